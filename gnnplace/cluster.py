@@ -1,0 +1,159 @@
+"""The machine: devices, the links between them and the channels (copy engines) that links share."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+MAX_DEVICES = 1024
+MAX_RATE = 2**62
+MAX_BYTES = 2**60
+MAX_TIME_NS = 2**50
+NO_LINK = -1
+
+
+class ClusterError(ValueError):
+    """A cluster that breaks a rule; the message names the value, the rule and the place."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A processor. `flops_per_s` is one rate, or a rate per dtype (another dtype uses the lowest)."""
+
+    name: str
+    kind: str
+    memory_bytes: int
+    flops_per_s: int | Mapping[str, int]
+    memory_bytes_per_s: int
+    launch_ns: int = 0
+    dispatch_ns: int = 0
+    streams: int = 1
+
+    def rate(self, dtype: str | None) -> int:
+        """Flops per second for a dtype, the lowest rate where the dtype is not listed."""
+        if isinstance(self.flops_per_s, int):
+            return self.flops_per_s
+        lowest = min(self.flops_per_s.values())
+        return lowest if dtype is None else self.flops_per_s.get(dtype, lowest)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A directed connection. `channel` names its copy engine, None the one that all links out of `src` share."""
+
+    src: str
+    dst: str
+    bandwidth_bytes_per_s: int
+    overhead_ns: int = 0
+    latency_ns: int = 0
+    channel: str | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices and links in document order; the order of devices breaks ties."""
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...]
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.devices) <= MAX_DEVICES:
+            raise ClusterError(f"devices: {len(self.devices)} is not between 1 and {MAX_DEVICES}")
+        for index, device in enumerate(self.devices):
+            _check_device(device, f"devices[{index}]")
+        if len(set(self.device_names)) < len(self.devices):
+            repeated = next(name for i, name in enumerate(self.device_names) if name in self.device_names[:i])
+            raise ClusterError(f"devices[{self.device_names.index(repeated, self.device_names.index(repeated) + 1)}].name: {repeated!r} is not unique")
+        pairs: set[tuple[str, str]] = set()
+        for index, link in enumerate(self.links):
+            _check_link(link, f"links[{index}]", self.device_names)
+            if (link.src, link.dst) in pairs:
+                raise ClusterError(f"links[{index}]: a second link from {link.src!r} to {link.dst!r}; there is at most one for an ordered pair")
+            pairs.add((link.src, link.dst))
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.devices)
+
+    @cached_property
+    def device_names(self) -> tuple[str, ...]:
+        return tuple(device.name for device in self.devices)
+
+    @cached_property
+    def memory_bytes(self) -> Int64[np.ndarray, " devices"]:
+        return np.array([device.memory_bytes for device in self.devices], dtype=np.int64)
+
+    @cached_property
+    def streams(self) -> Int64[np.ndarray, " devices"]:
+        return np.array([device.streams for device in self.devices], dtype=np.int64)
+
+    @cached_property
+    def link_index(self) -> Int32[np.ndarray, "devices devices"]:
+        """The number of the link from one device to another, `NO_LINK` where there is none."""
+        table = np.full((self.num_devices, self.num_devices), NO_LINK, dtype=np.int32)
+        for index, link in enumerate(self.links):
+            table[self.device_names.index(link.src), self.device_names.index(link.dst)] = index
+        return table
+
+    @cached_property
+    def link_channel(self) -> Int32[np.ndarray, " links"]:
+        """The channel of each link, numbered `0..num_channels-1` in order of first use."""
+        names = [("device", link.src) if link.channel is None else ("channel", link.channel) for link in self.links]
+        number = {name: index for index, name in enumerate(dict.fromkeys(names))}
+        return np.array([number[name] for name in names], dtype=np.int32)
+
+    @property
+    def num_channels(self) -> int:
+        return int(self.link_channel.max(initial=-1)) + 1
+
+    @cached_property
+    def link_latency_ns(self) -> Int64[np.ndarray, " links"]:
+        return np.array([link.latency_ns for link in self.links], dtype=np.int64)
+
+    @cached_property
+    def sha256(self) -> str:
+        content = (self.name, [astuple(device) for device in self.devices], [astuple(link) for link in self.links])
+        return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def _check_device(device: Device, place: str) -> None:
+    rates = {"": device.flops_per_s} if isinstance(device.flops_per_s, int) else device.flops_per_s
+    if not rates:
+        raise ClusterError(f"{place}.flops_per_s: an empty map gives no rate")
+    ranges = [(f"flops_per_s{f'[{dtype!r}]' if dtype else ''}", rate, 1, MAX_RATE) for dtype, rate in rates.items()]
+    ranges += [
+        ("memory_bytes_per_s", device.memory_bytes_per_s, 1, MAX_RATE),
+        ("memory_bytes", device.memory_bytes, 0, MAX_BYTES),
+        ("launch_ns", device.launch_ns, 0, MAX_TIME_NS),
+        ("dispatch_ns", device.dispatch_ns, 0, MAX_TIME_NS),
+        ("streams", device.streams, 1, 1024),
+    ]
+    _check_ranges(ranges, place)
+
+
+def _check_link(link: Link, place: str, device_names: tuple[str, ...]) -> None:
+    for end in (link.src, link.dst):
+        if end not in device_names:
+            raise ClusterError(f"{place}: {end!r} is not a device; devices are {', '.join(device_names)}")
+    if link.src == link.dst:
+        raise ClusterError(f"{place}: a link from {link.src!r} to itself")
+    if link.channel in device_names:
+        raise ClusterError(f"{place}.channel: {link.channel!r} is the name of a device; a channel needs its own")
+    ranges = [
+        ("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s, 1, MAX_RATE),
+        ("overhead_ns", link.overhead_ns, 0, MAX_TIME_NS),
+        ("latency_ns", link.latency_ns, 0, MAX_TIME_NS),
+    ]
+    _check_ranges(ranges, place)
+
+
+def _check_ranges(ranges: list[tuple[str, int, int, int]], place: str) -> None:
+    for column, value, low, high in ranges:
+        if not low <= value <= high:
+            raise ClusterError(f"{place}.{column}: {value} is not between {low} and {high}")

@@ -1,0 +1,56 @@
+"""Roofline costs: given times first, else launch overhead plus the slower of arithmetic and memory traffic.
+
+EXECUTION_MODEL.md, Inputs, Costs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.cluster import Cluster, Device
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.problem import Problem
+from gnnplace.rates import duration_ns
+
+
+def problem(graph: ComputationGraph, cluster: Cluster) -> Problem:
+    """The problem of a graph on a cluster under roofline costs."""
+    return Problem(graph, cluster, time_ns(graph, cluster))
+
+
+def time_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops devices"]:
+    """Nanoseconds of every op on every device, at least 1, launch overhead included."""
+    modelled = np.stack([_modelled_ns(graph, device) for device in cluster.devices], axis=1)
+    given = np.stack([_given_ns(graph, device) for device in cluster.devices], axis=1)
+    longest = graph.given_time_ns.max(axis=1, initial=NONE)[:, None]  # where the op stands but is not allowed
+    given = np.where(given == NONE, longest, given)
+    return np.maximum(1, np.where(given == NONE, modelled, given))
+
+
+def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
+    times = np.full(graph.num_ops, NONE, dtype=np.int64)
+    for key in (device.kind, device.name):  # the name wins over the kind
+        if key in graph.given_keys:
+            column = graph.given_time_ns[:, graph.given_keys.index(key)]
+            times = np.where(column == NONE, times, column)
+    return times
+
+
+def _modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
+    arithmetic = np.zeros(graph.num_ops, dtype=np.int64)
+    dtype = _first_dtype(graph)
+    for index in range(NONE, len(graph.output_dtype.values)):
+        rows = dtype == index
+        name = None if index == NONE else graph.output_dtype.values[index]
+        arithmetic[rows] = duration_ns(graph.flops[rows], device.rate(name))
+    traffic = duration_ns(graph.effective_bytes_accessed, device.memory_bytes_per_s)
+    with_kernel = device.launch_ns + np.maximum(arithmetic, traffic)
+    return np.maximum(1, np.where(graph.kernel, with_kernel, device.dispatch_ns))
+
+
+def _first_dtype(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    dtype = np.full(graph.num_ops, NONE, dtype=np.int64)
+    has_output = np.diff(graph.output_ptr) > 0
+    dtype[has_output] = graph.output_dtype.index[graph.output_ptr[:-1][has_output]]
+    return dtype

@@ -1,0 +1,396 @@
+"""The computation graph of one step: ops, their outputs and the edges between them, as CSR arrays.
+
+A graph is immutable and valid once built: names are unique, indices exist, sizes are sane, aliases name
+an input, and it has no cycle. Ops keep the order of their document, because that order breaks ties.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+
+import numba
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+CONTROL = -1  # the output index of a control edge
+NONE = -1  # no entry: no category, block, time step, dtype, shape or alias
+
+PHASES = ("forward", "backward_data", "backward_weight", "update", "other")
+CANONICAL_KINDS = (
+    "matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "pool", "pool_grad",
+    "normalization", "normalization_grad", "softmax", "loss", "attention", "embedding", "embedding_grad",
+    "elementwise", "activation", "activation_grad", "reduce", "concat", "split", "slice", "transpose", "reshape",
+    "gather", "scatter", "cast", "fill", "random", "variable", "update", "input", "shape", "control", "other",
+)  # fmt: skip
+
+MAX_OPS, MAX_EDGES, MAX_OUTPUTS = 10_000_000, 100_000_000, 50_000_000
+MAX_BYTES, MAX_FLOPS, MAX_TIME_NS = 2**50, 2**60, 2**50
+
+
+class GraphError(ValueError):
+    """A graph that breaks a rule; the message names the value, the rule and the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One output of an op. `alias_of` is (source op, output) of the data input whose buffer it shares."""
+
+    bytes: int
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+    alias_of: tuple[int, int] | None = None
+    is_result: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op as front-ends describe it; FORMATS.md says what each field means."""
+
+    name: str
+    kind: str
+    outputs: tuple[Output, ...] = ()
+    flops: int = 0
+    bytes_accessed: int | None = None
+    persistent_bytes: int = 0
+    workspace_bytes: int = 0
+    kernel: bool = True
+    time_ns: Mapping[str, int] = field(default_factory=dict)
+    allowed: tuple[str, ...] | None = None
+    colocation: str | None = None
+    layer: str | None = None
+    phase: str | None = None
+    block: int | None = None
+    time_step: int | None = None
+    canonical_kind: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Categorical:
+    """A column of strings: distinct `values` in order of first use, and each row's index (-1 = none)."""
+
+    values: tuple[str, ...]
+    index: Int32[np.ndarray, " rows"]
+
+    @classmethod
+    def of(cls, strings: Iterable[str | None]) -> Categorical:
+        table: dict[str, int] = {}
+        index = [NONE if s is None else table.setdefault(s, len(table)) for s in strings]
+        return cls(tuple(table), np.array(index, dtype=np.int32))
+
+    def __getitem__(self, row: int) -> str | None:
+        index = int(self.index[row])
+        return None if index == NONE else self.values[index]
+
+    def among(self, wanted: Iterable[str]) -> Bool[np.ndarray, " rows"]:
+        """True on each row whose value is one of `wanted`."""
+        chosen = set(wanted)
+        table = np.array([value in chosen for value in self.values] + [False])
+        return table[self.index]
+
+
+@dataclass(frozen=True, eq=False)
+class ComputationGraph:
+    """Ops `0..ops-1` in document order; outputs are numbered through (`output_ptr`); edges are sorted and distinct.
+
+    `output_alias` holds the number of the output whose buffer is shared, `edge_output` the index within the
+    source op (`CONTROL` for a control edge). `given_time_ns[:, j]` are times for the device name or kind
+    `given_keys[j]`. `bytes_accessed`, `block`, `time_step`, `output_rank` are -1 where absent.
+    """
+
+    name: str
+    op_names: tuple[str, ...]
+    kind: Categorical
+    canonical_kind: Categorical
+    phase: Categorical
+    layer: Categorical
+    colocation: Categorical
+    allowed: Categorical  # device kinds joined by ","; none = all
+    flops: Int64[np.ndarray, " ops"]
+    bytes_accessed: Int64[np.ndarray, " ops"]
+    persistent_bytes: Int64[np.ndarray, " ops"]
+    workspace_bytes: Int64[np.ndarray, " ops"]
+    kernel: Bool[np.ndarray, " ops"]
+    block: Int32[np.ndarray, " ops"]
+    time_step: Int32[np.ndarray, " ops"]
+    given_keys: tuple[str, ...]
+    given_time_ns: Int64[np.ndarray, "ops keys"]
+    output_ptr: Int64[np.ndarray, " ops_plus_1"]
+    output_bytes: Int64[np.ndarray, " outputs"]
+    output_dtype: Categorical
+    output_rank: Int32[np.ndarray, " outputs"]
+    output_dims: Int64[np.ndarray, " dims"]
+    output_alias: Int64[np.ndarray, " outputs"]
+    output_is_result: Bool[np.ndarray, " outputs"]
+    edge_src: Int32[np.ndarray, " edges"]
+    edge_output: Int32[np.ndarray, " edges"]
+    edge_dst: Int32[np.ndarray, " edges"]
+
+    def __post_init__(self) -> None:
+        _check(self)
+        for column in fields(self):
+            value = getattr(self, column.name)
+            array = value.index if isinstance(value, Categorical) else value
+            if isinstance(array, np.ndarray):
+                array.setflags(write=False)
+        self.order  # a cycle is refused here
+
+    @classmethod
+    def from_ops(cls, name: str, ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> ComputationGraph:
+        """The graph of op records and edges `(source op, output or CONTROL, destination op)`; duplicate edges count once."""
+        num_outputs = [len(op.outputs) for op in ops]
+        output_ptr = np.concatenate([[0], np.cumsum(num_outputs, dtype=np.int64)]).astype(np.int64)
+        outputs = [output for op in ops for output in op.outputs]
+        keys = tuple(dict.fromkeys(key for op in ops for key in op.time_ns))
+        return cls(
+            name=name,
+            op_names=tuple(op.name for op in ops),
+            kind=Categorical.of(op.kind for op in ops),
+            canonical_kind=Categorical.of(op.canonical_kind for op in ops),
+            phase=Categorical.of(op.phase for op in ops),
+            layer=Categorical.of(op.layer for op in ops),
+            colocation=Categorical.of(op.colocation for op in ops),
+            allowed=Categorical.of(None if op.allowed is None else ",".join(op.allowed) for op in ops),
+            flops=_int64([op.flops for op in ops]),
+            bytes_accessed=_int64([NONE if op.bytes_accessed is None else op.bytes_accessed for op in ops]),
+            persistent_bytes=_int64([op.persistent_bytes for op in ops]),
+            workspace_bytes=_int64([op.workspace_bytes for op in ops]),
+            kernel=np.array([op.kernel for op in ops], dtype=bool),
+            block=np.array([NONE if op.block is None else op.block for op in ops], dtype=np.int32),
+            time_step=np.array([NONE if op.time_step is None else op.time_step for op in ops], dtype=np.int32),
+            given_keys=keys,
+            given_time_ns=_int64([[op.time_ns.get(key, NONE) for key in keys] for op in ops]).reshape(len(ops), len(keys)),
+            output_ptr=output_ptr,
+            output_bytes=_int64([output.bytes for output in outputs]),
+            output_dtype=Categorical.of(output.dtype for output in outputs),
+            output_rank=np.array([NONE if o.shape is None else len(o.shape) for o in outputs], dtype=np.int32),
+            output_dims=_int64([dim for output in outputs for dim in output.shape or ()]),
+            output_alias=_int64([_alias(output, output_ptr) for output in outputs]),
+            output_is_result=np.array([output.is_result for output in outputs], dtype=bool),
+            **_edge_columns(edges, len(ops)),
+        )
+
+    @property
+    def num_ops(self) -> int:
+        return len(self.op_names)
+
+    @property
+    def num_edges(self) -> int:
+        return len(self.edge_src)
+
+    @cached_property
+    def output_op(self) -> Int32[np.ndarray, " outputs"]:
+        """The op of each output."""
+        return np.repeat(np.arange(self.num_ops, dtype=np.int32), np.diff(self.output_ptr))
+
+    @cached_property
+    def edge_data(self) -> Int64[np.ndarray, " edges"]:
+        """The number of the output that an edge carries, -1 for a control edge."""
+        return np.where(self.edge_output == CONTROL, NONE, self.output_ptr[self.edge_src] + self.edge_output)
+
+    @cached_property
+    def edge_bytes(self) -> Int64[np.ndarray, " edges"]:
+        """The bytes that an edge carries, 0 for a control edge."""
+        return np.where(self.edge_data == NONE, 0, np.append(self.output_bytes, 0)[self.edge_data])
+
+    @cached_property
+    def out_ptr(self) -> Int64[np.ndarray, " ops_plus_1"]:
+        """The out-edges of op i are edges `out_ptr[i]:out_ptr[i+1]`: edges are sorted by source."""
+        return np.searchsorted(self.edge_src, np.arange(self.num_ops + 1)).astype(np.int64)
+
+    @cached_property
+    def in_edges(self) -> Int64[np.ndarray, " edges"]:
+        """Edge numbers sorted by destination; those of op i are `in_edges[in_ptr[i]:in_ptr[i+1]]`."""
+        return np.argsort(self.edge_dst, kind="stable").astype(np.int64)
+
+    @cached_property
+    def in_ptr(self) -> Int64[np.ndarray, " ops_plus_1"]:
+        return np.concatenate([[0], np.cumsum(np.bincount(self.edge_dst, minlength=self.num_ops))]).astype(np.int64)
+
+    @cached_property
+    def output_root(self) -> Int64[np.ndarray, " outputs"]:
+        """The output that owns the buffer of each output: itself, or the end of its chain of aliases."""
+        root = np.where(self.output_alias == NONE, np.arange(len(self.output_alias)), self.output_alias)
+        while not np.array_equal(root, root[root]):
+            root = root[root]
+        return root
+
+    @cached_property
+    def order(self) -> Int32[np.ndarray, " ops"]:
+        """Ops in topological order, by (longest distance from a source, index)."""
+        order = np.lexsort((np.arange(self.num_ops), self.level)).astype(np.int32)
+        order.setflags(write=False)
+        return order
+
+    @cached_property
+    def level(self) -> Int32[np.ndarray, " ops"]:
+        """The number of edges on the longest path that ends in each op."""
+        level, seen = _levels(self.num_ops, self.out_ptr, self.edge_dst)
+        if seen < self.num_ops:
+            op = int(np.flatnonzero(level == NONE)[0])
+            raise GraphError(f"ops[{op}] ({self.op_names[op]!r}): lies on or behind a cycle; a step's graph must be acyclic")
+        level.setflags(write=False)
+        return level
+
+    @cached_property
+    def effective_bytes_accessed(self) -> Int64[np.ndarray, " ops"]:
+        """`bytes_accessed`; where absent, the bytes of the distinct data inputs and of all outputs."""
+        moved = np.zeros(self.num_ops, dtype=np.int64)
+        np.add.at(moved, self.edge_dst, self.edge_bytes)
+        np.add.at(moved, self.output_op, self.output_bytes)
+        return np.where(self.bytes_accessed == NONE, moved, self.bytes_accessed)
+
+    def shape(self, output: int) -> tuple[int, ...] | None:
+        """The shape of an output by its number, None where it is unknown."""
+        if self.output_rank[output] == NONE:
+            return None
+        start = int(self._dims_ptr[output])
+        return tuple(self.output_dims[start : start + int(self.output_rank[output])].tolist())
+
+    @cached_property
+    def _dims_ptr(self) -> Int64[np.ndarray, " outputs_plus_1"]:
+        return np.concatenate([[0], np.cumsum(np.maximum(self.output_rank, 0))]).astype(np.int64)
+
+    @cached_property
+    def sha256(self) -> str:
+        """The checksum of the content: every column's name, type, shape and bytes."""
+        digest = hashlib.sha256()
+        for column in fields(self):
+            value = getattr(self, column.name)
+            parts = (value.values, value.index) if isinstance(value, Categorical) else (value,)
+            digest.update(column.name.encode())
+            for part in parts:
+                if isinstance(part, np.ndarray):
+                    digest.update(f"{part.dtype.str}{part.shape}".encode() + part.tobytes())
+                else:
+                    digest.update(repr(part).encode())
+        return digest.hexdigest()
+
+
+def _int64(values: list) -> Int64[np.ndarray, "..."]:
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError as error:
+        raise GraphError(f"an integer of the graph does not fit 64 bits: {error}") from error
+
+
+def _alias(output: Output, output_ptr: Int64[np.ndarray, " ops_plus_1"]) -> int:
+    if output.alias_of is None:
+        return NONE
+    op, index = output.alias_of
+    if not (0 <= op < len(output_ptr) - 1 and 0 <= index < output_ptr[op + 1] - output_ptr[op]):
+        raise GraphError(f"alias_of: [{op}, {index}] names no output of the graph")
+    return int(output_ptr[op] + index)
+
+
+def _edge_columns(edges: Iterable[tuple[int, int, int]], num_ops: int) -> dict[str, Int32[np.ndarray, " edges"]]:
+    table = np.array(list(edges), dtype=np.int64).reshape(-1, 3)
+    for column in (0, 2):
+        outside = (table[:, column] < 0) | (table[:, column] >= num_ops)
+        if outside.any():
+            edge = int(np.flatnonzero(outside)[0])
+            raise GraphError(f"edges[{edge}]: {table[edge].tolist()} names op {table[edge, column]}, but there are {num_ops} ops")
+    table = np.unique(table, axis=0).astype(np.int32) if len(table) else table.astype(np.int32)
+    src, output, dst = (np.ascontiguousarray(table[:, column]) for column in range(3))
+    return {"edge_src": src, "edge_output": output, "edge_dst": dst}
+
+
+def _first(bad: Bool[np.ndarray, " rows"]) -> int | None:
+    return int(np.argmax(bad)) if bad.any() else None
+
+
+def _check(graph: ComputationGraph) -> None:
+    _check_counts(graph)
+    _check_ops(graph)
+    _check_outputs(graph)
+    _check_edges(graph)
+
+
+def _check_counts(graph: ComputationGraph) -> None:
+    counts = (("ops", graph.num_ops, MAX_OPS), ("edges", graph.num_edges, MAX_EDGES), ("outputs", len(graph.output_bytes), MAX_OUTPUTS))
+    for what, count, limit in counts:
+        if count > limit:
+            raise GraphError(f"{what}: {count} is more than the {limit} that a graph may have")
+    if graph.num_ops == 0:
+        raise GraphError("ops: a graph has at least one op")
+    if len(set(graph.op_names)) < graph.num_ops:
+        seen: set[str] = set()
+        for op, name in enumerate(graph.op_names):
+            if name in seen:
+                raise GraphError(f"ops[{op}].name: {name!r} is not unique")
+            seen.add(name)
+
+
+def _check_ops(graph: ComputationGraph) -> None:
+    ranges = {
+        "flops": (graph.flops, 0, MAX_FLOPS), "bytes_accessed": (graph.bytes_accessed, NONE, MAX_BYTES),
+        "persistent_bytes": (graph.persistent_bytes, 0, MAX_BYTES), "workspace_bytes": (graph.workspace_bytes, 0, MAX_BYTES),
+        "block": (graph.block, NONE, 2**31 - 1), "time_step": (graph.time_step, NONE, 2**31 - 1),
+    }  # fmt: skip
+    for column, (values, low, high) in ranges.items():
+        if (op := _first((values < low) | (values > high))) is not None:
+            raise GraphError(f"ops[{op}].{column}: {values[op]} is not between 0 and {high}")
+    given = graph.given_time_ns
+    if (bad := _first(((given < NONE) | (given > MAX_TIME_NS)).any(axis=1))) is not None:
+        raise GraphError(f"ops[{bad}].time_ns: {given[bad].tolist()} is not between 0 and {MAX_TIME_NS} ns")
+    for column, words in (("phase", PHASES), ("canonical_kind", CANONICAL_KINDS)):
+        unknown = [value for value in getattr(graph, column).values if value not in words]
+        if unknown:
+            op = int(np.argmax(getattr(graph, column).among(unknown)))
+            raise GraphError(f"ops[{op}].{column}: {unknown[0]!r} is none of {', '.join(words)}")
+
+
+def _check_outputs(graph: ComputationGraph) -> None:
+    place = lambda output: f"ops[{graph.output_op[output]}].outputs[{output - graph.output_ptr[graph.output_op[output]]}]"  # noqa: E731
+    if (bad := _first((graph.output_bytes < 0) | (graph.output_bytes > MAX_BYTES))) is not None:
+        raise GraphError(f"{place(bad)}.bytes: {graph.output_bytes[bad]} is not between 0 and {MAX_BYTES}")
+    if (bad := _first(graph.output_dims < 0)) is not None:
+        output = int(np.searchsorted(graph._dims_ptr, bad, side="right")) - 1
+        raise GraphError(f"{place(output)}.shape: {list(graph.shape(output) or ())} has a negative dimension")
+    aliases = np.flatnonzero(graph.output_alias != NONE)
+    inputs = np.unique(graph.edge_data * graph.num_ops + graph.edge_dst)
+    missing = ~np.isin(graph.output_alias[aliases] * graph.num_ops + graph.output_op[aliases], inputs)
+    if (bad := _first(missing)) is not None:
+        output = int(aliases[bad])
+        source = int(graph.output_alias[output])
+        where = [int(graph.output_op[source]), int(source - graph.output_ptr[graph.output_op[source]])]
+        raise GraphError(f"{place(output)}.alias_of: {where} is not a data input of the op")
+
+
+def _check_edges(graph: ComputationGraph) -> None:
+    num_outputs = np.diff(graph.output_ptr)[graph.edge_src]
+    if (bad := _first((graph.edge_output < CONTROL) | (graph.edge_output >= num_outputs))) is not None:
+        edge = [int(column[bad]) for column in (graph.edge_src, graph.edge_output, graph.edge_dst)]
+        raise GraphError(f"edge {edge}: op {edge[0]} has {num_outputs[bad]} outputs, so output {edge[1]} does not exist")
+
+
+@numba.njit(cache=True)
+def _levels(num_ops, out_ptr, edge_dst):  # type: ignore[no-untyped-def]
+    """Kahn's algorithm: the level of every op (-1 where a cycle keeps it from being reached), and how many were reached."""
+    waiting = np.zeros(num_ops, np.int64)
+    for dst in edge_dst:
+        waiting[dst] += 1
+    level = np.full(num_ops, -1, np.int32)
+    queue = np.empty(num_ops, np.int32)
+    tail = 0
+    for op in range(num_ops):
+        if waiting[op] == 0:
+            queue[tail] = op
+            level[op] = 0
+            tail += 1
+    reach = np.zeros(num_ops, np.int32)
+    head = 0
+    while head < tail:
+        op = queue[head]
+        head += 1
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            dst = edge_dst[edge]
+            reach[dst] = max(reach[dst], level[op] + 1)
+            waiting[dst] -= 1
+            if waiting[dst] == 0:
+                level[dst] = reach[dst]
+                queue[tail] = dst
+                tail += 1
+    return level, tail

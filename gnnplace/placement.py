@@ -1,0 +1,77 @@
+"""A placement: the device of every op, and the schedule that orders ops within devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from gnnplace.cluster import NO_LINK
+from gnnplace.graph import NONE
+from gnnplace.problem import Problem
+
+Schedule = Literal["fifo", "critical-path", "given"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """`device[i]` is the device of op i. `priority` (higher first) is present with the schedule `given` alone."""
+
+    device: Int32[np.ndarray, " ops"]
+    schedule: Schedule = "critical-path"
+    priority: Int64[np.ndarray, " ops"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise ValueError(f"schedule: {self.schedule!r} is none of {', '.join(SCHEDULES)}")
+        if (self.schedule == "given") != (self.priority is not None):
+            raise ValueError(f"priority: the schedule {self.schedule!r} {'needs' if self.priority is None else 'takes no'} priorities")
+        self.device.setflags(write=False)
+
+
+def check(problem: Problem, placement: Placement) -> str | None:
+    """Why a placement is illegal whatever its memory: a device, a split colocation group or a missing link; else None.
+
+    Raises ValueError where the placement does not cover the problem.
+    """
+    graph, device = problem.graph, placement.device
+    if device.shape != (problem.num_ops,) or device.min() < 0 or device.max() >= problem.num_devices:
+        raise ValueError(f"device: {device.shape[0]} entries up to {device.max()} for {problem.num_ops} ops on {problem.num_devices} devices")
+    return _forbidden(problem, device) or _split(problem, device) or missing_link(problem, device)
+
+
+def _forbidden(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:
+    bad = ~problem.allowed[np.arange(problem.num_ops), device]
+    if not bad.any():
+        return None
+    op = int(np.argmax(bad))
+    return f"op {problem.graph.op_names[op]!r} is not allowed on {problem.cluster.device_names[device[op]]}"
+
+
+def _split(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:
+    group = problem.graph.colocation
+    members = np.flatnonzero(group.index != NONE)
+    first = np.full(len(group.values), -1, dtype=np.int64)
+    first[group.index[members][::-1]] = members[::-1]
+    bad = device[members] != device[first[group.index[members]]]
+    if not bad.any():
+        return None
+    op = int(members[np.argmax(bad)])
+    leader, names = int(first[group.index[op]]), problem.graph.op_names
+    return f"colocation group {group[op]!r} is split: {names[leader]!r} and {names[op]!r} stand on different devices"
+
+
+def missing_link(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:
+    """The first edge (control edges too) that needs a link which does not exist, in words; else None."""
+    graph = problem.graph
+    src, dst = device[graph.edge_src], device[graph.edge_dst]
+    bad = (src != dst) & (problem.cluster.link_index[src, dst] == NO_LINK)
+    if not bad.any():
+        return None
+    edge = int(np.argmax(bad))
+    ops = [graph.op_names[int(ends[edge])] for ends in (graph.edge_src, graph.edge_dst)]
+    devices = [problem.cluster.device_names[int(ends[edge])] for ends in (src, dst)]
+    return f"edge {ops[0]!r} -> {ops[1]!r} needs a link from {devices[0]} to {devices[1]}, which does not exist"

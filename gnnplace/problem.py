@@ -1,0 +1,74 @@
+"""A problem: one graph on one cluster, with the time of every op on every device and of every transfer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.cluster import Cluster, Link
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.rates import duration_ns
+
+MAX_STEP_NS = 2**61
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Graph x cluster x costs. `time_ns[i, d] >= 1` is what op i lasts on device d (a cost model of `costs/` gives it)."""
+
+    graph: ComputationGraph
+    cluster: Cluster
+    time_ns: Int64[np.ndarray, "ops devices"]
+
+    def __post_init__(self) -> None:
+        assert self.time_ns.shape == (self.graph.num_ops, self.cluster.num_devices)
+        assert self.time_ns.min() >= 1
+        longest = float(self.time_ns.max(axis=1).astype(float).sum()) + float(self.transfer_ns.max(initial=0)) * self.graph.num_edges
+        if longest > MAX_STEP_NS:
+            raise ValueError(f"{self.graph.name} on {self.cluster.name}: a step could last {longest:.3g} ns, more than 64 bits hold")
+        self.time_ns.setflags(write=False)
+
+    @property
+    def num_ops(self) -> int:
+        return self.graph.num_ops
+
+    @property
+    def num_devices(self) -> int:
+        return self.cluster.num_devices
+
+    @cached_property
+    def allowed(self) -> Bool[np.ndarray, "ops devices"]:
+        """Where each op may stand: its device kinds, and where it gives times, the devices that they cover."""
+        graph, devices = self.graph, self.cluster.devices
+        allowed = np.ones((self.num_ops, self.num_devices), dtype=bool)
+        gives_times = (graph.given_time_ns != NONE).any(axis=1) if graph.given_keys else np.zeros(self.num_ops, dtype=bool)
+        for d, device in enumerate(devices):
+            kinds = [value for value in graph.allowed.values if device.kind in value.split(",")]
+            allowed[:, d] &= (graph.allowed.index == NONE) | graph.allowed.among(kinds)
+            columns = [j for j, key in enumerate(graph.given_keys) if key in (device.name, device.kind)]
+            covered = (graph.given_time_ns[:, columns] != NONE).any(axis=1)
+            allowed[:, d] &= ~gives_times | covered
+        return allowed
+
+    @cached_property
+    def link_rate(self) -> Int32[np.ndarray, " links"]:
+        """Links of equal bandwidth and overhead share a rate, the column of `transfer_ns`."""
+        return np.array([self._rates.index(_rate(link)) for link in self.cluster.links], dtype=np.int32)
+
+    @cached_property
+    def _rates(self) -> list[tuple[int, int]]:
+        return list(dict.fromkeys(_rate(link) for link in self.cluster.links))
+
+    @cached_property
+    def transfer_ns(self) -> Int64[np.ndarray, "outputs rates"]:
+        """How long each output occupies a channel: `max(1, overhead + ceil(bytes * 10^9 / bandwidth))`."""
+        size = self.graph.output_bytes
+        columns = [np.maximum(1, overhead + duration_ns(size, bandwidth)) for bandwidth, overhead in self._rates]
+        return np.stack(columns, axis=1) if columns else np.zeros((len(size), 0), dtype=np.int64)
+
+
+def _rate(link: Link) -> tuple[int, int]:
+    return link.bandwidth_bytes_per_s, link.overhead_ns

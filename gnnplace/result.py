@@ -1,0 +1,59 @@
+"""What one step of a placed graph took, and the protocols of those who say so (evaluators) and those who propose (planners)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When every op ran and every transfer occupied its channel; transfers in the order in which they started."""
+
+    start_ns: Int64[np.ndarray, " ops"]
+    end_ns: Int64[np.ndarray, " ops"]
+    transfer_output: Int64[np.ndarray, " transfers"]
+    transfer_src: Int32[np.ndarray, " transfers"]
+    transfer_dst: Int32[np.ndarray, " transfers"]
+    transfer_start_ns: Int64[np.ndarray, " transfers"]
+    transfer_end_ns: Int64[np.ndarray, " transfers"]  # leaves the channel; arrives a latency later
+
+
+@dataclass(frozen=True, eq=False)
+class StepResult:
+    """One step, simulated or real. `infeasible` is the reason, or None; time and peaks are None only without a link."""
+
+    schedule: Schedule
+    step_time_ns: int | None
+    infeasible: str | None
+    peak_memory_bytes: Int64[np.ndarray, " devices"] | None
+    busy_ns: Int64[np.ndarray, " devices"]
+    transferred_bytes: int
+    transfers: int
+    timeline: Timeline | None = None
+
+    @property
+    def feasible_ns(self) -> int | None:
+        """The step time where the placement is feasible, else None."""
+        return self.step_time_ns if self.infeasible is None else None
+
+
+@runtime_checkable
+class Evaluator(Protocol):
+    """Evaluates placements of one problem, all together (a simulator runs them in parallel), in their order."""
+
+    def __call__(self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]: ...
+
+
+@runtime_checkable
+class Planner(Protocol):
+    """Anything that places a problem: a baseline, a search, or a policy with a way to decode it."""
+
+    def __call__(self, problem: Problem) -> Placement: ...
