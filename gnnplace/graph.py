@@ -333,7 +333,7 @@ def _check_ops(graph: ComputationGraph) -> None:
         if (op := _first((values < low) | (values > high))) is not None:
             raise GraphError(f"ops[{op}].{column}: {values[op]} is not between 0 and {high}")
     given = graph.given_time_ns
-    if (bad := _first(((given < NONE) | (given > MAX_TIME_NS)).any(axis=1))) is not None:
+    if (bad := _first(np.any((given < NONE) | (given > MAX_TIME_NS), axis=1))) is not None:
         raise GraphError(f"ops[{bad}].time_ns: {given[bad].tolist()} is not between 0 and {MAX_TIME_NS} ns")
     for column, words in (("phase", PHASES), ("canonical_kind", CANONICAL_KINDS)):
         unknown = [value for value in getattr(graph, column).values if value not in words]

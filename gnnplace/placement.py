@@ -37,9 +37,10 @@ def check(problem: Problem, placement: Placement) -> str | None:
 
     Raises ValueError where the placement does not cover the problem.
     """
-    graph, device = problem.graph, placement.device
+    device = placement.device
     if device.shape != (problem.num_ops,) or device.min() < 0 or device.max() >= problem.num_devices:
-        raise ValueError(f"device: {device.shape[0]} entries up to {device.max()} for {problem.num_ops} ops on {problem.num_devices} devices")
+        size = f"{problem.num_ops} ops on {problem.num_devices} devices"
+        raise ValueError(f"device: {device.shape[0]} entries between {device.min()} and {device.max()} for {size}")
     return _forbidden(problem, device) or _split(problem, device) or missing_link(problem, device)
 
 

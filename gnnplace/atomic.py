@@ -1,0 +1,25 @@
+"""Files that are never half-written: a reader sees the old content or the new, whatever interrupts the writer."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`. Raises OSError."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """`write_bytes` of a text in UTF-8."""
+    write_bytes(path, text.encode())

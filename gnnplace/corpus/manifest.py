@@ -1,0 +1,112 @@
+"""The corpus: graphs in `datasets/graphs/`, described by `datasets/manifest.json`, found by name and checked by checksum.
+
+`datasets/` lies beside the package in a checkout; the environment variable GNNPLACE_DATASETS names another folder.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gnnplace import atomic
+from gnnplace.corpus import store
+from gnnplace.frontends import strict_json
+from gnnplace.graph import ComputationGraph
+
+MAX_MANIFEST_BYTES = 16 * 2**20
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+Text = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class Entry(strict_json.Document):
+    """One graph of the corpus. `lineage` groups variants of one network (batch sizes); `builder` is the script that makes it."""
+
+    name: Name
+    family: Text
+    lineage: Text
+    split: Literal["train", "validation", "test"]
+    mode: Literal["training", "inference"]
+    source: Text
+    ops: Annotated[int, Field(ge=1)]
+    edges: Annotated[int, Field(ge=0)]
+    licence: Text
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    builder: Text
+
+
+class Manifest(strict_json.Document):
+    """`datasets/manifest.json`."""
+
+    format: Literal["gnnplace.manifest"] = "gnnplace.manifest"
+    version: Literal[1] = 1
+    graphs: list[Entry]
+
+
+def folder() -> Path:
+    """The folder of the datasets."""
+    named = os.environ.get("GNNPLACE_DATASETS")
+    return Path(named) if named else Path(__file__).resolve().parents[2] / "datasets"
+
+
+def entries() -> tuple[Entry, ...]:
+    """Every graph of the corpus, by name. Raises ValueError for a bad manifest; without a manifest the corpus is empty."""
+    path = folder() / "manifest.json"
+    if not path.exists():
+        return ()
+    found = strict_json.read(path, Manifest, lambda manifest: manifest.graphs, MAX_MANIFEST_BYTES)
+    names = [entry.name for entry in found]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ValueError(f"{path}: graphs[{index}].name: {name!r} is not unique")
+    return tuple(sorted(found, key=lambda entry: entry.name))
+
+
+def names() -> tuple[str, ...]:
+    """The names of the graphs, sorted."""
+    return tuple(entry.name for entry in entries())
+
+
+def entry(name: str) -> Entry:
+    """The entry of a graph. Raises ValueError with the names that there are."""
+    for candidate in entries():
+        if candidate.name == name:
+            return candidate
+    raise ValueError(strict_json.unknown(f"graph of the corpus in {folder()}", name, names()))
+
+
+def graph(name: str) -> ComputationGraph:
+    """The graph called `name`. Raises ValueError where it is unknown, damaged or not the one of the manifest."""
+    described = entry(name)
+    path = _path(name)
+    found = store.load(path)
+    if found.sha256 != described.sha256:
+        raise ValueError(f"{path}: sha256 {found.sha256} is not the manifest's {described.sha256}; rebuild it with {described.builder}")
+    return found
+
+
+def add(
+    graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str, builder: str
+) -> Entry:
+    """Writes the graph's file, then its entry in the manifest (in place of one of the same name), each atomically.
+
+    The entry's name is the graph's. Raises ValueError where an entry breaks a rule.
+    """
+    described = Entry.model_validate(
+        {"name": graph.name, "family": family, "lineage": lineage, "split": split, "mode": mode, "source": source,
+         "ops": graph.num_ops, "edges": graph.num_edges, "licence": licence, "sha256": graph.sha256, "builder": builder}
+    )  # fmt: skip
+    others = [other for other in entries() if other.name != graph.name]
+    (folder() / "graphs").mkdir(parents=True, exist_ok=True)
+    store.save(graph, _path(graph.name))
+    manifest = Manifest(graphs=sorted([*others, described], key=lambda entry: entry.name))
+    atomic.write_text(folder() / "manifest.json", json.dumps(manifest.model_dump(), indent=1) + "\n")
+    return described
+
+
+def _path(name: str) -> Path:
+    return folder() / "graphs" / f"{name}.arrow"

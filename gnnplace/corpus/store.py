@@ -1,0 +1,144 @@
+"""The compact file of a graph: one Arrow IPC table with one row, a list column per column of the graph, zstd-compressed.
+
+What is loaded equals what was saved (the same `graph.sha256`); a file that is not such a table is refused, and so
+is one whose content breaks a rule of ComputationGraph.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from gnnplace import atomic
+from gnnplace.corpus import consistency
+from gnnplace.graph import Categorical, ComputationGraph
+
+FORMAT, VERSION = "gnnplace.graph.arrow", "1"
+MAX_FILE_BYTES = 2**30
+COMPRESSION_LEVEL = 15
+
+_CATEGORICAL = ("kind", "canonical_kind", "phase", "layer", "colocation", "allowed", "output_dtype")
+_STRINGS = ("op_names", "given_keys")
+_ELEMENTS = {
+    "kernel": pa.bool_(), "output_is_result": pa.bool_(),
+    "block": pa.int32(), "time_step": pa.int32(), "output_rank": pa.int32(),
+    "edge_src": pa.int32(), "edge_output": pa.int32(), "edge_dst": pa.int32(),
+}  # fmt: skip
+
+
+def save(graph: ComputationGraph, path: str | os.PathLike[str]) -> None:
+    """Writes the graph to `path`, atomically. Raises OSError where the file can't be written."""
+    schema = _schema().with_metadata({"format": FORMAT, "version": VERSION, "name": graph.name})
+    columns = [pa.array([part], type=schema.field(column).type) for column, part in _parts(graph)]
+    batch = pa.record_batch(columns, schema=schema)
+    options = pa.ipc.IpcWriteOptions(compression=pa.Codec("zstd", compression_level=COMPRESSION_LEVEL))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema, options=options) as writer:
+        writer.write_batch(batch)
+    atomic.write_bytes(path, sink.getvalue().to_pybytes())
+
+
+def load(path: str | os.PathLike[str]) -> ComputationGraph:
+    """The graph in `path`. Raises ValueError (one line: path, value, rule) for a bad file, OSError for an unreadable one."""
+    data = _read(Path(path))
+    try:
+        batch = _batch(data)
+        columns = _columns(batch)
+        consistency.check(columns)
+        return ComputationGraph(name=_metadata(batch.schema)["name"], **columns)
+    except pa.ArrowException as error:
+        raise ValueError(f"{path}: not a readable Arrow file: {' '.join(str(error).split())}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _element(column: str) -> pa.DataType:
+    return _ELEMENTS.get(column, pa.int64())
+
+
+def _schema() -> pa.Schema:
+    """Every column but the name, in the graph's order; a categorical column is two."""
+    columns: list[tuple[str, pa.DataType]] = []
+    for column in (field.name for field in fields(ComputationGraph) if field.name != "name"):
+        if column in _CATEGORICAL:
+            columns += [(f"{column}.values", pa.large_list(pa.string())), (f"{column}.index", pa.large_list(pa.int32()))]
+        else:
+            columns.append((column, pa.large_list(pa.string() if column in _STRINGS else _element(column))))
+    return pa.schema(columns)
+
+
+def _parts(graph: ComputationGraph) -> Iterator[tuple[str, np.ndarray | list[str]]]:
+    for column in (field.name for field in fields(graph) if field.name != "name"):
+        value = getattr(graph, column)
+        if isinstance(value, Categorical):
+            yield f"{column}.values", list(value.values)
+            yield f"{column}.index", value.index
+        else:
+            yield column, value.ravel() if isinstance(value, np.ndarray) else list(value)
+
+
+def _read(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise ValueError(f"{path}: longer than the {MAX_FILE_BYTES} bytes that a graph file may have")
+    return data
+
+
+def _batch(data: bytes) -> pa.RecordBatch:
+    try:
+        reader = pa.ipc.open_file(pa.BufferReader(data))
+        _check_header(reader)
+        batch = reader.get_batch(0)
+    except OSError as error:  # Arrow's word for a damaged buffer
+        raise ValueError(f"not a readable Arrow file: {error}") from error
+    batch.validate(full=True)
+    if batch.num_rows != 1 or any(column.null_count or column.values.null_count for column in batch.columns):
+        raise ValueError(f"{batch.num_rows} rows; a graph is one row without nulls")
+    return batch
+
+
+def _check_header(reader: pa.ipc.RecordBatchFileReader) -> None:
+    found = _metadata(reader.schema)
+    for key, expected in (("format", FORMAT), ("version", VERSION)):
+        if found.get(key) != expected:
+            raise ValueError(f"{key}: {found.get(key)!r} is not {expected!r}")
+    if set(found) != {"format", "version", "name"}:
+        raise ValueError(f"metadata: {', '.join(sorted(found))} are not format, version and name")
+    if not reader.schema.remove_metadata().equals(_schema()):
+        raise ValueError("schema: the columns are not those of a graph")
+    if reader.num_record_batches != 1:
+        raise ValueError(f"{reader.num_record_batches} record batches; a graph is one")
+
+
+def _metadata(schema: pa.Schema) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in (schema.metadata or {}).items()}
+
+
+def _columns(batch: pa.RecordBatch) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for column in (field.name for field in fields(ComputationGraph) if field.name != "name"):
+        if column in _CATEGORICAL:
+            columns[column] = Categorical(_strings(batch, f"{column}.values"), _numbers(batch, f"{column}.index"))
+        else:
+            columns[column] = _strings(batch, column) if column in _STRINGS else _numbers(batch, column)
+    ops, keys = len(columns["op_names"]), len(columns["given_keys"])
+    given = columns["given_time_ns"]
+    if given.size != ops * keys:
+        raise ValueError(f"given_time_ns: {given.size} values for {ops} ops and {keys} keys")
+    columns["given_time_ns"] = given.reshape(ops, keys)
+    return columns
+
+
+def _strings(batch: pa.RecordBatch, column: str) -> tuple[str, ...]:
+    return tuple(batch.column(column).values.to_numpy(zero_copy_only=False).tolist())
+
+
+def _numbers(batch: pa.RecordBatch, column: str) -> np.ndarray:
+    return batch.column(column).values.to_numpy(zero_copy_only=False)

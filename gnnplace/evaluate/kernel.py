@@ -1,0 +1,406 @@
+"""The simulated step, compiled: EXECUTION_MODEL.md to the nanosecond and the byte, for many placements of one problem.
+
+A step is prepared in time linear in ops and edges (which buffers there are and who holds them, which messages each
+op sends and who waits for them), then run event by event. Integers throughout; nothing depends on the number of threads.
+
+- A *slot* is the buffer of one root on one device. A *touch* is an op that consumes or produces a root: it holds the slot.
+- A *message* is an output, or the control of an op, on its way to one other device.
+- A *source* is where time comes from: devices `0..D-1`, then channels; `next_ns` is when each next needs attention.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from jaxtyping import Bool, Int8, Int32, Int64
+
+from gnnplace.evaluate.heap import pop, push
+from gnnplace.graph import CONTROL
+from gnnplace.transforms.schedule import Delays, fill_rank
+
+NOBODY = -1  # no edge, no message
+NEVER = 2**63 - 1
+FIFO, CRITICAL_PATH, GIVEN = 0, 1, 2
+
+
+class Tables(NamedTuple):
+    """What the kernel needs of a problem. Touches lie by op; `root_touch` lists them by root, the producer's first."""
+
+    delays: Delays
+    num_inputs: Int32[np.ndarray, " ops"]
+    leader: Int32[np.ndarray, " ops"]  # the first op of the colocation group
+    allowed: Bool[np.ndarray, "ops devices"]
+    persistent_bytes: Int64[np.ndarray, " ops"]
+    workspace_bytes: Int64[np.ndarray, " ops"]
+    start_bytes: Int64[np.ndarray, " ops"]  # workspace and the outputs that are not aliases
+    output_bytes: Int64[np.ndarray, " outputs"]
+    output_op: Int32[np.ndarray, " outputs"]
+    output_touch: Int32[np.ndarray, " outputs"]
+    edge_touch: Int32[np.ndarray, " edges"]  # the consumer's touch, NOBODY for a control edge
+    result_touch: Int32[np.ndarray, " results"]
+    touch_ptr: Int32[np.ndarray, " ops_plus_1"]
+    root_ptr: Int32[np.ndarray, " roots_plus_1"]
+    root_touch: Int32[np.ndarray, " touches"]
+    root_touch_op: Int32[np.ndarray, " touches"]
+    root_bytes: Int64[np.ndarray, " roots"]
+    streams: Int64[np.ndarray, " devices"]
+    link_channel: Int32[np.ndarray, " links"]
+    num_channels: int
+
+
+class Steps(NamedTuple):
+    """What comes out, one row a sample. `legal` is False where an op is not allowed or a group is split."""
+
+    step_time_ns: Int64[np.ndarray, " samples"]
+    legal: Bool[np.ndarray, " samples"]
+    linked: Bool[np.ndarray, " samples"]  # False without a needed link: then there is no step time and no peak
+    peak_memory_bytes: Int64[np.ndarray, "samples devices"]
+    busy_ns: Int64[np.ndarray, "samples devices"]
+    transferred_bytes: Int64[np.ndarray, " samples"]
+    transfers: Int64[np.ndarray, " samples"]
+
+
+class Trace(NamedTuple):
+    """When every op started, and every transfer: a row a sample, or no rows where nobody asked."""
+
+    start_ns: Int64[np.ndarray, "rows ops"]
+    transfer: Int64[np.ndarray, "rows transfers 5"]  # output, source device, destination, start, end
+
+
+class Scratch(NamedTuple):
+    """Working memory of one thread."""
+
+    slot_of: Int32[np.ndarray, " touches"]
+    holds: Int32[np.ndarray, " slots"]
+    size: Int64[np.ndarray, " slots"]
+    live: Int8[np.ndarray, " slots"]
+    local: Int32[np.ndarray, " ops"]  # first edge to a consumer on the same device
+    behind: Int32[np.ndarray, " edges"]  # next edge of the same list
+    message_ptr: Int32[np.ndarray, " ops_plus_1"]
+    message_edge: Int32[np.ndarray, " edges"]
+    message_device: Int32[np.ndarray, " edges"]
+    message_next: Int32[np.ndarray, " edges"]
+    rank: Int64[np.ndarray, " ops"]
+    missing: Int32[np.ndarray, " ops"]
+    ready_ns: Int64[np.ndarray, " ops"]
+    first_row: Int64[np.ndarray, " devices_plus_1"]
+
+
+@numba.njit(cache=True, nogil=True)
+def simulate_rows(tables, device, schedule, priority, low, high, steps, trace):  # type: ignore[no-untyped-def]
+    """Simulates the samples `low..high-1` and writes their rows of `steps`, and of `trace` if it has rows."""
+    num_ops, num_devices = tables.allowed.shape
+    num_edges, num_touches = len(tables.edge_touch), len(tables.root_touch)
+    scratch = Scratch(
+        np.empty(num_touches, np.int32), np.empty(num_touches, np.int32), np.empty(num_touches, np.int64),
+        np.empty(num_touches, np.int8), np.empty(num_ops, np.int32), np.empty(num_edges, np.int32),
+        np.empty(num_ops + 1, np.int32), np.empty(num_edges, np.int32), np.empty(num_edges, np.int32),
+        np.empty(num_edges, np.int32), np.empty(num_ops, np.int64), np.empty(num_ops, np.int32),
+        np.empty(num_ops, np.int64), np.empty(num_devices + 1, np.int64),
+    )  # fmt: skip
+    for sample in range(low, high):
+        row = device[sample]
+        place_ops(tables, row, scratch, steps, sample)
+        hold_buffers(tables, row, scratch)
+        address_messages(tables, row, scratch, steps, sample)
+        if not steps.linked[sample]:
+            continue
+        if schedule[sample] == CRITICAL_PATH:
+            fill_rank(tables.delays, row, scratch.rank)
+        elif schedule[sample] == GIVEN:
+            scratch.rank[:] = priority[sample]
+        else:
+            scratch.rank[:] = 0
+        run_events(tables, row, scratch, steps, trace, sample)
+
+
+@numba.njit(cache=True, nogil=True)
+def place_ops(tables, device, scratch, steps, sample):  # type: ignore[no-untyped-def]
+    """Busy time, persistent memory and legality of each op where it stands; each device's rows in the queues."""
+    first_row, busy, memory = scratch.first_row, steps.busy_ns[sample], steps.peak_memory_bytes[sample]
+    first_row[:] = 0
+    busy[:] = 0
+    memory[:] = 0
+    legal = True
+    for op in range(len(device)):
+        here = device[op]
+        first_row[here + 1] += 1
+        busy[here] += tables.delays.time_ns[op, here]
+        memory[here] += tables.persistent_bytes[op]
+        legal &= tables.allowed[op, here] and device[tables.leader[op]] == here
+    for d in range(len(busy)):
+        first_row[d + 1] += first_row[d]
+    steps.legal[sample] = legal
+
+
+@numba.njit(cache=True, nogil=True)
+def hold_buffers(tables, device, scratch):  # type: ignore[no-untyped-def]
+    """Numbers the slots, root by root, and counts who holds each from the start of the step."""
+    slot_of, holds, size, live = scratch.slot_of, scratch.holds, scratch.size, scratch.live
+    newest = np.full(tables.allowed.shape[1], -1, np.int32)
+    slots = 0
+    for root in range(len(tables.root_bytes)):
+        origin = slots
+        for row in range(tables.root_ptr[root], tables.root_ptr[root + 1]):
+            here = device[tables.root_touch_op[row]]
+            slot = newest[here]
+            if slot < origin:
+                slot = slots
+                slots += 1
+                newest[here] = slot
+                holds[slot] = 0
+                size[slot] = 0
+                live[slot] = 0
+            holds[slot] += 1
+            slot_of[tables.root_touch[row]] = slot
+        size[origin] = tables.root_bytes[root]
+        live[origin] = 1  # its op allocates it, before any copy can come back
+    for touch in tables.result_touch:
+        holds[slot_of[touch]] += 1
+
+
+@numba.njit(cache=True, nogil=True)
+def address_messages(tables, device, scratch, steps, sample):  # type: ignore[no-untyped-def]
+    """The messages of every op, by output (control first) and then by device, each with the list of its consumers."""
+    edge_dst, edge_data, out_ptr = tables.delays.edge_dst, tables.delays.edge_data, tables.delays.out_ptr
+    behind, message_edge, message_device = scratch.behind, scratch.message_edge, scratch.message_device
+    num_devices = tables.allowed.shape[1]
+    consumer = np.full(num_devices, NOBODY, np.int32)
+    found = np.empty(num_devices, np.int32)
+    messages, transfers, transferred, linked = 0, 0, 0, True
+    for op in range(len(device)):
+        here = device[op]
+        local = NOBODY
+        scratch.message_ptr[op] = messages
+        edge, end = out_ptr[op], out_ptr[op + 1]
+        while edge < end:
+            output, count = edge_data[edge], 0
+            while edge < end and edge_data[edge] == output:
+                there = device[edge_dst[edge]]
+                if there == here:
+                    behind[edge] = local
+                    local = edge
+                else:
+                    if consumer[there] == NOBODY:
+                        place = count
+                        while place > 0 and found[place - 1] > there:
+                            found[place] = found[place - 1]
+                            place -= 1
+                        found[place] = there
+                        count += 1
+                    behind[edge] = consumer[there]
+                    consumer[there] = edge
+                edge += 1
+            for place in range(count):
+                there = found[place]
+                linked &= tables.delays.link_index[here, there] >= 0
+                message_edge[messages] = consumer[there]
+                message_device[messages] = there
+                messages += 1
+                if output != CONTROL:
+                    sent = tables.output_bytes[output]
+                    slot = scratch.slot_of[tables.edge_touch[consumer[there]]]
+                    if scratch.live[slot] == 0 and scratch.size[slot] < sent:
+                        scratch.size[slot] = sent
+                    transfers += 1
+                    transferred += sent
+                consumer[there] = NOBODY
+        scratch.local[op] = local
+    scratch.message_ptr[len(device)] = messages
+    steps.transfers[sample] = transfers
+    steps.transferred_bytes[sample] = transferred
+    steps.linked[sample] = linked
+
+
+@numba.njit(cache=True, nogil=True)
+def run_events(tables, device, scratch, steps, trace, sample):  # type: ignore[no-untyped-def]
+    """Lets time run: at each `now` what ends and arrives, then channels start, then devices start."""
+    # unpacked once: the loop below reads them all
+    edge_dst, edge_data, time_ns = tables.delays.edge_dst, tables.delays.edge_data, tables.delays.time_ns
+    transfer_ns, link_index, link_rate = tables.delays.transfer_ns, tables.delays.link_index, tables.delays.link_rate
+    latency_ns, link_channel, streams = tables.delays.link_latency_ns, tables.link_channel, tables.streams
+    start_bytes, workspace_bytes, touch_ptr = tables.start_bytes, tables.workspace_bytes, tables.touch_ptr
+    output_touch, edge_touch = tables.output_touch, tables.edge_touch
+    slot_of, holds, size, live = scratch.slot_of, scratch.holds, scratch.size, scratch.live
+    local, behind, message_ptr, message_edge = scratch.local, scratch.behind, scratch.message_ptr, scratch.message_edge
+    message_device, message_next, rank = scratch.message_device, scratch.message_next, scratch.rank
+    missing, ready_ns, first_row = scratch.missing, scratch.ready_ns, scratch.first_row
+    num_ops, num_devices, num_channels = len(device), len(streams), tables.num_channels
+    peak = steps.peak_memory_bytes[sample]
+    memory = peak.copy()
+
+    # three heaps a device: (ready time, op) not ready yet; (priority, order of readiness) ready; (end, op) running
+    pending_a, pending_b, num_pending = np.empty(num_ops, np.int64), np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
+    ready_a, ready_b, num_ready = np.empty(num_ops, np.int64), np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
+    running_a, running_b, num_running = np.empty(num_ops, np.int64), np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
+    num_seen = np.zeros(num_devices, np.int64)
+    next_ns = np.full(num_devices + num_channels, NEVER, np.int64)
+    carried, carried_from = np.full(num_channels, NOBODY, np.int32), np.zeros(num_channels, np.int32)
+    head, tail = np.full(num_channels, NOBODY, np.int32), np.full(num_channels, NOBODY, np.int32)
+    woken = np.empty(2 * num_channels, np.int32)
+    ended = np.empty(num_ops, np.int32)
+    transfers = 0
+
+    missing[:] = tables.num_inputs
+    ready_ns[:] = 0
+    for op in range(num_ops):
+        if missing[op] == 0:
+            here = device[op]
+            push(pending_a, pending_b, first_row[here], num_pending[here], 0, op)
+            num_pending[here] += 1
+            next_ns[here] = 0
+
+    while True:
+        now = NEVER
+        for source in range(num_devices + num_channels):
+            now = min(now, next_ns[source])
+        if now == NEVER:
+            break
+
+        # 1. what ends or arrives
+        num_woken = 0
+        for channel in range(num_channels):
+            if next_ns[num_devices + channel] != now:
+                continue
+            message = carried[channel]
+            there = message_device[message]
+            here = carried_from[channel]
+            edge = message_edge[message]
+            slot = slot_of[output_touch[edge_data[edge]]]
+            holds[slot] -= 1
+            if holds[slot] == 0:
+                memory[here] -= size[slot]
+            arrival = now + latency_ns[link_index[here, there]]
+            while edge != NOBODY:
+                dst = edge_dst[edge]
+                ready_ns[dst] = max(ready_ns[dst], arrival)
+                missing[dst] -= 1
+                if missing[dst] == 0:
+                    push(pending_a, pending_b, first_row[there], num_pending[there], ready_ns[dst], dst)
+                    num_pending[there] += 1
+                    if num_running[there] < streams[there]:
+                        next_ns[there] = min(next_ns[there], ready_ns[dst])
+                edge = behind[edge]
+            carried[channel] = NOBODY
+            next_ns[num_devices + channel] = NEVER
+            woken[num_woken] = channel
+            num_woken += 1
+
+        num_ended = 0
+        for here in range(num_devices):
+            if next_ns[here] != now:
+                continue
+            row = first_row[here]
+            while num_running[here] > 0 and running_a[row] == now:
+                op = running_b[row]
+                pop(running_a, running_b, row, num_running[here])
+                num_running[here] -= 1
+                place = num_ended
+                while place > 0 and ended[place - 1] > op:
+                    ended[place] = ended[place - 1]
+                    place -= 1
+                ended[place] = op
+                num_ended += 1
+
+        for place in range(num_ended):
+            op = ended[place]
+            here = device[op]
+            edge = local[op]
+            while edge != NOBODY:
+                dst = edge_dst[edge]
+                ready_ns[dst] = max(ready_ns[dst], now)
+                missing[dst] -= 1
+                if missing[dst] == 0:
+                    push(pending_a, pending_b, first_row[here], num_pending[here], ready_ns[dst], dst)
+                    num_pending[here] += 1
+                edge = behind[edge]
+            for message in range(message_ptr[op], message_ptr[op + 1]):
+                there = message_device[message]
+                link = link_index[here, there]
+                edge = message_edge[message]
+                output = edge_data[edge]
+                if output == CONTROL:
+                    arrival = now + max(1, latency_ns[link])
+                    while edge != NOBODY:
+                        dst = edge_dst[edge]
+                        ready_ns[dst] = max(ready_ns[dst], arrival)
+                        missing[dst] -= 1
+                        if missing[dst] == 0:
+                            push(pending_a, pending_b, first_row[there], num_pending[there], ready_ns[dst], dst)
+                            num_pending[there] += 1
+                            if num_running[there] < streams[there]:
+                                next_ns[there] = min(next_ns[there], ready_ns[dst])
+                        edge = behind[edge]
+                else:
+                    holds[slot_of[output_touch[output]]] += 1
+                    channel = link_channel[link]
+                    message_next[message] = NOBODY
+                    if head[channel] == NOBODY:
+                        head[channel] = message
+                        if carried[channel] == NOBODY:
+                            woken[num_woken] = channel
+                            num_woken += 1
+                    else:
+                        message_next[tail[channel]] = message
+                    tail[channel] = message
+            memory[here] -= workspace_bytes[op]
+            for touch in range(touch_ptr[op], touch_ptr[op + 1]):
+                slot = slot_of[touch]
+                holds[slot] -= 1
+                if holds[slot] == 0:
+                    memory[here] -= size[slot]
+
+        # 2. idle channels start the first of their queues
+        for place in range(num_woken):
+            channel = woken[place]
+            message = head[channel]
+            if carried[channel] != NOBODY or message == NOBODY:
+                continue
+            head[channel] = message_next[message]
+            edge = message_edge[message]
+            output = edge_data[edge]
+            there = message_device[message]
+            here = device[tables.output_op[output]]
+            carried[channel] = message
+            carried_from[channel] = here
+            leaves = now + transfer_ns[output, link_rate[link_index[here, there]]]
+            next_ns[num_devices + channel] = leaves
+            slot = slot_of[edge_touch[edge]]
+            if live[slot] == 0:
+                live[slot] = 1
+                memory[there] += size[slot]
+                peak[there] = max(peak[there], memory[there])
+            if len(trace.start_ns) > 0:
+                entry = trace.transfer[sample, transfers]
+                entry[0], entry[1], entry[2], entry[3], entry[4] = output, here, there, now, leaves
+                transfers += 1
+
+        # 3. devices start ready ops while they have an idle stream
+        for here in range(num_devices):
+            if next_ns[here] != now:
+                continue
+            row = first_row[here]
+            while num_pending[here] > 0 and pending_a[row] <= now:
+                op = pending_b[row]
+                pop(pending_a, pending_b, row, num_pending[here])
+                num_pending[here] -= 1
+                push(ready_a, ready_b, row, num_ready[here], ~rank[op], num_seen[here] << 32 | op)
+                num_ready[here] += 1
+                num_seen[here] += 1
+            while num_ready[here] > 0 and num_running[here] < streams[here]:
+                op = ready_b[row] & 0xFFFFFFFF
+                pop(ready_a, ready_b, row, num_ready[here])
+                num_ready[here] -= 1
+                push(running_a, running_b, row, num_running[here], now + time_ns[op, here], op)
+                num_running[here] += 1
+                memory[here] += start_bytes[op]
+                if len(trace.start_ns) > 0:
+                    trace.start_ns[sample, op] = now
+            peak[here] = max(peak[here], memory[here])
+            following = running_a[row] if num_running[here] > 0 else NEVER
+            if num_pending[here] > 0 and num_running[here] < streams[here]:
+                following = min(following, pending_a[row])
+            next_ns[here] = following
+        steps.step_time_ns[sample] = now

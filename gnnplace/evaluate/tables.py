@@ -1,0 +1,106 @@
+"""The arrays that the simulator's kernel needs of a problem, built once for as long as the problem lives."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from gnnplace.evaluate.kernel import NOBODY, Tables
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.problem import Problem
+from gnnplace.transforms.schedule import compact, delays
+
+MAX_MEMORY_BYTES = 2**62
+
+_tables: WeakKeyDictionary[Problem, Tables] = WeakKeyDictionary()
+
+
+class Touches(NamedTuple):
+    """Each op with each root that it consumes or produces, by op; and the same by root, the producer first."""
+
+    ptr: Int64[np.ndarray, " ops_plus_1"]
+    of_output: Int64[np.ndarray, " outputs"]
+    of_edge: Int64[np.ndarray, " edges"]
+    root_ptr: Int64[np.ndarray, " roots_plus_1"]
+    by_root: Int64[np.ndarray, " touches"]
+    by_root_op: Int64[np.ndarray, " touches"]
+
+
+def tables(problem: Problem) -> Tables:
+    """The kernel's arrays. Raises ValueError where memory could exceed 64 bits."""
+    if problem not in _tables:
+        _tables[problem] = _build(problem)
+    return _tables[problem]
+
+
+def touches(graph: ComputationGraph) -> Touches:
+    """Every distinct pair of an op and a root that it touches, through data inputs and outputs."""
+    root = graph.output_root
+    num_outputs, data = len(root), np.flatnonzero(graph.edge_data != NONE)
+    edge_key = graph.edge_dst[data].astype(np.int64) * num_outputs + root[graph.edge_data[data]]
+    output_key = graph.output_op.astype(np.int64) * num_outputs + root
+    keys = np.unique(np.concatenate([edge_key, output_key]))
+    op, touched = keys // max(1, num_outputs), keys % max(1, num_outputs)
+    of_edge = np.full(graph.num_edges, NOBODY, dtype=np.int64)
+    of_edge[data] = np.searchsorted(keys, edge_key)
+    by_root = np.lexsort((op, graph.output_op[touched] != op, touched))
+    return Touches(
+        ptr=np.searchsorted(op, np.arange(graph.num_ops + 1)),
+        of_output=np.searchsorted(keys, output_key),
+        of_edge=of_edge,
+        root_ptr=np.searchsorted(touched[by_root], np.append(_roots(graph), num_outputs)),
+        by_root=by_root,
+        by_root_op=op[by_root],
+    )
+
+
+def _roots(graph: ComputationGraph) -> Int64[np.ndarray, " roots"]:
+    return np.flatnonzero(graph.output_alias == NONE)
+
+
+def _build(problem: Problem) -> Tables:
+    graph, cluster, touch = problem.graph, problem.cluster, touches(problem.graph)
+    _check_memory(problem)
+    start_bytes = graph.workspace_bytes.copy()
+    np.add.at(start_bytes, graph.output_op[_roots(graph)], graph.output_bytes[_roots(graph)])
+    return Tables(
+        delays=delays(problem),
+        num_inputs=compact(np.diff(graph.in_ptr), np.int32),
+        leader=compact(_leader(graph), np.int32),
+        allowed=compact(problem.allowed, np.bool_),
+        persistent_bytes=compact(graph.persistent_bytes, np.int64),
+        workspace_bytes=compact(graph.workspace_bytes, np.int64),
+        start_bytes=compact(start_bytes, np.int64),
+        output_bytes=compact(graph.output_bytes, np.int64),
+        output_op=compact(graph.output_op, np.int32),
+        output_touch=compact(touch.of_output, np.int32),
+        edge_touch=compact(touch.of_edge, np.int32),
+        result_touch=compact(touch.of_output[graph.output_is_result], np.int32),
+        touch_ptr=compact(touch.ptr, np.int32),
+        root_ptr=compact(touch.root_ptr, np.int32),
+        root_touch=compact(touch.by_root, np.int32),
+        root_touch_op=compact(touch.by_root_op, np.int32),
+        root_bytes=compact(graph.output_bytes[_roots(graph)], np.int64),
+        streams=compact(cluster.streams, np.int64),
+        link_channel=compact(cluster.link_channel, np.int32),
+        num_channels=cluster.num_channels,
+    )
+
+
+def _leader(graph: ComputationGraph) -> Int32[np.ndarray, " ops"]:
+    leader = np.arange(graph.num_ops, dtype=np.int32)
+    members = np.flatnonzero(graph.colocation.index != NONE)
+    _, first, group = np.unique(graph.colocation.index[members], return_index=True, return_inverse=True)
+    leader[members] = members[first[group]]
+    return leader
+
+
+def _check_memory(problem: Problem) -> None:
+    graph = problem.graph
+    columns = (graph.persistent_bytes, graph.workspace_bytes, graph.output_bytes, graph.edge_bytes)
+    most = sum(float(column.astype(float).sum()) for column in columns)
+    if most > MAX_MEMORY_BYTES:
+        raise ValueError(f"{graph.name}: a device could hold {most:.3g} bytes, more than 64 bits hold")

@@ -1,0 +1,167 @@
+"""Placements as JSON documents: `gnnplace.placement` version 1 (FORMATS.md), by name of op and device."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from gnnplace import atomic
+from gnnplace.cluster import Cluster
+from gnnplace.frontends import strict_json
+from gnnplace.frontends.strict_json import Document, Source
+from gnnplace.graph import ComputationGraph
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import StepResult
+
+MAX_DOCUMENT_BYTES = 2**30
+MAX_OF_A_SUM = 2**63 - 1
+
+Text = Annotated[str, Field(max_length=10_000)]
+Checksum = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Amount = Annotated[int, Field(ge=0, le=MAX_OF_A_SUM)]
+Priority = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+
+
+class GraphReference(Document):
+    """Which graph a placement is for."""
+
+    name: Text | None = None
+    sha256: Checksum | None = None
+    ops: Amount | None = None
+
+
+class ClusterReference(Document):
+    """Which cluster a placement is for."""
+
+    name: Text | None = None
+    sha256: Checksum | None = None
+
+
+class Predicted(Document):
+    """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its name."""
+
+    step_time_ns: Amount | None
+    infeasible: Text | None
+    peak_memory_bytes: dict[Text, Amount] | None
+    busy_ns: dict[Text, Amount]
+    transferred_bytes: Amount
+    transfers: Amount
+    bound_ns: Amount
+    bound: Text | None = None
+
+
+class Provenance(Document):
+    """Who made the placement, with what, and how long that took."""
+
+    tool: Text
+    planner: Text
+    encoder: Text | None = None
+    checkpoint_sha256: Checksum | None = None
+    seed: int
+    wall_ns: Amount
+
+
+class PlacementDocument(Document):
+    """A placement document. `predicted` and `provenance` are for the reader; a command computes them anew."""
+
+    format: Literal["gnnplace.placement"] = "gnnplace.placement"
+    version: Literal[1] = 1
+    graph: GraphReference | None = None
+    cluster: ClusterReference | None = None
+    device: dict[Text, Text]
+    schedule: Schedule = "critical-path"
+    priority: dict[Text, Priority] | None = None
+    fusion: None = None
+    predicted: Predicted | None = None
+    provenance: Provenance | None = None
+
+
+def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) -> Placement:
+    """The placement of a JSON file (a path) or of its bytes, for this graph and cluster.
+
+    Raises ValueError (one line) where the document is bad, is for another graph or cluster, or doesn't name
+    each op and only devices that there are; OSError where the file is unreadable.
+    """
+    return strict_json.read(source, PlacementDocument, lambda document: _placement(document, graph, cluster), MAX_DOCUMENT_BYTES)
+
+
+def write_placement(
+    path: str | os.PathLike[str], problem: Problem, placement: Placement, predicted: Predicted, provenance: Provenance
+) -> None:
+    """Writes the document of a placement, atomically. Raises OSError where the file can't be written."""
+    document = placement_document(problem.graph, problem.cluster, placement)
+    document |= {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
+    atomic.write_text(path, json.dumps(document) + "\n")
+
+
+def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, Any]:
+    """The document of a placement, without what was predicted; reading it gives the same placement."""
+    devices = [cluster.device_names[device] for device in placement.device.tolist()]
+    priority = None if placement.priority is None else dict(zip(graph.op_names, placement.priority.tolist(), strict=True))
+    return {
+        "format": "gnnplace.placement",
+        "version": 1,
+        "graph": {"name": graph.name, "sha256": graph.sha256, "ops": graph.num_ops},
+        "cluster": {"name": cluster.name, "sha256": cluster.sha256},
+        "device": dict(zip(graph.op_names, devices, strict=True)),
+        "schedule": placement.schedule,
+        "priority": priority,
+        "fusion": None,
+    }
+
+
+def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:
+    """What a document says of a simulated step."""
+    peaks = None if result.peak_memory_bytes is None else result.peak_memory_bytes.tolist()
+    return Predicted(
+        step_time_ns=result.step_time_ns,
+        infeasible=result.infeasible,
+        peak_memory_bytes=None if peaks is None else dict(zip(cluster.device_names, peaks, strict=True)),
+        busy_ns=dict(zip(cluster.device_names, result.busy_ns.tolist(), strict=True)),
+        transferred_bytes=result.transferred_bytes,
+        transfers=result.transfers,
+        bound_ns=bound_ns,
+        bound=bound,
+    )
+
+
+def _placement(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> Placement:
+    _check_references(document, graph, cluster)
+    numbers = {name: index for index, name in enumerate(cluster.device_names)}
+    for op, name in document.device.items():
+        if name not in numbers:
+            raise ValueError(f"{strict_json.place(('device', op))}: {strict_json.unknown('device', name, cluster.device_names)}")
+    device = np.array([numbers[name] for name in _by_op("device", document.device, graph)], dtype=np.int32)
+    if document.priority is None:
+        return Placement(device, document.schedule)
+    return Placement(device, document.schedule, np.array(_by_op("priority", document.priority, graph), dtype=np.int64))
+
+
+def _check_references(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> None:
+    given_graph, given_cluster = document.graph or GraphReference(), document.cluster or ClusterReference()
+    pairs = (
+        ("graph.ops", given_graph.ops, graph.num_ops, graph.name),
+        ("graph.sha256", given_graph.sha256, graph.sha256, graph.name),
+        ("cluster.sha256", given_cluster.sha256, cluster.sha256, cluster.name),
+    )
+    for place, given, expected, name in pairs:
+        if given not in (None, expected):
+            raise ValueError(f"{place}: {given} is not {expected}, that of {name!r}; the placement is for another {place.split('.')[0]}")
+
+
+def _by_op(key: str, values: Mapping[str, Any], graph: ComputationGraph) -> list[Any]:
+    """The values in the order of the ops."""
+    missing = [name for name in graph.op_names if name not in values]
+    if missing:
+        raise ValueError(f"{key}: op {strict_json.shown(missing[0])} has no entry ({len(missing)} of {graph.num_ops} ops have none)")
+    if len(values) > graph.num_ops:
+        known = set(graph.op_names)
+        extra = next(name for name in values if name not in known)
+        raise ValueError(f"{strict_json.place((key, extra))}: {strict_json.unknown(f'op of {graph.name!r}', extra, graph.op_names)}")
+    return [values[name] for name in graph.op_names]

@@ -1,0 +1,209 @@
+"""Strict JSON: bytes to a checked pydantic model, or a ValueError of one line that names the place, the value and the rule.
+
+Refused before much is allocated: files over a limit of bytes. Refused besides what the model forbids: repeated keys,
+NaN and Infinity, integers of hundreds of digits, text that is not Unicode, nesting beyond Python's recursion.
+A place is written as in `ops[17].outputs[0].bytes`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Tag, ValidationError
+from pydantic_core import ErrorDetails
+
+MAX_DIGITS = 30
+MAX_SHOWN = 60
+
+T = TypeVar("T")
+ModelT = TypeVar("ModelT", bound="Document")
+Source = str | os.PathLike[str] | bytes
+
+
+class Document(BaseModel):
+    """The base of every object in our JSON formats: unknown keys are refused and nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class _Refused:
+    """Stands in a parsed document for what JSON libraries accept and we refuse."""
+
+    def __init__(self, value: str, rule: str) -> None:
+        self.value, self.rule = value, rule
+
+
+def _whole(value: object) -> object:
+    """An integral float (1e12) as its integer; anything else unchanged, for the model to judge."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]  # an integer that may be written as 1e12
+
+_TAGS = ("<one>", "<map>")
+MAP, ONE = Tag(_TAGS[1]), Tag(_TAGS[0])
+
+
+def one_or_map(value: object) -> str:
+    """The discriminator of a union of a value (tagged `ONE`) and a map (`MAP`), so that an error is about the one that was meant."""
+    return _TAGS[isinstance(value, dict)]
+
+
+def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_bytes: int) -> T:
+    """What `build` makes of the document in a file (a path) or in bytes.
+
+    Raises ValueError (one line, the path first) for a bad document, OSError for an unreadable file.
+    """
+    if isinstance(source, bytes):
+        return build(parse(source, model, max_bytes))
+    with Path(source).open("rb") as file:
+        data = file.read(max_bytes + 1)
+    try:
+        return build(parse(data, model, max_bytes))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(source)}: {error}") from error
+
+
+def parse(data: bytes, model: type[ModelT], max_bytes: int) -> ModelT:
+    """The document in `data`, checked by `model`."""
+    if len(data) > max_bytes:
+        raise ValueError(f"longer than the {max_bytes} bytes that this kind of document may have")
+    return check(_loads(data), model)
+
+
+def check(document: object, model: type[ModelT]) -> ModelT:
+    """A parsed document, checked by `model`."""
+    _check_version(document, model)
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise ValueError(_explain(error.errors(include_url=False)[0], model)) from None
+
+
+def place(location: Sequence[object]) -> str:
+    """`("ops", 17, "bytes")` -> `ops[17].bytes`."""
+    text = ""
+    for part in location:
+        if part in _TAGS:
+            continue
+        plain = isinstance(part, str) and part.isidentifier()
+        text += (f".{part}" if text else str(part)) if plain else f"[{shown(part)}]"
+    return text or "document"
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: one line, not too long."""
+    text = repr(value) if isinstance(value, str | int | float | bool | None) else f"a {type(value).__name__}"
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def unknown(what: str, name: object, known: Sequence[str]) -> str:
+    """`'lefd' is no op: nearest is 'left'`; where there are few, all of them."""
+    near = difflib.get_close_matches(str(name), known[:10_000], n=1)
+    choices = f"choose from {', '.join(known)}" if len(known) <= 20 else f"there are {len(known)}"
+    return f"{shown(name)} is no {what}; {f'nearest is {near[0]!r}; ' if near else ''}{choices}"
+
+
+class _Hooks:
+    """What the JSON parser calls; `refused` tells that the parsed document holds a `_Refused`."""
+
+    def __init__(self) -> None:
+        self.refused = False
+
+    def pairs(self, items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            keys = [key for key, _ in items]
+            repeated = next(key for i, key in enumerate(keys) if key in keys[:i])
+            found[repeated] = self._refuse(shown(repeated), "a key may stand once in an object")
+        return found
+
+    def constant(self, text: str) -> _Refused:
+        return self._refuse(text, "a number has to be finite")
+
+    def integer(self, text: str) -> int | _Refused:
+        return int(text) if len(text) <= MAX_DIGITS else self._refuse(shown(text), "an integer has to fit 64 bits")
+
+    def _refuse(self, value: str, rule: str) -> _Refused:
+        self.refused = True
+        return _Refused(value, rule)
+
+
+def _loads(data: bytes) -> object:
+    hooks = _Hooks()
+    try:
+        document = _decode(data.decode("utf-8"), hooks)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start}: not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno} column {error.colno}: not JSON: {error.msg}") from None
+    except RecursionError:
+        raise ValueError("document: nested too deeply to be one of ours") from None
+    if hooks.refused or re.search(rb"\\u[dD][89a-fA-F]", data):
+        _refuse(document)
+    return document
+
+
+def _decode(text: str, hooks: _Hooks) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=hooks.pairs, parse_constant=hooks.constant)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer of thousands of digits: parse again, slowly, to say where
+        return json.loads(text, object_pairs_hook=hooks.pairs, parse_constant=hooks.constant, parse_int=hooks.integer)
+
+
+def _refuse(document: object) -> None:
+    for location, value in _walk(document, ()):
+        if isinstance(value, _Refused):
+            raise ValueError(f"{place(location)}: {value.value}: {value.rule}")
+        if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError(f"{place(location)}: {shown(value)}: a lone surrogate is not Unicode text")
+
+
+def _walk(value: object, location: tuple[object, ...]) -> Iterator[tuple[tuple[object, ...], object]]:
+    yield location, value
+    if isinstance(value, dict):
+        for key, child in value.items():
+            yield (*location, key), key
+            yield from _walk(child, (*location, key))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _walk(child, (*location, index))
+
+
+def _check_version(document: object, model: type[Document]) -> None:
+    """The format and the version first: nothing else of a document that we don't know makes sense."""
+    if not isinstance(document, dict):
+        raise ValueError(f"document: {shown(document)}: an object is due")
+    for key in ("format", "version"):
+        known = model.model_fields[key].default
+        if key not in document:
+            raise ValueError(f"{key}: is missing; {shown(known)} is due")
+        found = document[key]
+        if isinstance(found, bool) or found != known:
+            raise ValueError(f"{key}: {shown(found)} is not known; this reader knows {shown(known)}")
+
+
+def _explain(error: ErrorDetails, model: type[Document]) -> str:
+    where, rule = place(error["loc"]), error["msg"]
+    if error["type"] == "missing":
+        return f"{where}: is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{where}: unknown key{_nearest(str(error['loc'][-1]), model)}"
+    if error["type"] == "value_error":
+        return f"{where}: {error['ctx']['error']}"
+    return f"{where}: {shown(error['input'])}: {rule[0].lower()}{rule[1:]}"
+
+
+def _nearest(key: str, model: type[Document]) -> str:
+    schema = model.model_json_schema()
+    known = [name for part in (schema, *schema.get("$defs", {}).values()) for name in part.get("properties", {})]
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"; nearest is {near[0]!r}" if near else ""

@@ -1,0 +1,71 @@
+"""What TensorFlow's op kinds are: their canonical kind, what they alias, which of them launch nothing, which write variables.
+
+A kind that no table names has the canonical kind "other": it costs the bytes that it moves and no arithmetic, and the front-end names it.
+"""
+
+from __future__ import annotations
+
+CANONICAL: dict[str, str] = {
+    kind: canonical
+    for canonical, kinds in {
+        "matmul": "MatMul SparseMatMul",
+        "batch_matmul": "BatchMatMul BatchMatMulV2 BatchMatMulV3",
+        "conv": "Conv2D Conv3D DepthwiseConv2dNative",
+        "conv_grad_input": "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
+        "conv_grad_weight": "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter",
+        "pool": "MaxPool AvgPool MaxPool3D AvgPool3D",
+        "pool_grad": "MaxPoolGrad AvgPoolGrad MaxPool3DGrad AvgPool3DGrad",
+        "normalization": "FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 LRN",
+        "normalization_grad": "FusedBatchNormGrad FusedBatchNormGradV2 FusedBatchNormGradV3 LRNGrad",
+        "softmax": "Softmax LogSoftmax",
+        "loss": "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits L2Loss",
+        "elementwise": "Add AddV2 AddN Sub Mul Div RealDiv FloorDiv TruncateDiv DivNoNan MulNoNan FloorMod Mod Neg Sign Abs Square"
+        " SquaredDifference Sqrt Rsqrt Exp Expm1 Log Log1p Pow Reciprocal Inv Minimum Maximum Floor Ceil Round Rint Sin Cos Erf"
+        " BiasAdd Select SelectV2 Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot IsFinite IsNan IsInf"
+        " ClipByValue SqrtGrad RsqrtGrad ReciprocalGrad InvGrad Xlogy Xdivy BitwiseAnd BitwiseOr",
+        "activation": "Relu Relu6 LeakyRelu Elu Selu Softplus Softsign Sigmoid Tanh",
+        "activation_grad": "ReluGrad Relu6Grad LeakyReluGrad EluGrad SeluGrad SoftplusGrad SoftsignGrad SigmoidGrad TanhGrad",
+        "reduce": "Sum Mean Prod Max Min Any All ArgMax ArgMin BiasAddGrad Cumsum EuclideanNorm InTopK InTopKV2",
+        "concat": "Concat ConcatV2 Pack ParallelConcat",
+        "split": "Split SplitV Unpack",
+        "slice": "Slice StridedSlice StridedSliceGrad Pad PadV2 MirrorPad MirrorPadGrad",
+        "transpose": "Transpose ConjugateTranspose ReverseV2 ReverseSequence SpaceToDepth DepthToSpace SpaceToBatchND BatchToSpaceND",
+        "reshape": "Reshape Squeeze ExpandDims Identity IdentityN StopGradient PreventGradient Snapshot EnsureShape Bitcast"
+        " PlaceholderWithDefault",
+        "gather": "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd Unique OneHot TopK TopKV2 Where",
+        "scatter": "ScatterNd TensorScatterUpdate TensorScatterAdd UnsortedSegmentSum SegmentSum DynamicStitch",
+        "cast": "Cast",
+        "fill": "Fill ZerosLike OnesLike Tile BroadcastTo Range LinSpace Const",
+        "random": "RandomUniform RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomUniformV2"
+        " StatelessRandomNormal StatelessRandomNormalV2 RandomUniformInt",
+        "variable": "VarHandleOp ReadVariableOp VariableV2 Variable",
+        "update": "AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate ResourceScatterAdd ResourceScatterSub"
+        " ResourceApplyGradientDescent ResourceApplyMomentum ResourceApplyKerasMomentum ResourceApplyAdagrad ResourceApplyAdagradV2"
+        " ResourceApplyAdam ResourceApplyRMSProp ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2 ResourceApplyAdadelta"
+        " ResourceSparseApplyMomentum ResourceSparseApplyAdagrad ResourceSparseApplyAdagradV2 ResourceSparseApplyRMSProp",
+        "input": "Placeholder",
+        "shape": "Shape ShapeN Size Rank VariableShape BroadcastArgs BroadcastGradientArgs ConcatOffset",
+        "control": "NoOp ControlTrigger Assert",
+    }.items()
+    for kind in kinds.split()
+}  # fmt: skip
+
+# Output k shares the buffer of data input k (IdentityN) or of data input 0 (all others).
+ALIASES = frozenset((
+    "Reshape", "Squeeze", "ExpandDims", "Identity", "IdentityN", "StopGradient", "PreventGradient", "Snapshot", "EnsureShape", "Bitcast",
+    "PlaceholderWithDefault", "ReadVariableOp",
+))  # fmt: skip
+
+# Kinds that only look at the shape of their inputs.
+SHAPE_READERS = frozenset(kind for kind, canonical in CANONICAL.items() if canonical == "shape")
+
+NO_KERNEL = ALIASES | SHAPE_READERS | {"Const", "NoOp", "ControlTrigger", "VarHandleOp", "Placeholder"}
+
+WRITERS = frozenset(kind for kind, canonical in CANONICAL.items() if canonical == "update")
+
+MAX_FOLDED_ELEMENTS = 16  # arithmetic on constants and shapes with no larger output is done once, on the host
+
+
+def canonical_kind(kind: str) -> str:
+    """The kind shared by all frameworks; "other" where no table names it."""
+    return CANONICAL.get(kind, "other")

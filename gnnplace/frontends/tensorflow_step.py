@@ -1,0 +1,120 @@
+"""The ops of one TensorFlow step: what the fetches need, each variable read once.
+
+`Step` holds the pruned ops in the order of their creation, their data inputs by index and their control inputs. It promises a flat,
+acyclic graph: control flow and function calls are refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import tensorflow as tf
+
+FLOW_KINDS = frozenset((
+    "Enter", "Exit", "NextIteration", "LoopCond", "RefEnter", "RefExit", "RefNextIteration", "RefSwitch", "RefMerge", "Switch", "Merge",
+    "While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "For", "PartitionedCall", "StatefulPartitionedCall",
+    "SymbolicGradient", "RemoteCall", "XlaLaunch",
+))  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Op i of the step is `ops[i]`; `inputs[i]` are its data inputs `(op, output)` in order, `controls[i]` the ops it waits for."""
+
+    ops: tuple[tf.Operation, ...]
+    inputs: tuple[tuple[tuple[int, int], ...], ...]
+    controls: tuple[tuple[int, ...], ...]
+    results: frozenset[tuple[int, int]]  # fetched outputs
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """The index of each op by its name."""
+        return {op.name: i for i, op in enumerate(self.ops)}
+
+    @cached_property
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """The distinct ops whose data each op takes."""
+        return tuple(tuple(dict.fromkeys(src for src, _ in inputs)) for inputs in self.inputs)
+
+    @cached_property
+    def consumers(self) -> tuple[tuple[int, ...], ...]:
+        """The distinct ops that take each op's data."""
+        lists: list[list[int]] = [[] for _ in self.ops]
+        for dst, sources in enumerate(self.sources):
+            for src in sources:
+                lists[src].append(dst)
+        return tuple(map(tuple, lists))
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """A topological order, data and control."""
+        done: dict[int, None] = {}
+        for op in range(len(self.ops)):
+            stack = [op]
+            while stack:
+                waiting = [src for src in (*self.sources[stack[-1]], *self.controls[stack[-1]]) if src not in done]
+                if waiting:
+                    stack += waiting
+                else:
+                    done[stack.pop()] = None
+        return tuple(done)
+
+    def edges(self) -> Iterator[tuple[int, int, int]]:
+        """Edges `(source op, output, destination op)`, -1 for control, in the order of the destinations."""
+        for dst, (inputs, controls) in enumerate(zip(self.inputs, self.controls, strict=True)):
+            yield from ((src, output, dst) for src, output in inputs)
+            yield from ((src, -1, dst) for src in controls)
+
+
+def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
+    """The step of `graph` that computes `fetches`, names of tensors (`loss:0`) or of ops (`train`).
+
+    Raises ValueError for a name that the graph doesn't have, and for control flow or function calls.
+    """
+    tensors = [_fetched(graph, name) for name in fetches if ":" in name]
+    targets = [tensor.op for tensor in tensors] + [_fetched(graph, name) for name in fetches if ":" not in name]
+    ops = _ancestors(graph, targets)
+    for op in ops:
+        if op.type in FLOW_KINDS or op.graph._is_function(op.type):
+            raise ValueError(f"op {op.name!r}: a {op.type} is control flow or a call; a step must be flat (unroll it, or inline functions)")
+    read = _first_reads(ops)
+    kept = [op for op in ops if read.get(op, op) is op]
+    index = {op: i for i, op in enumerate(kept)} | {op: -1 for op in ops if read.get(op, op) is not op}
+    index |= {op: index[first] for op, first in read.items()}
+    return Step(
+        ops=tuple(kept),
+        inputs=tuple(tuple((index[tensor.op], tensor.value_index) for tensor in op.inputs) for op in kept),
+        controls=tuple(tuple(dict.fromkeys(index[source] for source in op.control_inputs)) for op in kept),
+        results=frozenset((index[tensor.op], tensor.value_index) for tensor in tensors),
+    )
+
+
+def _fetched(graph: tf.Graph, name: str) -> tf.Tensor | tf.Operation:
+    try:
+        return graph.as_graph_element(name)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"fetches: {name!r} names no tensor or op of the graph") from error
+
+
+def _ancestors(graph: tf.Graph, targets: Sequence[tf.Operation]) -> list[tf.Operation]:
+    seen, stack = set(targets), list(targets)
+    while stack:
+        op = stack.pop()
+        for source in (*(tensor.op for tensor in op.inputs), *op.control_inputs):
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return [op for op in graph.get_operations() if op in seen]
+
+
+def _first_reads(ops: Sequence[tf.Operation]) -> dict[tf.Operation, tf.Operation]:
+    """For each read of a variable, the first read of the same variable that waits for the same ops: all such reads see one value."""
+    first: dict[tuple, tf.Operation] = {}
+    reads = {}
+    for op in ops:
+        if op.type == "ReadVariableOp":
+            after = tuple(sorted(source.name for source in op.control_inputs))
+            reads[op] = first.setdefault((op.inputs[0].op.name, after), op)
+    return reads

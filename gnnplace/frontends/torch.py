@@ -1,0 +1,211 @@
+"""A PyTorch module's training step as a ComputationGraph of ATen ops: forward, backward and update, flat.
+
+    step = training_step(module, lambda module, x, y: cross_entropy(module(x), y), (x, y), name="mlp")
+
+Nothing is computed and no memory is taken: module and inputs may be on the `meta` device. What the graph holds:
+
+- each parameter and buffer is an op `variable` with its persistent bytes (the optimiser's state included), and, where it
+  is used, one op `read` that aliases it; an unused parameter is an op without edges;
+- views and in-place ops alias the buffer of an input; a view that equals an earlier tensor (`detach`, a transpose of a
+  transpose) is that tensor, not an op;
+- one fused update a parameter, in place, after everyone who reads the parameter, on the parameter's device;
+- `layer` is the module path, for the gradient of a module's ops too; `block` the first number in it;
+- a gradient op is `backward_weight` where it serves only parameters of its own layer, else `backward_data`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import getitem
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+
+from gnnplace.frontends import torch_flops
+from gnnplace.frontends.torch_buffers import Buffers, Ref, shares
+from gnnplace.frontends.torch_flops import Call
+from gnnplace.frontends.torch_trace import Loss, Optimizer, Trace, scope_of, trace
+from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
+
+BACKWARD = ("backward_data", "backward_weight")
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """The graph of a step, and how many ops of each kind have no flop rule: they are costed by their bytes alone."""
+
+    graph: ComputationGraph
+    uncounted: Mapping[str, int]
+
+
+def training_step(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], *, optimizer: Optimizer = "adam", name: str) -> TracedStep:
+    """Traces one step of `loss(module, *inputs)` with Adam or plain SGD.
+
+    Raises ValueError where the loss is not a scalar or depends on no parameter.
+    """
+    traced = trace(module, loss, inputs, optimizer)
+    builder = _Builder(traced)
+    for node in traced.graph.nodes:
+        builder.add(node)
+    graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
+    return TracedStep(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))))
+
+
+class _Builder:
+    """Turns nodes into ops, in order; `refs` of a node are its outputs."""
+
+    def __init__(self, traced: Trace) -> None:
+        self.buffers = Buffers()
+        self.uncounted: Counter[str] = Counter()
+        self._ops: list[Op] = []
+        self._refs: dict[torch.fx.Node, tuple[Ref, ...]] = {}
+        self._arguments = iter(traced.arguments)
+        self._layers = traced.layers
+        self._variables: dict[str, int] = {}
+        self._update_layers: dict[int, tuple[str, ...]] = {}
+
+    def add(self, node: torch.fx.Node) -> None:
+        match node.op:
+            case "placeholder":
+                self._add_argument(node)
+            case "get_attr":
+                op = self._append(Op(node.name, "constant", (_output(node.meta["val"]),), kernel=False, canonical_kind="fill", phase="other"), ())
+                self._is(node, op, (node.meta["val"],))
+            case "output":
+                self._mark_results(node)
+            case "call_function" if node.target is getitem:
+                source, index = node.args
+                self._refs[node] = (self._refs[source][index],)  # type: ignore[index]
+            case _:
+                self._add_call(node)
+
+    def finished(self) -> list[Op]:
+        """The ops with their phases and colocation groups, which only the whole graph tells."""
+        phases = self._phases()
+        groups = [self.buffers.group(op) for op in range(len(self._ops))]
+        shared = Counter(groups)
+        names = [self._ops[group].name if shared[group] > 1 else None for group in groups]
+        return [replace(op, phase=phase, colocation=name) for op, phase, name in zip(self._ops, phases, names, strict=True)]
+
+    def _add_argument(self, node: torch.fx.Node) -> None:
+        argument, tensor = next(self._arguments), node.meta["val"]
+        size = torch_flops.tensor_bytes(tensor)
+        if argument.role == "input":
+            op = self._append(Op(argument.name, "input", (_output(tensor),), kernel=False, canonical_kind="input", layer="inputs"), ())
+            self._is(node, op, (tensor,))
+        elif argument.role == "state":
+            if node.users:
+                variable = self._variables[argument.name]
+                self._ops[variable] = replace(self._ops[variable], persistent_bytes=self._ops[variable].persistent_bytes + size)
+            self._refs[node] = ()
+        else:
+            self._add_variable(node, argument.name, argument.role, size)
+
+    def _add_variable(self, node: torch.fx.Node, name: str, role: str, size: int) -> None:
+        layer = self._layers[name][0]
+        common = Op(name, role, kernel=False, canonical_kind="variable", layer=layer, block=_block(layer))
+        variable = self._append(replace(common, outputs=(Output(0, (), "resource"),), persistent_bytes=size), ())
+        self._variables[name] = variable
+        if not node.users:
+            return
+        tensor = node.meta["val"]
+        read = self._append(replace(common, name=f"{name}/read", kind="read", outputs=(_output(tensor, (variable, 0)),)), ((variable, 0),))
+        self._is(node, read, (tensor,))
+        self.buffers.together(variable, read)
+
+    def _add_call(self, node: torch.fx.Node) -> None:
+        call = _call(node)
+        same = [self.buffers.same(tensor) for tensor in call.outputs if tensor is not None]
+        if same and not call.written and None not in same:
+            self._refs[node] = tuple(ref for ref in same if ref is not None)
+            return
+        sources = {ref: tensor for parent in node.all_input_nodes for ref, tensor in zip(self._refs[parent], _values(parent), strict=False)}
+        shown = call.outputs or call.written[:1]  # an update returns nothing: what it changes is its output
+        outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in shown)
+        moved = bool(call.written) or any(output.alias_of is None for output in outputs)
+        op = self._append(self._op(node, call, outputs, moved), sources)
+        if moved:
+            self.buffers.read(op, call.inputs)
+            self.buffers.write(op, call.written)
+        self._is(node, op, shown)
+        if scope_of(node).phase == "update":
+            self._note_update(op, sources)
+
+    def _op(self, node: torch.fx.Node, call: Call, outputs: tuple[Output, ...], kernel: bool) -> Op:
+        canonical, scope = torch_flops.canonical_kind(call), scope_of(node)
+        if canonical == "other" and kernel:
+            self.uncounted[call.kind] += 1
+        return Op(
+            node.name, call.kind, outputs, kernel=kernel, canonical_kind=canonical,
+            flops=torch_flops.flops(call), bytes_accessed=torch_flops.bytes_accessed(call), workspace_bytes=torch_flops.workspace_bytes(call),
+            layer=scope.layer, block=_block(scope.layer), phase="backward_data" if scope.phase == "backward" else scope.phase,
+        )  # fmt: skip
+
+    def _note_update(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
+        reads = [self._ops[source].name for source, _ in sources if self._ops[source].kind == "read"]
+        self._update_layers[op] = self._layers[reads[0].removesuffix("/read")]
+
+    def _append(self, op: Op, inputs: Sequence[Ref] | Mapping[Ref, Tensor]) -> int:
+        self._ops.append(op if op.phase is not None else replace(op, phase="other"))
+        return self.buffers.add(inputs)
+
+    def _is(self, node: torch.fx.Node, op: int, tensors: Sequence[Tensor | None]) -> None:
+        self._refs[node] = tuple((op, output) for output in range(len(tensors)))
+        self.buffers.own(op, [(output, tensor) for output, tensor in enumerate(tensors) if tensor is not None])
+
+    def _mark_results(self, node: torch.fx.Node) -> None:
+        for op, output in (ref for parent in node.all_input_nodes for ref in self._refs[parent]):
+            outputs = list(self._ops[op].outputs)
+            outputs[output] = replace(outputs[output], is_result=True)
+            self._ops[op] = replace(self._ops[op], outputs=tuple(outputs))
+
+    def _phases(self) -> list[str | None]:
+        """Walks the graph backwards: an op of the backward pass serves the layers of the parameters whose updates it reaches."""
+        serves: list[set[tuple[str, ...]]] = [set() for _ in self._ops]
+        for op, layers in self._update_layers.items():
+            serves[op].add(layers)
+        phases = [op.phase for op in self._ops]
+        for source, output, op in sorted(self.buffers.edges, key=lambda edge: -edge[2]):
+            if output != CONTROL:
+                serves[source] |= serves[op]
+        for index, op in enumerate(self._ops):  # type: ignore[assignment]
+            own = serves[index] and all(self._ops[index].layer in layers for layers in serves[index])
+            phases[index] = BACKWARD[bool(own)] if phases[index] in BACKWARD else phases[index]
+        return phases
+
+
+def _call(node: torch.fx.Node) -> Call:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        raise ValueError(f"{node.name}: calls {target}, which is no ATen op")
+    args = torch.fx.node.map_arg(node.args, lambda parent: parent.meta["val"])
+    kwargs = torch.fx.node.map_arg(node.kwargs, lambda parent: parent.meta["val"])
+    names = [argument.name for argument in target._schema.arguments]
+    return Call(target, dict(zip(names, args, strict=False)) | dict(kwargs), _values(node))
+
+
+def _values(node: torch.fx.Node) -> tuple[Tensor | None, ...]:
+    value = node.meta.get("val")
+    if isinstance(value, list | tuple):
+        return tuple(item if isinstance(item, Tensor) else None for item in value)
+    return () if value is None else (value,)
+
+
+def _alias(tensor: Tensor | None, sources: Mapping[Ref, Tensor]) -> Ref | None:
+    if tensor is None:
+        return None
+    return next((ref for ref, source in sources.items() if shares(tensor, source)), None)
+
+
+def _output(tensor: Tensor | None, alias_of: Ref | None = None) -> Output:
+    if tensor is None:
+        return Output(0)
+    return Output(torch_flops.tensor_bytes(tensor), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), alias_of)
+
+
+def _block(layer: str) -> int | None:
+    """The first number in a module path: which of the repeated blocks it is."""
+    return next((int(part) for part in layer.split(".") if part.isdigit()), None)

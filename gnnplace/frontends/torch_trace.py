@@ -1,0 +1,237 @@
+"""One training step of a PyTorch module as one flat graph of ATen calls, under fake tensors: no memory, no arithmetic.
+
+Every node of the traced graph carries its Scope: the module whose forward made it, or whose backward it is part of,
+and its phase. Autograd numbers its functions in the order in which the forward pass makes them; these numbers lead
+from each backward function to its module.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+
+Optimizer = Literal["adam", "sgd"]
+Loss = Callable[..., Tensor]
+LOSS_LAYER, ROOT_LAYER = "loss", "module"
+_SCOPE = "gnnplace scope"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a traced op belongs. The phase `backward` is split later, when the whole graph is known."""
+
+    layer: str
+    phase: Literal["forward", "backward", "update"]
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What a placeholder of the traced graph is. `name` is a parameter's for the optimiser's state."""
+
+    role: Literal["parameter", "state", "buffer", "input"]
+    name: str
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The traced step: `arguments` in the order of the graph's placeholders; `layers` of each parameter and buffer, first use of its name first."""
+
+    graph: torch.fx.Graph
+    arguments: tuple[Argument, ...]
+    layers: dict[str, tuple[str, ...]]
+
+
+def scope_of(node: torch.fx.Node) -> Scope:
+    """The scope that tracing gave to a node."""
+    scope: Scope = node.meta[_SCOPE]
+    return scope
+
+
+def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Optimizer) -> Trace:
+    """Traces `loss(module, *inputs)`, its gradient and the optimiser's update of every parameter that has one.
+
+    Raises ValueError where the loss is not a scalar or depends on no parameter.
+    """
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    step = _Step(module, loss, optimizer)
+    with mode:
+        tensors = [_fake(tensor) for tensor in (*step.tensors, *inputs)]
+        program = make_fx(step.run, tracing_mode="real")(*tensors)
+    program.graph.eliminate_dead_code()
+    arguments = (*step.arguments, *(Argument("input", f"input_{index}") for index in range(len(inputs))))
+    return Trace(program.graph, arguments, _layers(module))
+
+
+def _fake(tensor: Tensor) -> Tensor:
+    """A fake tensor on the CPU like this one; what it holds and where it is (memory, `meta`, fake) does not matter."""
+    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return fake.requires_grad_(isinstance(tensor, nn.Parameter) and tensor.requires_grad)
+
+
+def _layers(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    """The modules that own each parameter or buffer: several where it is tied."""
+    owners: dict[int, list[str]] = {}
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in named:
+        owners.setdefault(id(tensor), []).append(name.rpartition(".")[0] or ROOT_LAYER)
+    distinct = [*module.named_parameters(), *module.named_buffers()]
+    return {name: tuple(owners[id(tensor)]) for name, tensor in distinct}
+
+
+class _Bound(nn.Module):
+    """The module and its loss as one module, so that `functional_call` can replace the parameters of the first."""
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.module = module
+        self._loss = loss
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self._loss(self.module, *inputs)
+
+
+class _Step:
+    """The step as a function of flat tensors: parameters, buffers, optimiser state, inputs."""
+
+    def __init__(self, module: nn.Module, loss: Loss, optimizer: Optimizer) -> None:
+        self._bound = _Bound(module, loss)
+        self._optimizer = optimizer
+        self._scopes = _Scopes()
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        self._names = (*parameters, *buffers)
+        self._layers = _layers(module)
+        self._trained = tuple(name for name, parameter in parameters.items() if parameter.requires_grad)
+        state = [(name, tensor) for name in self._trained for tensor in _state(parameters[name], optimizer)]
+        self.tensors = (*parameters.values(), *buffers.values(), *(tensor for _, tensor in state))
+        self.arguments = (
+            *(Argument("parameter", name) for name in parameters),
+            *(Argument("buffer", name) for name in buffers),
+            *(Argument("state", name) for name, _ in state),
+        )
+
+    def run(self, *tensors: Tensor) -> Tensor:
+        """The traced function; returns the loss."""
+        rest = iter(tensors)
+        values = dict(zip(self._names, islice(rest, len(self._names)), strict=True))
+        states = [tuple(islice(rest, _STATE_TENSORS[self._optimizer])) for _ in self._trained]
+        loss = self._forward(values, tuple(rest))
+        trained = [values[name] for name in self._trained]
+        self._scopes.follow_backward(loss)
+        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+        with torch.no_grad():
+            for name, parameter, gradient, state in zip(self._trained, trained, gradients, states, strict=True):
+                if gradient is not None:
+                    self._scopes.enter(Scope(self._layers[name][0], "update"))
+                    _update(parameter, gradient, state, self._optimizer)
+        self._scopes.close()
+        return loss
+
+    def _forward(self, values: dict[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
+        with ExitStack() as hooks:
+            self._scopes.follow_forward(self._bound.module, hooks)
+            renamed = {f"module.{name}": tensor for name, tensor in values.items()}
+            loss = functional_call(self._bound, renamed, inputs)
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
+            raise ValueError(f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor")
+        if not loss.requires_grad:
+            raise ValueError("loss: depends on no parameter that requires a gradient, so there is no step to trace")
+        return loss
+
+
+_STATE_TENSORS = {"adam": 3, "sgd": 0}
+
+
+def _state(parameter: Tensor, optimizer: Optimizer) -> tuple[Tensor, ...]:
+    """Adam keeps two moments and a counter for each parameter; plain SGD keeps nothing."""
+    if optimizer == "sgd":
+        return ()
+    moments = (torch.empty_like(parameter, device="meta") for _ in range(2))
+    return (*moments, torch.empty((), dtype=torch.float32, device="meta"))
+
+
+def _update(parameter: Tensor, gradient: Tensor, state: tuple[Tensor, ...], optimizer: Optimizer) -> None:
+    """One fused kernel a parameter, as TensorFlow's optimisers have it and PyTorch's `fused=True` (over lists)."""
+    if optimizer == "sgd":
+        settings: dict[str, Any] = {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.1, "dampening": 0.0}
+        torch._fused_sgd_([parameter], [gradient], [], **settings, nesterov=False, maximize=False, is_first_step=False)
+        return
+    first, second, counter = state
+    settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
+    torch._fused_adam_([parameter], [gradient], [first], [second], [], [counter], **settings, amsgrad=False, maximize=False)
+
+
+class _Scopes:
+    """Follows the step through modules, autograd functions and updates, and tags every new node with its scope."""
+
+    def __init__(self) -> None:
+        self._now = Scope(LOSS_LAYER, "forward")
+        self._stack = [LOSS_LAYER]
+        self._starts: list[tuple[int, str]] = [(0, LOSS_LAYER)]  # autograd's number at each change of layer
+
+    def enter(self, scope: Scope) -> None:
+        self.close()
+        self._now = scope
+
+    def close(self) -> None:
+        """Tags the nodes made since the last change with the scope that held until now."""
+        mode = get_proxy_mode()
+        assert mode is not None, "scopes are followed while tracing"
+        for node in reversed(mode.tracer.graph.nodes):
+            if _SCOPE in node.meta:
+                return
+            node.meta[_SCOPE] = self._now
+
+    def follow_forward(self, module: nn.Module, hooks: ExitStack) -> None:
+        for name, part in module.named_modules():
+            enter, leave = self._hooks(name or ROOT_LAYER)
+            hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
+            hooks.enter_context(part.register_forward_hook(leave, always_call=True))
+
+    def follow_backward(self, loss: Tensor) -> None:
+        self.enter(Scope(LOSS_LAYER, "backward"))
+        seen: set[Any] = {None}
+        waiting = [loss.grad_fn]
+        while waiting:
+            function = waiting.pop()
+            if function in seen:
+                continue
+            seen.add(function)
+            assert function is not None
+            if function.next_functions:  # a parameter's accumulator does not run
+                function.register_prehook(self._backward_hook(function._sequence_nr()))
+            waiting += [following for following, _ in function.next_functions]
+
+    def _hooks(self, layer: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        def enter(*_: object) -> None:
+            self._stack.append(layer)
+            self._change()
+
+        def leave(*_: object) -> None:
+            self._stack.pop()
+            self._change()
+
+        return enter, leave
+
+    def _change(self) -> None:
+        layer = self._stack[-1]
+        self._starts.append((torch.autograd._get_sequence_nr(), layer))
+        self.enter(Scope(layer, "forward"))
+
+    def _backward_hook(self, number: int) -> Callable[[object], None]:
+        starts = [start for start, _ in self._starts]
+        layer = self._starts[bisect_right(starts, number) - 1][1]
+
+        def enter(_: object) -> None:
+            self.enter(Scope(layer, "backward"))
+
+        return enter

@@ -1,0 +1,61 @@
+"""Advantages: how much better than expected each sample did, and which samples count.
+
+`MovingAverage` is the paper's (an exponential moving average of the rewards); `leave_one_out` compares each sample
+with the others of its problem and needs no memory. Both leave samples that do not count out of what is expected;
+the loss leaves them out too (`training/reinforce.py`).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from gnnplace.training.reward import INVALID
+
+
+def counted(valid: Bool[Tensor, " samples"], updates: int, cut_off: int | None) -> Bool[Tensor, " samples"]:
+    """Which samples count in an update after `updates` earlier ones: all before the cut-off, only the valid ones from it on.
+
+    The paper's cut-off is 500 updates (facts: section 1.5); without one, all samples always count.
+    """
+    return valid.clone() if cut_off is not None and updates >= cut_off else torch.ones_like(valid)
+
+
+class MovingAverage(nn.Module):
+    """What to expect of each problem: `average <- decay * average + (1 - decay) * mean counted reward`, a buffer.
+
+    It starts at the reward of an invalid placement, so that the first valid ones are encouraged. The average is of
+    one controller, and of one problem, because rewards of different problems don't compare.
+    """
+
+    average: Tensor
+
+    def __init__(self, num_problems: int = 1, decay: float = 0.9, initial: float = INVALID) -> None:
+        super().__init__()
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay: {decay} is not at least 0 and below 1")
+        self.decay = decay
+        self.register_buffer("average", torch.full((num_problems,), initial))
+
+    def advantage(self, reward: Float[Tensor, " samples"], problem: int = 0) -> Float[Tensor, " samples"]:
+        """Reward minus what was expected before these samples."""
+        return reward - self.average[problem]
+
+    def update(self, reward: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"], problem: int = 0) -> None:
+        """Move towards the mean of the rewards that count; stay where none does."""
+        if counts.any():
+            self.average[problem] += (1 - self.decay) * (reward[counts].mean() - self.average[problem])
+
+
+def leave_one_out(reward: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"]) -> Float[Tensor, " samples"]:
+    """Reward minus the mean reward of the *other* counted samples of the same problem; 0 where there is no other."""
+    total = reward[counts].sum() - torch.where(counts, reward, 0)
+    others = counts.sum() - counts.long()
+    return torch.where(others > 0, reward - total / others.clamp(min=1), 0)
+
+
+def normalised(advantage: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"]) -> Float[Tensor, " samples"]:
+    """Advantages over their root mean square among the samples that count; unchanged where that is 0 or nobody counts."""
+    scale = advantage[counts].square().mean().sqrt() if counts.any() else advantage.new_zeros(())
+    return torch.where(scale > 0, advantage / torch.where(scale > 0, scale, 1), advantage)

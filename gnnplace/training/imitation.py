@@ -1,0 +1,37 @@
+"""Imitation: a policy learns the choices that make a known placement, by cross-entropy (the warm start)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gnnplace.choose import Tape
+from gnnplace.placement import Placement
+from gnnplace.policy import Imitates, Policy
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator, Planner
+from gnnplace.training.rollout import fastest
+
+
+def imitation_loss(policy: Policy, problem: Problem, placement: Placement) -> Float[Tensor, ""]:
+    """The mean negative log-probability, in nats a decision, of the choices that make `placement` as nearly as possible.
+
+    Raises ValueError for a policy that can't name such choices.
+    """
+    if not isinstance(policy, Imitates):
+        raise ValueError(f"warm_start: {type(policy).__name__} cannot imitate a placement; set warm_start.updates to 0")
+    tape = Tape.of(policy.choices(problem, placement), 1)
+    policy.step(policy.reset(problem, 1), tape, None)
+    decisions = sum(made.choice().numel() for made in tape.decisions.values())
+    return -tape.log_probability().mean() / max(1, decisions)
+
+
+def teacher(problem: Problem, planners: Sequence[Planner], evaluate: Evaluator) -> Placement:
+    """The fastest feasible placement of `planners`. Raises ValueError where none of them finds one."""
+    placements = [planner(problem) for planner in planners]
+    placement, result = fastest(list(zip(placements, evaluate(problem, placements), strict=True)))
+    if result.feasible_ns is None:
+        raise ValueError(f"warm_start: no planner places {problem.graph.name} on {problem.cluster.name}: {result.infeasible}")
+    return placement

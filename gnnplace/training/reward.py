@@ -1,0 +1,46 @@
+"""The reward of one step: the one place that knows its sign (higher is better) and the price of an invalid placement.
+
+`negative_square_root` is the paper's (ICLR 2018: the root of the seconds, -10 where the placement is invalid);
+`log_speedup` is ours: it compares problems of any size, and tells a placement how far it is from fitting.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.rates import NS_PER_S
+from gnnplace.result import StepResult
+
+INVALID = -10.0  # the paper's reward of a placement that cannot run: that of a step of 100 s
+
+
+def negative_square_root(result: StepResult, invalid: float = INVALID) -> float:
+    """`-sqrt(step time in seconds)`; `invalid` where the placement is infeasible for whatever reason."""
+    if result.feasible_ns is None:
+        return invalid
+    return -math.sqrt(result.feasible_ns / NS_PER_S)
+
+
+def log_speedup(
+    result: StepResult, reference_ns: int, memory_bytes: Int64[np.ndarray, " devices"], penalty: float, invalid: float = INVALID
+) -> float:
+    """`-log(step time / reference) - penalty * overflow`: 0 for the reference itself, log 2 for a step twice as fast.
+
+    A placement that is too large keeps its step time and pays for its overflow; one that breaks another rule
+    (a missing link, a device that is not allowed, a split colocation group) gets `invalid`.
+    """
+    if result.step_time_ns is None or result.peak_memory_bytes is None:
+        return invalid
+    excess = overflow(result.peak_memory_bytes, memory_bytes)
+    if result.infeasible is not None and excess == 0:
+        return invalid
+    return -math.log(result.step_time_ns / reference_ns) - penalty * excess
+
+
+def overflow(peak_bytes: Int64[np.ndarray, " devices"], memory_bytes: Int64[np.ndarray, " devices"]) -> float:
+    """The sum over devices of the share of its memory by which a device is too small: `max(0, peak - memory) / memory`."""
+    excess = np.maximum(0, peak_bytes - memory_bytes)
+    return float((excess / np.maximum(1, memory_bytes)).sum())

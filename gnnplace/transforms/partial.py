@@ -1,0 +1,179 @@
+"""What a placer can observe while it places units one after another: loads, memory, links and what already stands where.
+
+Observations are estimates in floating point (a list scheduler's view of units that start in decision order);
+they steer a policy and never enter a reported step time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from jaxtyping import Float, Float32, Int32, Int64
+
+OBSERVATIONS = (
+    "load", "load_above_least", "slowdown", "persistent", "memory", "bytes_shared", "bytes_to_move", "finish_above_earliest",
+    "finish", "block_share", "speed", "in_use", "capacity", "bandwidth", "sending", "progress",
+)  # fmt: skip
+STATIC = ("slowdown", "speed", "capacity", "bandwidth")  # known before anything is placed
+
+
+class UnitTables(NamedTuple):
+    """The constants of one problem's units, in decision order (unit t is the t-th to be placed).
+
+    `peer[ptr[t]:ptr[t+1]]` are the neighbours of t, `sends`/`receives` the bytes that t sends to and gets from each.
+    """
+
+    time_ns: Float[np.ndarray, "units devices"]
+    persistent: Float[np.ndarray, " units"]
+    memory: Float[np.ndarray, " units"]
+    block: Int64[np.ndarray, " units"]
+    ptr: Int64[np.ndarray, " units_plus_1"]
+    peer: Int64[np.ndarray, " peers"]
+    sends: Float[np.ndarray, " peers"]
+    receives: Float[np.ndarray, " peers"]
+    ns_per_byte: Float[np.ndarray, "devices devices"]
+    latency_ns: Float[np.ndarray, "devices devices"]
+    capacity: Float[np.ndarray, " devices"]
+
+
+class Scales(NamedTuple):
+    """What makes observations comparable between problems."""
+
+    ideal_ns: float  # all work, spread over all devices by their speeds
+    unit_ns: float  # the mean time of a unit on its fastest device
+    speed: Float[np.ndarray, " devices"]  # all work's fastest time / its time on the device
+    bandwidth: Float[np.ndarray, " devices"]  # log of the mean bandwidth out of a device / the best
+
+
+def scales(tables: UnitTables) -> Scales:
+    """Normalisers of one problem."""
+    fastest = tables.time_ns.min(axis=1)
+    speed = fastest.sum() / tables.time_ns.sum(axis=0)
+    linked = np.where(np.isfinite(tables.ns_per_byte) & (tables.ns_per_byte > 0), tables.ns_per_byte, np.nan)
+    mean = np.array([np.nanmean(row) if np.isfinite(row).any() else np.nan for row in linked])
+    bandwidth = -np.log(np.where(np.isfinite(mean), mean / np.nanmin(mean), 1.0)) if np.isfinite(mean).any() else np.zeros(len(mean))
+    return Scales(float(fastest.sum() / speed.sum()), float(fastest.mean()), speed, bandwidth)
+
+
+class PartialPlacements:
+    """`samples` placements of the same units that grow together, one unit at a time."""
+
+    def __init__(self, tables: UnitTables, samples: int) -> None:
+        units, devices = tables.time_ns.shape
+        self.tables, self.scales, self.placed = tables, scales(tables), 0
+        self.device = np.full((samples, units), -1, np.int64)
+        self._finish = np.zeros((samples, units))
+        self._per_device = np.zeros((samples, 5, devices))  # load, persistent, memory, available, sending
+        self._block_work = np.zeros((samples, int(tables.block.max()) + 1, devices))
+        self._observed = np.zeros((samples, devices, len(OBSERVATIONS)), np.float32)
+        self._estimate = np.zeros((samples, devices))
+
+    def observe(self) -> Float32[np.ndarray, "samples devices observations"]:
+        """What is known of each device for the next unit; valid until the next call."""
+        _observe(self.placed, *self._arrays())
+        return self._observed
+
+    def place(self, device: Int64[np.ndarray, " samples"]) -> None:
+        """Put the next unit on a device in each sample; `observe` comes first."""
+        _place(self.placed, device, *self._arrays())
+        self.placed += 1
+
+    def replay(self, device: Int64[np.ndarray, "samples units"]) -> Float32[np.ndarray, "samples units devices observations"]:
+        """Every observation on the way to known placements."""
+        samples, units = device.shape
+        observed = np.zeros((samples, units, *self._observed.shape[1:]), np.float32)
+        _replay(device, observed, *self._arrays())
+        return observed
+
+    def _arrays(self) -> tuple:
+        state = (self.device, self._finish, self._per_device, self._block_work, self._observed, self._estimate)
+        return tuple(self.tables), tuple(self.scales), state
+
+
+@numba.njit(cache=True)
+def _observe(step, tables, scale, state):  # type: ignore[no-untyped-def]
+    time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
+    ideal_ns, unit_ns, speed, bandwidth = scale
+    device, finish, per_device, block_work, observed, estimate = state
+    samples, num_devices = device.shape[0], time_ns.shape[1]
+    fastest, roomiest = time_ns[step].min(), capacity.max()
+    for s in range(samples):
+        load, held, used, available, sending = per_device[s]
+        placed_work = load.sum()
+        block_total = block_work[s, block[step]].sum()
+        for d in range(num_devices):
+            arrival, shared, moved = 0.0, 0.0, 0.0
+            for k in range(ptr[step], ptr[step + 1]):
+                other = device[s, peer[k]]
+                if other == -1:
+                    continue
+                both = sends[k] + receives[k]
+                if other == d:
+                    shared += both
+                else:
+                    moved += receives[k] * ns_per_byte[other, d] + sends[k] * ns_per_byte[d, other]
+                    if receives[k] > 0:
+                        arrival = max(arrival, finish[s, peer[k]] + latency_ns[other, d] + receives[k] * ns_per_byte[other, d])
+                        continue
+                if receives[k] > 0:
+                    arrival = max(arrival, finish[s, peer[k]])
+            estimate[s, d] = max(arrival, available[d]) + time_ns[step, d]
+            row = observed[s, d]
+            row[0] = (load[d] + time_ns[step, d]) / ideal_ns
+            row[2] = np.log(time_ns[step, d] / fastest)
+            row[3] = (held[d] + persistent[step]) / capacity[d]
+            row[4] = (used[d] + memory[step]) / capacity[d]
+            row[5] = np.log1p(shared * _mean_ns_per_byte(ns_per_byte) / unit_ns)
+            row[6] = np.log1p(moved / unit_ns)
+            row[9] = block_work[s, block[step], d] / block_total if block_total > 0 else 0.0
+            row[10] = np.log(speed[d])
+            row[11] = 1.0 if load[d] > 0 else 0.0
+            row[12] = capacity[d] / roomiest
+            row[13] = bandwidth[d]
+            row[14] = sending[d] / ideal_ns
+            row[15] = placed_work / ideal_ns / num_devices
+        earliest, least = estimate[s].min(), observed[s, :, 0].min()
+        for d in range(num_devices):
+            observed[s, d, 1] = observed[s, d, 0] - least
+            observed[s, d, 7] = np.log1p((estimate[s, d] - earliest) / unit_ns)
+            observed[s, d, 8] = estimate[s, d] / ideal_ns
+
+
+@numba.njit(cache=True)
+def _mean_ns_per_byte(ns_per_byte):  # type: ignore[no-untyped-def]
+    total, count = 0.0, 0
+    for value in ns_per_byte.flat:
+        if value > 0 and np.isfinite(value):
+            total += value
+            count += 1
+    return total / count if count else 0.0
+
+
+@numba.njit(cache=True)
+def _place(step, chosen, tables, scale, state):  # type: ignore[no-untyped-def]
+    time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
+    device, finish, per_device, block_work, observed, estimate = state
+    for s in range(device.shape[0]):
+        d = chosen[s]
+        device[s, step] = d
+        finish[s, step] = estimate[s, d]
+        per_device[s, 0, d] += time_ns[step, d]
+        per_device[s, 1, d] += persistent[step]
+        per_device[s, 2, d] += memory[step]
+        per_device[s, 3, d] = max(per_device[s, 3, d], estimate[s, d])
+        block_work[s, block[step], d] += time_ns[step, d]
+        for k in range(ptr[step], ptr[step + 1]):
+            other = device[s, peer[k]]
+            if other != -1 and other != d:
+                per_device[s, 4, other] += receives[k] * ns_per_byte[other, d]
+                per_device[s, 4, d] += sends[k] * ns_per_byte[d, other]
+
+
+@numba.njit(cache=True)
+def _replay(chosen, observed, tables, scale, state):  # type: ignore[no-untyped-def]
+    for step in range(chosen.shape[1]):
+        _observe(step, tables, scale, state)
+        observed[:, step] = state[4]
+        _place(step, chosen[:, step], tables, scale, state)

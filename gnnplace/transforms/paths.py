@@ -1,0 +1,42 @@
+"""Longest paths through the op graph: what must come before an op, and what must come after it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.graph import ComputationGraph
+
+
+class Paths(NamedTuple):
+    """Times of the longest paths, without transfers: `head_ns` ends where the op starts, `tail_ns` starts with the op."""
+
+    head_ns: Int64[np.ndarray, " ops"]
+    tail_ns: Int64[np.ndarray, " ops"]
+
+    @property
+    def critical_path_ns(self) -> int:
+        return int((self.head_ns + self.tail_ns).max())
+
+
+def longest_paths(graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]) -> Paths:
+    """The longest paths where op i lasts `time_ns[i]` and transfers are free."""
+    return Paths(*_longest_paths(graph.order, graph.out_ptr, graph.edge_dst, np.ascontiguousarray(time_ns)))
+
+
+@numba.njit(cache=True)
+def _longest_paths(order, out_ptr, edge_dst, time_ns):  # type: ignore[no-untyped-def]
+    head = np.zeros(len(order), np.int64)
+    tail = time_ns.copy()
+    for op in order:
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            head[edge_dst[edge]] = max(head[edge_dst[edge]], head[op] + time_ns[op])
+    for op in order[::-1]:
+        longest = 0
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            longest = max(longest, tail[edge_dst[edge]])
+        tail[op] = time_ns[op] + longest
+    return head, tail

@@ -1,0 +1,80 @@
+"""The constants of a problem's units that a placer observes, in the order in which it decides."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from gnnplace.cluster import NO_LINK
+from gnnplace.graph import NONE
+from gnnplace.problem import Problem
+from gnnplace.transforms.partial import UnitTables
+from gnnplace.transforms.paths import longest_paths
+from gnnplace.transforms.units import Units, unit_edges
+
+MISSING_LINK = 100.0  # how many times slower than the slowest link a placer takes a link that does not exist to be
+
+
+def decision_order(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
+    """Units by the mean time at which their work could start at the earliest (heads of the longest paths), then by number.
+
+    Contracting ops into units may make cycles, so the order comes from the op graph.
+    """
+    work = problem.time_ns.min(axis=1).astype(np.float64)
+    head = longest_paths(problem.graph, problem.time_ns.min(axis=1)).head_ns * work
+    start = np.bincount(units.unit, weights=head, minlength=units.num_units) / np.bincount(units.unit, weights=work, minlength=units.num_units)
+    return np.argsort(start, kind="stable").astype(np.int64)
+
+
+def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units"]) -> UnitTables:
+    """Times, memory, neighbours and links of the units; unit `order[t]` is number t here."""
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    unit = position[units.unit]
+    graph = problem.graph
+
+    def total(values: Float[np.ndarray, " ops"]) -> Float[np.ndarray, " units"]:
+        return np.bincount(unit, weights=values, minlength=units.num_units)
+
+    own = np.where(graph.output_alias == NONE, graph.output_bytes, 0).astype(np.float64)
+    persistent = total(graph.persistent_bytes.astype(np.float64))
+    outputs = total(np.bincount(graph.output_op, weights=own, minlength=graph.num_ops))
+    time_ns = np.stack([total(problem.time_ns[:, d].astype(np.float64)) for d in range(problem.num_devices)], axis=1)
+    ns_per_byte, latency_ns = _links(problem)
+    return UnitTables(
+        time_ns, persistent, persistent + outputs, _blocks(problem, unit, units.num_units), *_peers(problem, units, position),
+        ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64),
+    )  # fmt: skip
+
+
+def _blocks(problem: Problem, unit: Int64[np.ndarray, " ops"], num_units: int) -> Int64[np.ndarray, " units"]:
+    """The block in which most of a unit's work lies; number 0 is for work without a block."""
+    block = problem.graph.block.astype(np.int64) + 1
+    work = np.zeros((num_units, int(block.max()) + 1))
+    np.add.at(work, (unit, block), problem.time_ns.min(axis=1))
+    return work.argmax(axis=1)
+
+
+def _peers(problem: Problem, units: Units, position: Int64[np.ndarray, " units"]) -> tuple[np.ndarray, ...]:
+    """CSR of neighbours with the bytes sent to and received from each."""
+    edges = unit_edges(problem.graph, units)
+    src, dst = position[edges.src], position[edges.dst]
+    carried = np.maximum(edges.bytes, 1).astype(np.float64)  # a control edge orders, so it counts as a byte
+    pairs = np.concatenate([src * units.num_units + dst, dst * units.num_units + src])
+    distinct, index = np.unique(pairs, return_inverse=True)
+    nothing = np.zeros(len(carried))
+    sends = np.bincount(index, weights=np.concatenate([carried, nothing]), minlength=len(distinct))
+    receives = np.bincount(index, weights=np.concatenate([nothing, carried]), minlength=len(distinct))
+    ptr = np.searchsorted(distinct // units.num_units, np.arange(units.num_units + 1)).astype(np.int64)
+    return ptr, distinct % units.num_units, sends, receives
+
+
+def _links(problem: Problem) -> tuple[Float[np.ndarray, "devices devices"], Float[np.ndarray, "devices devices"]]:
+    index, links = problem.cluster.link_index, problem.cluster.links
+    slowest = 1e9 / min((link.bandwidth_bytes_per_s for link in links), default=10**9)
+    speed = np.array([1e9 / link.bandwidth_bytes_per_s for link in links] + [MISSING_LINK * slowest])
+    latency = np.array([float(link.latency_ns) for link in links] + [0.0])
+    ns_per_byte = speed[index]  # NO_LINK is -1: the last entry
+    np.fill_diagonal(ns_per_byte, 0.0)
+    assert NO_LINK == -1
+    return ns_per_byte, latency[index]

@@ -1,0 +1,231 @@
+"""A second implementation of EXECUTION_MODEL.md: plain, slow, and sharing nothing with the package but the records it reads.
+
+It reads a graph's and a cluster's *documents* (the dictionaries of FORMATS.md), costs and ranks included, keeps sets and
+lists, looks at every device and channel at every moment, and recomputes memory from who holds what.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+def ceil(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass
+class Transfer:
+    source: tuple[int, int]
+    here: int
+    there: int
+    start: int | None = None
+    leaves: int | None = None
+    arrives: int | None = None
+
+
+
+@dataclass
+class PlainResult:
+    step_time_ns: int | None
+    memory_fits: bool | None
+    legal: bool
+    peak_memory_bytes: list[int] | None
+    busy_ns: list[int]
+    transferred_bytes: int
+    transfers: list[Transfer]
+    start_ns: list[int | None]
+
+
+class PlainSimulator:
+    """One step of one placement: `device[i]` is an index into the cluster's devices."""
+
+    def __init__(self, graph: dict, cluster: dict, device: list[int], schedule: str = "critical-path", priority: list[int] | None = None):
+        self.ops, self.devices, self.device = graph["ops"], cluster["devices"], device
+        self.edges = sorted({tuple(edge) for edge in graph["edges"]})
+        index = {d["name"]: i for i, d in enumerate(self.devices)}
+        self.links = {(index[link["src"]], index[link["dst"]]): link for link in cluster["links"]}
+        self.data_inputs = [{(s, k) for s, k, d in self.edges if d == i and k >= 0} for i in range(len(self.ops))]
+        self.time = [[self.cost(i, d) for d in range(len(self.devices))] for i in range(len(self.ops))]
+        self.schedule, self.given = schedule, priority
+
+    # costs
+
+    def cost(self, i: int, d: int) -> int:
+        op, device = self.ops[i], self.devices[d]
+        times = op.get("time_ns") or {}
+        if times:
+            return max(1, times.get(device["name"], times.get(device["kind"], max(times.values()))))
+        if not op.get("kernel", True):
+            return max(1, device.get("dispatch_ns", 0))
+        rate = device["flops_per_s"]
+        if isinstance(rate, dict):
+            dtype = op["outputs"][0].get("dtype") if op["outputs"] else None
+            rate = rate.get(dtype, min(rate.values()))
+        accessed = op.get("bytes_accessed")
+        if accessed is None:
+            accessed = sum(self.bytes(output) for output in self.data_inputs[i]) + sum(o["bytes"] for o in op["outputs"])
+        arithmetic = ceil(op.get("flops", 0) * 10**9, int(rate))
+        traffic = ceil(accessed * 10**9, int(device["memory_bytes_per_s"]))
+        return max(1, device.get("launch_ns", 0) + max(arithmetic, traffic))
+
+    def bytes(self, output: tuple[int, int]) -> int:
+        return self.ops[output[0]]["outputs"][output[1]]["bytes"]
+
+    def occupation(self, output: tuple[int, int], here: int, there: int) -> int:
+        link = self.links[here, there]
+        return max(1, link.get("overhead_ns", 0) + ceil(self.bytes(output) * 10**9, int(link["bandwidth_bytes_per_s"])))
+
+    def latency(self, here: int, there: int) -> int:
+        return self.links[here, there].get("latency_ns", 0)
+
+    def rank(self) -> list[int]:
+        known: dict[int, int] = {}
+
+        def of(i: int) -> int:
+            if i not in known:
+                paths = [0]
+                for s, k, j in self.edges:
+                    if s == i:
+                        here, there, delay = self.device[i], self.device[j], 0
+                        if here != there and k < 0:
+                            delay = max(1, self.latency(here, there))
+                        elif here != there:
+                            delay = self.occupation((i, k), here, there) + self.latency(here, there)
+                        paths.append(delay + of(j))
+                known[i] = self.time[i][self.device[i]] + max(paths)
+            return known[i]
+
+        return [of(i) for i in range(len(self.ops))]
+
+    # legality
+
+    def linked(self) -> bool:
+        return all(self.device[s] == self.device[j] or (self.device[s], self.device[j]) in self.links for s, _, j in self.edges)
+
+    def legal(self) -> bool:
+        for i, op in enumerate(self.ops):
+            device, times = self.devices[self.device[i]], op.get("time_ns") or {}
+            if op.get("allowed") is not None and device["kind"] not in op["allowed"]:
+                return False
+            if times and device["name"] not in times and device["kind"] not in times:
+                return False
+            for j, other in enumerate(self.ops):
+                if op.get("colocation") is not None and op["colocation"] == other.get("colocation") and self.device[i] != self.device[j]:
+                    return False
+        return True
+
+    # buffers
+
+    def root(self, output: tuple[int, int]) -> tuple[int, int]:
+        alias = self.ops[output[0]]["outputs"][output[1]].get("alias_of")
+        return output if alias is None else self.root(tuple(alias))
+
+    def touched_roots(self, i: int) -> set[tuple[int, int]]:
+        own = {(i, k) for k in range(len(self.ops[i]["outputs"]))}
+        return {self.root(output) for output in self.data_inputs[i] | own}
+
+    def sent(self) -> list[tuple[tuple[int, int], int]]:
+        """Every (output, destination) that this placement needs, by op, output, device."""
+        return sorted({((s, k), self.device[j]) for s, k, j in self.edges if k >= 0 and self.device[s] != self.device[j]})
+
+    # the step
+
+    def run(self) -> PlainResult:
+        busy = [0] * len(self.devices)
+        for i, d in enumerate(self.device):
+            busy[d] += self.time[i][d]
+        sent = self.sent()
+        moved = sum(self.bytes(output) for output, _ in sent)
+        transfers = [Transfer(output, self.device[output[0]], there) for output, there in sent]
+        if not self.linked():
+            return PlainResult(None, None, self.legal(), None, busy, moved, transfers, [None] * len(self.ops))
+        step, peak, start = self.simulate(transfers)
+        fits = all(peak[d] <= device["memory_bytes"] for d, device in enumerate(self.devices))
+        return PlainResult(step, fits, self.legal(), peak, busy, moved, transfers, start)
+
+    def simulate(self, transfers: list[Transfer]) -> tuple[int, list[int], list[int | None]]:
+        n, num_devices = len(self.ops), len(self.devices)
+        ranks = {"fifo": lambda: [0] * n, "given": lambda: self.given, "critical-path": self.rank}[self.schedule]()
+        start: list[int | None] = [None] * n
+        end: list[int | None] = [None] * n
+        queues: dict[object, list[Transfer]] = {}
+        buffers: dict[tuple[tuple[int, int], int], Buffer] = {}
+        channel_of = {pair: ("named", link["channel"]) if link.get("channel") else ("own", pair[0]) for pair, link in self.links.items()}
+        peak, now = [0] * num_devices, 0
+
+        def arrival(s: int, k: int, j: int) -> int | None:
+            """When the edge's data or control is on the consumer's device, None while that isn't known."""
+            if end[s] is None or end[s] > now:
+                return None
+            here, there = self.device[s], self.device[j]
+            if here == there:
+                return end[s]
+            if k < 0:
+                return end[s] + max(1, self.latency(here, there))
+            return next(t.arrives for t in transfers if t.source == (s, k) and t.there == there)
+
+        def ready_time(j: int) -> int | None:
+            arrivals = [arrival(s, k, j) for s, k, dst in self.edges if dst == j]
+            return None if None in arrivals else max(arrivals, default=0)
+
+        def still_held(root: tuple[int, int], d: int) -> bool:
+            for i in range(n):
+                if self.device[i] == d and root in self.touched_roots(i) and (end[i] is None or end[i] > now):
+                    return True
+                for k, output in enumerate(self.ops[i]["outputs"]):
+                    if output.get("is_result") and self.device[i] == d and self.root((i, k)) == root:
+                        return True
+            for t in transfers:
+                if self.root(t.source) == root:
+                    source_ended = end[t.source[0]] is not None and end[t.source[0]] <= now
+                    if t.here == d and source_ended and (t.leaves is None or t.leaves > now):
+                        return True
+                    if t.there == d and t.start is not None and t.arrives > now:
+                        return True
+            return False
+
+        while True:
+            # 1. what ends or arrives; what is no longer held is released; ops that ended queue their transfers
+            for key in [key for key in buffers if not still_held(*key)]:
+                del buffers[key]
+            for i in range(n):
+                if end[i] == now:
+                    for t in transfers:
+                        if t.source[0] == i:
+                            queues.setdefault(channel_of[t.here, t.there], []).append(t)
+            # 2. idle channels
+            for queue in queues.values():
+                waiting = [t for t in queue if t.start is None]
+                if waiting and all(t.leaves <= now for t in queue if t.start is not None):
+                    t = waiting[0]
+                    t.start = now
+                    t.leaves = now + self.occupation(t.source, t.here, t.there)
+                    t.arrives = t.leaves + self.latency(t.here, t.there)
+                    root = self.root(t.source)
+                    if (root, t.there) not in buffers:
+                        alike = [o.source for o in transfers if self.root(o.source) == root and o.there == t.there]
+                        buffers[root, t.there] = Buffer(max(self.bytes(output) for output in alike))
+            # 3. devices
+            for d, device in enumerate(self.devices):
+                ready = [(-ranks[i], ready_time(i), i) for i in range(n) if self.device[i] == d and start[i] is None]
+                ready = sorted(entry for entry in ready if entry[1] is not None and entry[1] <= now)
+                running = sum(1 for i in range(n) if self.device[i] == d and start[i] is not None and end[i] > now)
+                for _, _, i in ready[: max(0, device.get("streams", 1) - running)]:
+                    start[i], end[i] = now, now + self.time[i][d]
+                    for k, output in enumerate(self.ops[i]["outputs"]):
+                        if output.get("alias_of") is None:
+                            assert ((i, k), d) not in buffers
+                            buffers[(i, k), d] = Buffer(output["bytes"])
+            for d in range(num_devices):
+                used = sum(op.get("persistent_bytes", 0) for i, op in enumerate(self.ops) if self.device[i] == d)
+                used += sum(op.get("workspace_bytes", 0) for i, op in enumerate(self.ops)
+                            if self.device[i] == d and start[i] is not None and end[i] > now)  # fmt: skip
+                used += sum(buffer.bytes for (_, on), buffer in buffers.items() if on == d)
+                peak[d] = max(peak[d], used)
+            moments = [time for time in end if time is not None and time > now]
+            moments += [time for t in transfers if t.start is not None for time in (t.leaves, t.arrives) if time > now]
+            moments += [time for j in range(n) if start[j] is None and (time := ready_time(j)) is not None and time > now]
+            if not moments:
+                assert all(time is not None for time in end)
+                return now, peak, start
+            now = min(moments)
