@@ -5,11 +5,14 @@ Many heaps lie one behind the other in two arrays; a heap is its first row `at` 
 
 from __future__ import annotations
 
+from typing import no_type_check
+
 import numba
 
 
 @numba.njit(cache=True, nogil=True)
-def push(first, second, at, size, a, b):  # type: ignore[no-untyped-def]
+@no_type_check
+def push(first, second, at, size, a, b):
     """Adds (a, b) to the heap of `size` pairs in rows `at..`."""
     row = size
     while row > 0:
@@ -25,7 +28,8 @@ def push(first, second, at, size, a, b):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def pop(first, second, at, size):  # type: ignore[no-untyped-def]
+@no_type_check
+def pop(first, second, at, size):
     """Removes the smallest pair, which the caller has read in row `at`, from the heap of `size` pairs."""
     last = size - 1
     a, b = first[at + last], second[at + last]

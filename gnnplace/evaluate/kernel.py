@@ -10,7 +10,7 @@ op sends and who waits for them), then run event by event. Integers throughout; 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
@@ -89,7 +89,8 @@ class Scratch(NamedTuple):
 
 
 @numba.njit(cache=True, nogil=True)
-def simulate_rows(tables, device, schedule, priority, low, high, steps, trace):  # type: ignore[no-untyped-def]
+@no_type_check
+def simulate_rows(tables, device, schedule, priority, low, high, steps, trace):
     """Simulates the samples `low..high-1` and writes their rows of `steps`, and of `trace` if it has rows."""
     num_ops, num_devices = tables.allowed.shape
     num_edges, num_touches = len(tables.edge_touch), len(tables.root_touch)
@@ -117,7 +118,8 @@ def simulate_rows(tables, device, schedule, priority, low, high, steps, trace): 
 
 
 @numba.njit(cache=True, nogil=True)
-def place_ops(tables, device, scratch, steps, sample):  # type: ignore[no-untyped-def]
+@no_type_check
+def place_ops(tables, device, scratch, steps, sample):
     """Busy time, persistent memory and legality of each op where it stands; each device's rows in the queues."""
     first_row, busy, memory = scratch.first_row, steps.busy_ns[sample], steps.peak_memory_bytes[sample]
     first_row[:] = 0
@@ -136,7 +138,8 @@ def place_ops(tables, device, scratch, steps, sample):  # type: ignore[no-untype
 
 
 @numba.njit(cache=True, nogil=True)
-def hold_buffers(tables, device, scratch):  # type: ignore[no-untyped-def]
+@no_type_check
+def hold_buffers(tables, device, scratch):
     """Numbers the slots, root by root, and counts who holds each from the start of the step."""
     slot_of, holds, size, live = scratch.slot_of, scratch.holds, scratch.size, scratch.live
     newest = np.full(tables.allowed.shape[1], -1, np.int32)
@@ -162,7 +165,8 @@ def hold_buffers(tables, device, scratch):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True, nogil=True)
-def address_messages(tables, device, scratch, steps, sample):  # type: ignore[no-untyped-def]
+@no_type_check
+def address_messages(tables, device, scratch, steps, sample):
     """The messages of every op, by output (control first) and then by device, each with the list of its consumers."""
     edge_dst, edge_data, out_ptr = tables.delays.edge_dst, tables.delays.edge_data, tables.delays.out_ptr
     behind, message_edge, message_device = scratch.behind, scratch.message_edge, scratch.message_device
@@ -215,7 +219,8 @@ def address_messages(tables, device, scratch, steps, sample):  # type: ignore[no
 
 
 @numba.njit(cache=True, nogil=True)
-def run_events(tables, device, scratch, steps, trace, sample):  # type: ignore[no-untyped-def]
+@no_type_check
+def run_events(tables, device, scratch, steps, trace, sample):
     """Lets time run: at each `now` what ends and arrives, then channels start, then devices start."""
     # unpacked once: the loop below reads them all
     edge_dst, edge_data, time_ns = tables.delays.edge_dst, tables.delays.edge_data, tables.delays.time_ns

@@ -8,13 +8,13 @@ from pydantic import Discriminator, Field
 
 from gnnplace.cluster import MAX_BYTES, MAX_DEVICES, MAX_RATE, MAX_TIME_NS, Cluster, Device, Link
 from gnnplace.frontends import strict_json
-from gnnplace.frontends.strict_json import Document, Source, Whole
+from gnnplace.frontends.strict_json import WHOLE, Document, Source
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
 
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 DeviceKind = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^,]+$")]
-Rate = Annotated[Whole, Field(ge=1, le=MAX_RATE)]
+Rate = Annotated[int, Field(ge=1, le=MAX_RATE), WHOLE]
 RateByDtype = Annotated[dict[Name, Rate], Field(min_length=1)]
 Bytes = Annotated[int, Field(ge=0, le=MAX_BYTES)]
 TimeNs = Annotated[int, Field(ge=0, le=MAX_TIME_NS)]

@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Tag, ValidationError
 from pydantic_core import ErrorDetails
@@ -44,7 +44,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]  # an integer that may be written as 1e12
+WHOLE = BeforeValidator(_whole)  # for an integer that may be written as 1e12
 
 _TAGS = ("<one>", "<map>")
 MAP, ONE = Tag(_TAGS[1]), Tag(_TAGS[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
@@ -127,17 +128,13 @@ def _colocation(step: Step) -> list[str | None]:
         first, second = sorted((find(i), find(j)))
         leader[second] = first
     roots = [find(i) for i in range(len(leader))]
-    return [step.ops[root].name if roots.count(root) > 1 else None for root in roots]
+    members = Counter(roots)
+    return [step.ops[root].name if members[root] > 1 else None for root in roots]
 
 
 def _together(step: Step) -> list[tuple[int, int]]:
     pairs = []
     for i, op in enumerate(step.ops):
         pairs += [(src, i) for src, output in step.inputs[i] if step.ops[src].outputs[output].dtype == tf.resource]
-        asked = [name.decode().removeprefix("loc:@") for name in _classes(op)]
-        pairs += [(step.index[name], i) for name in asked if name in step.index]
+        pairs += [(other, i) for other in step.asked[i]]
     return pairs
-
-
-def _classes(op: tf.Operation) -> list[bytes]:
-    return [name for name in op.node_def.attr["_class"].list.s if name.startswith(b"loc:@")] if "_class" in op.node_def.attr else []

@@ -38,7 +38,7 @@ CANONICAL: dict[str, str] = {
         "fill": "Fill ZerosLike OnesLike Tile BroadcastTo Range LinSpace Const",
         "random": "RandomUniform RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomUniformV2"
         " StatelessRandomNormal StatelessRandomNormalV2 RandomUniformInt",
-        "variable": "VarHandleOp ReadVariableOp VariableV2 Variable",
+        "variable": "VarHandleOp ReadVariableOp",
         "update": "AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate ResourceScatterAdd ResourceScatterSub"
         " ResourceApplyGradientDescent ResourceApplyMomentum ResourceApplyKerasMomentum ResourceApplyAdagrad ResourceApplyAdagradV2"
         " ResourceApplyAdam ResourceApplyRMSProp ResourceApplyCenteredRMSProp ResourceApplyFtrl ResourceApplyFtrlV2 ResourceApplyAdadelta"
@@ -61,9 +61,14 @@ SHAPE_READERS = frozenset(kind for kind, canonical in CANONICAL.items() if canon
 
 NO_KERNEL = ALIASES | SHAPE_READERS | {"Const", "NoOp", "ControlTrigger", "VarHandleOp", "Placeholder"}
 
-WRITERS = frozenset(kind for kind, canonical in CANONICAL.items() if canonical == "update")
+_WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 
 MAX_FOLDED_ELEMENTS = 16  # arithmetic on constants and shapes with no larger output is done once, on the host
+
+
+def writes_variable(kind: str) -> bool:
+    """Whether an op of this kind, known or not, writes its first input, a variable."""
+    return kind.startswith(_WRITES)
 
 
 def canonical_kind(kind: str) -> str:

@@ -5,8 +5,9 @@
 - **Phase.** A gradient op is `backward_weight` where its forward op uses a parameter and the gradient that it makes goes to no other forward op, and so
   are the sums of such gradients; the others are `backward_data`. What gradients or fetched tensors need is `forward`.
   What writes variables, or only serves that, is `update`. The rest is `other`.
-- **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step. Gradient ops have that of their forward op.
-  Gradient ops without one, and update ops, have that of the op that they serve; writes, reads and slots that of their variable.
+- **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step. Gradient ops have that of
+  their forward op; those without one that of the op with which they ask to stand (sums), or else of the ops that they serve, as update ops have.
+  Writes, reads and slots have that of their variable.
 - **Time step.** The number of a scope `step_<number>`.
 """
 
@@ -16,10 +17,10 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 
-from gnnplace.frontends.tensorflow_kinds import WRITERS
+from gnnplace.frontends.tensorflow_kinds import writes_variable
 from gnnplace.frontends.tensorflow_step import Step
 
-GRADIENT_SCOPE = re.compile(r"(?:^|/)(?:gradients(?:_\d+)?|gradient_tape)/")
+GRADIENT_SCOPE = re.compile(r"(?:^|/)(?:gradients(?:_\d+)?|(?P<tape>gradient_tape))/")
 GRADIENT_SUFFIX = re.compile(r"_(?:grad|gradient_sum)$")
 TIME_STEP = re.compile(r"(?:^|/)step_(\d+)(?=/|$)")
 
@@ -47,7 +48,7 @@ class Roles:
         """The phase of each op."""
         after = self._after([i for i, backward in enumerate(self.backward) if backward])
         needed = self._before([i for i, backward in enumerate(self.backward) if backward] + [op for op, _ in self.step.results], after)
-        writers = [i for i, op in enumerate(self.step.ops) if op.type in WRITERS]
+        writers = [i for i, op in enumerate(self.step.ops) if writes_variable(op.type)]
         serves = self._before(writers, set()) | self._after(writers)
         return tuple(
             ("backward_weight" if weight else "backward_data") if backward
@@ -78,12 +79,10 @@ class Roles:
     def _forward_op(self, name: str) -> int | None:
         match = GRADIENT_SCOPE.search(name)
         parts = name[match.end() :].split("/") if match else []
-        for length in range(len(parts), 0, -1):
-            prefix = "/".join(parts[:length])
-            for candidate in (GRADIENT_SUFFIX.sub("", prefix), prefix):
-                if candidate in self.step.index:
-                    return self.step.index[candidate]
-        return None
+        prefixes = ["/".join(parts[:length]) for length in range(len(parts) - 1, 0, -1)]
+        if match and not match["tape"]:
+            prefixes = [GRADIENT_SUFFIX.sub("", prefix) for prefix in prefixes if GRADIENT_SUFFIX.search(prefix)]
+        return next((self.step.index[prefix] for prefix in prefixes if prefix in self.step.index), None)
 
     def _after(self, ops: list[int]) -> set[int]:
         """What takes data of `ops` or waits for them, in any number of steps, themselves not included unless reached."""
@@ -145,11 +144,12 @@ class Roles:
         return tuple(goes_to)
 
     def _layer(self, i: int, layers: list[str | None]) -> str | None:
-        forward = self.forward_op[i]
+        forward, asked = self.forward_op[i], self.step.asked[i]
         if self.backward[i]:
-            return self._own_layer(forward) if forward is not None else self._served(i, layers)
+            named = forward if forward is not None or not asked else self.forward_op[asked[0]]
+            return self._own_layer(named) if named is not None else self._served(i, layers)
         op = self.step.ops[i]
-        if op.type in WRITERS:
+        if writes_variable(op.type):
             return self._own_layer(self.step.inputs[i][0][0])
         if op.type == "VarHandleOp":
             return self._own_layer(self._owner[i])
@@ -167,7 +167,7 @@ class Roles:
         """The variable to which a handle belongs: itself, or for a slot the first variable of its update kernel."""
         owner = list(range(len(self.step.ops)))
         for i, op in enumerate(self.step.ops):
-            if op.type in WRITERS:
+            if writes_variable(op.type):
                 first, *rest = (src for src, _ in self.step.inputs[i])
                 for src in rest:
                     if self.step.ops[src].type == "VarHandleOp":

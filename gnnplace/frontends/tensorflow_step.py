@@ -48,6 +48,13 @@ class Step:
         return tuple(map(tuple, lists))
 
     @cached_property
+    def asked(self) -> tuple[tuple[int, ...], ...]:
+        """The ops with which each op asks to stand (`_class`), themselves and pruned ones left out."""
+        return tuple(
+            tuple(other for name in _classes(op) if (other := self.index.get(name, i)) != i) for i, op in enumerate(self.ops)
+        )
+
+    @cached_property
     def order(self) -> tuple[int, ...]:
         """A topological order, data and control."""
         done: dict[int, None] = {}
@@ -71,14 +78,14 @@ class Step:
 def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
     """The step of `graph` that computes `fetches`, names of tensors (`loss:0`) or of ops (`train`).
 
-    Raises ValueError for a name that the graph doesn't have, and for control flow or function calls.
+    Raises ValueError for a name that the graph doesn't have, for control flow and function calls, and for variables that are not resources of
+    known shape (reference variables, captured placeholders).
     """
     tensors = [_fetched(graph, name) for name in fetches if ":" in name]
     targets = [tensor.op for tensor in tensors] + [_fetched(graph, name) for name in fetches if ":" not in name]
     ops = _ancestors(graph, targets)
     for op in ops:
-        if op.type in FLOW_KINDS or op.graph._is_function(op.type):
-            raise ValueError(f"op {op.name!r}: a {op.type} is control flow or a call; a step must be flat (unroll it, or inline functions)")
+        _require_flat(op)
     read = _first_reads(ops)
     kept = [op for op in ops if read.get(op, op) is op]
     index = {op: i for i, op in enumerate(kept)} | {op: -1 for op in ops if read.get(op, op) is not op}
@@ -98,6 +105,15 @@ def _fetched(graph: tf.Graph, name: str) -> tf.Tensor | tf.Operation:
         raise ValueError(f"fetches: {name!r} names no tensor or op of the graph") from error
 
 
+def _require_flat(op: tf.Operation) -> None:
+    if op.type in FLOW_KINDS or op.graph._is_function(op.type):
+        raise ValueError(f"op {op.name!r}: a {op.type} is control flow or a call; a step must be flat (unroll it, or inline functions)")
+    if op.type in ("Variable", "VariableV2"):
+        raise ValueError(f"op {op.name!r}: a reference variable; use resource variables")
+    if op.type == "Placeholder" and op.outputs[0].dtype == tf.resource:
+        raise ValueError(f"op {op.name!r}: a captured variable; map it to a VarHandleOp (import_graph_def, input_map)")
+
+
 def _ancestors(graph: tf.Graph, targets: Sequence[tf.Operation]) -> list[tf.Operation]:
     seen, stack = set(targets), list(targets)
     while stack:
@@ -107,6 +123,11 @@ def _ancestors(graph: tf.Graph, targets: Sequence[tf.Operation]) -> list[tf.Oper
                 seen.add(source)
                 stack.append(source)
     return [op for op in graph.get_operations() if op in seen]
+
+
+def _classes(op: tf.Operation) -> list[str]:
+    names = op.node_def.attr["_class"].list.s if "_class" in op.node_def.attr else ()
+    return [name.decode().removeprefix("loc:@") for name in names if name.startswith(b"loc:@")]
 
 
 def _first_reads(ops: Sequence[tf.Operation]) -> dict[tf.Operation, tf.Operation]:

@@ -118,10 +118,6 @@ class _Builder:
 
     def _add_call(self, node: torch.fx.Node) -> None:
         call = _call(node)
-        same = [self.buffers.same(tensor) for tensor in call.outputs if tensor is not None]
-        if same and not call.written and None not in same:
-            self._refs[node] = tuple(ref for ref in same if ref is not None)
-            return
         sources = {ref: tensor for parent in node.all_input_nodes for ref, tensor in zip(self._refs[parent], _values(parent), strict=False)}
         shown = call.outputs or call.written[:1]  # an update returns nothing: what it changes is its output
         outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in shown)
@@ -154,7 +150,7 @@ class _Builder:
 
     def _is(self, node: torch.fx.Node, op: int, tensors: Sequence[Tensor | None]) -> None:
         self._refs[node] = tuple((op, output) for output in range(len(tensors)))
-        self.buffers.own(op, [(output, tensor) for output, tensor in enumerate(tensors) if tensor is not None])
+        self.buffers.own(op, [tensor for tensor in tensors if tensor is not None])
 
     def _mark_results(self, node: torch.fx.Node) -> None:
         for op, output in (ref for parent in node.all_input_nodes for ref in self._refs[parent]):

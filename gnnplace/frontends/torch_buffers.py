@@ -1,4 +1,4 @@
-"""Which tensors of a trace are the same, which share a buffer, and what order and company writing in place demands.
+"""Which tensors of a trace share a buffer, and what order and company writing in place demands.
 
 Fake tensors carry storages as real ones do, so sharing is read off the trace itself, not off schemas. Promises: who
 writes a buffer in place follows everyone who read it, and everyone who reads it later follows the writer, by control
@@ -16,7 +16,6 @@ from gnnplace.graph import CONTROL
 
 Ref = tuple[int, int]  # (op, output)
 Edge = tuple[int, int, int]
-_View = tuple[int, int, tuple[int, ...], tuple[int, ...], str]
 
 
 @dataclass
@@ -32,13 +31,8 @@ class Buffers:
     def __init__(self) -> None:
         self.edges: set[Edge] = set()
         self._storages: dict[int, _Storage] = {}
-        self._views: dict[_View, Ref] = {}
         self._ancestors: list[int] = []  # bit sets, the op itself included
         self._company: list[int] = []  # union-find over ops
-
-    def same(self, tensor: Tensor) -> Ref | None:
-        """The output that already is this very view of its storage, if there is one."""
-        return self._views.get(_view(tensor))
 
     def add(self, inputs: Iterable[Ref]) -> int:
         """A new op that consumes these outputs; returns its index."""
@@ -49,11 +43,10 @@ class Buffers:
             self._edge(source, output, op)
         return op
 
-    def own(self, op: int, outputs: Iterable[tuple[int, Tensor]]) -> None:
-        """Notes what the op's outputs are; the first op that shows a storage owns it."""
-        for output, tensor in outputs:
+    def own(self, op: int, tensors: Iterable[Tensor]) -> None:
+        """Notes the op's outputs; the first op that shows a storage owns it."""
+        for tensor in tensors:
             self._storages.setdefault(_storage(tensor), _Storage(op))
-            self._views[_view(tensor)] = (op, output)
 
     def read(self, op: int, tensors: Iterable[Tensor]) -> None:
         """A kernel reads these tensors: after the last write to their storages."""
@@ -99,7 +92,3 @@ def shares(tensor: Tensor, other: Tensor) -> bool:
 
 def _storage(tensor: Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
-
-
-def _view(tensor: Tensor) -> _View:
-    return (_storage(tensor), int(tensor.storage_offset()), tuple(tensor.shape), tuple(tensor.stride()), str(tensor.dtype))

@@ -49,7 +49,7 @@ _KINDS = {
     "activation_grad": "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward leaky_relu_backward"
     " hardtanh_backward hardswish_backward softplus_backward mish_backward log_sigmoid_backward",
     "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum topk sort",
-    "concat": "cat stack",
+    "concat": "cat stack constant_pad_nd",
     "split": "split split_with_sizes unbind",
     "slice": "slice select slice_backward select_backward",
     "transpose": "t transpose permute",
@@ -88,8 +88,9 @@ class Call:
 
     @cached_property
     def written(self) -> tuple[Tensor, ...]:
-        """The tensors that the op changes in place, by its schema (and batch norm's running statistics, which it omits)."""
-        names = [a.name for a in self.target._schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+        """The tensors that the op changes in place, by its schema, but for two slips: optimisers write gradients only to unscale
+        them, which this step does not, and batch norm's running statistics are not declared."""
+        names = [a.name for a in self.target._schema.arguments if a.alias_info and a.alias_info.is_write and a.name != "grads"]
         names += ["running_mean", "running_var"] if self.base == "native_batch_norm" and self.arguments["training"] else []
         return tuple(tensor for name in names for tensor in _tensors(self.arguments.get(name)))
 

@@ -67,9 +67,25 @@ def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Op
     with mode:
         tensors = [_fake(tensor) for tensor in (*step.tensors, *inputs)]
         program = make_fx(step.run, tracing_mode="real")(*tensors)
-    program.graph.eliminate_dead_code()
+    _fold_views(program.graph)
     arguments = (*step.arguments, *(Argument("input", f"input_{index}") for index in range(len(inputs))))
     return Trace(program.graph, arguments, _layers(module))
+
+
+def _fold_views(graph: torch.fx.Graph) -> None:
+    """Replaces a view that equals an earlier tensor (`detach`, a transpose of a transpose) by that tensor, and drops what nobody uses."""
+    seen: dict[tuple[object, ...], torch.fx.Node] = {}
+    for node in graph.nodes:
+        tensor = node.meta.get("val")
+        if not isinstance(tensor, Tensor):
+            continue
+        view = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        pure = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        if pure and view in seen:
+            node.replace_all_uses_with(seen[view])
+        else:
+            seen[view] = node  # an op that writes in place is from now on that tensor
+    graph.eliminate_dead_code()
 
 
 def _fake(tensor: Tensor) -> Tensor:

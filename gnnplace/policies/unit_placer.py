@@ -24,7 +24,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import StepResult
 from gnnplace.transforms.partial import OBSERVATIONS, STATIC, PartialPlacements, UnitTables
 from gnnplace.transforms.unit_tables import decision_order, unit_tables
-from gnnplace.transforms.units import Units, UnitsName, expand, units
+from gnnplace.transforms.units import Units, UnitsName, allowed, expand, units
 
 
 class Episode(NamedTuple):
@@ -79,10 +79,10 @@ class UnitPlacer(nn.Module):
 
     def _place(self, state: Episode, terms: Float[Tensor, "units hidden"], choose: Choose) -> Int64[np.ndarray, "samples units"]:
         partial = PartialPlacements(state.tables, state.samples)
-        for step, allowed in enumerate(state.allowed):
+        for step, legal in enumerate(state.allowed):
             observed = torch.from_numpy(partial.observe()) * self.seen
             logits = self.scorer(terms[step], observed)
-            partial.place(choose("device", logits, allowed).numpy())
+            partial.place(choose("device", logits, legal).numpy())
         return partial.device
 
     def _rescore(
@@ -97,16 +97,15 @@ class UnitPlacer(nn.Module):
         state = self.reset(problem, 1)
         work = np.zeros((state.units.num_units, problem.num_devices))
         np.add.at(work, (state.units.unit, placement.device), problem.time_ns.min(axis=1))
-        work[:, :] = np.where(state.allowed.numpy()[np.argsort(state.order)], work, -1.0)
-        return {"device": torch.from_numpy(_by_first_use(problem, work.argmax(axis=1)[state.order]))[None]}
+        device = np.where(state.allowed.numpy(), work[state.order], -1.0).argmax(axis=1)
+        return {"device": torch.from_numpy(_by_first_use(problem, device))[None]}
 
 
 def _episode(problem: Problem, units_name: UnitsName) -> Episode:
     made = units(problem.graph, units_name)
     order = decision_order(problem, made)
-    allowed = np.ones((made.num_units, problem.num_devices), dtype=bool)
-    np.logical_and.at(allowed, made.unit, problem.allowed)
-    return Episode(problem, 1, made, order, unit_tables(problem, made, order), features(problem, made), torch.from_numpy(allowed[order]))
+    tables = unit_tables(problem, made, order)
+    return Episode(problem, 1, made, order, tables, features(problem, made), torch.from_numpy(allowed(problem, made)[order]))
 
 
 def _by_first_use(problem: Problem, device: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, " units"]:

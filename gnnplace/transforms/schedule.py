@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 from weakref import WeakKeyDictionary
 
 import numba
@@ -56,7 +56,7 @@ def delays(problem: Problem) -> Delays:
 
 def compact(array: np.ndarray, dtype: type) -> np.ndarray:
     """The array as a kernel takes it: contiguous, of this type, read-only (so that a kernel is compiled once)."""
-    view = np.ascontiguousarray(array, dtype=dtype).view()
+    view: np.ndarray = np.ascontiguousarray(array, dtype=dtype).view()
     view.setflags(write=False)
     return view
 
@@ -86,7 +86,8 @@ def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.nda
 
 
 @numba.njit(cache=True, nogil=True)
-def fill_rank(delays, device, rank):  # type: ignore[no-untyped-def]
+@no_type_check
+def fill_rank(delays, device, rank):
     """`rank[i] = time[i] + max(0, max over consumers j of (delay(i, j) + rank[j]))`, last op first; every link must exist."""
     edge_dst, edge_data, transfer_ns = delays.edge_dst, delays.edge_data, delays.transfer_ns
     for position in range(len(delays.order) - 1, -1, -1):

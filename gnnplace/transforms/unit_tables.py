@@ -6,11 +6,10 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from gnnplace.cluster import NO_LINK
-from gnnplace.graph import NONE
 from gnnplace.problem import Problem
 from gnnplace.transforms.partial import UnitTables
 from gnnplace.transforms.paths import longest_paths
-from gnnplace.transforms.units import Units, unit_edges
+from gnnplace.transforms.units import Units, output_bytes, persistent_bytes, unit_edges, work_ns
 
 MISSING_LINK = 100.0  # how many times slower than the slowest link a placer takes a link that does not exist to be
 
@@ -30,28 +29,20 @@ def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units
     """Times, memory, neighbours and links of the units; unit `order[t]` is number t here."""
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
-    unit = position[units.unit]
-    graph = problem.graph
-
-    def total(values: Float[np.ndarray, " ops"]) -> Float[np.ndarray, " units"]:
-        return np.bincount(unit, weights=values, minlength=units.num_units)
-
-    own = np.where(graph.output_alias == NONE, graph.output_bytes, 0).astype(np.float64)
-    persistent = total(graph.persistent_bytes.astype(np.float64))
-    outputs = total(np.bincount(graph.output_op, weights=own, minlength=graph.num_ops))
-    time_ns = np.stack([total(problem.time_ns[:, d].astype(np.float64)) for d in range(problem.num_devices)], axis=1)
+    persistent = persistent_bytes(problem.graph, units)[order].astype(np.float64)
+    outputs = output_bytes(problem.graph, units)[order].astype(np.float64)
     ns_per_byte, latency_ns = _links(problem)
     return UnitTables(
-        time_ns, persistent, persistent + outputs, _blocks(problem, unit, units.num_units), *_peers(problem, units, position),
-        ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64),
+        work_ns(problem, units)[order].astype(np.float64), persistent, persistent + outputs, _blocks(problem, units)[order],
+        *_peers(problem, units, position), ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64),
     )  # fmt: skip
 
 
-def _blocks(problem: Problem, unit: Int64[np.ndarray, " ops"], num_units: int) -> Int64[np.ndarray, " units"]:
+def _blocks(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
     """The block in which most of a unit's work lies; number 0 is for work without a block."""
     block = problem.graph.block.astype(np.int64) + 1
-    work = np.zeros((num_units, int(block.max()) + 1))
-    np.add.at(work, (unit, block), problem.time_ns.min(axis=1))
+    work = np.zeros((units.num_units, int(block.max()) + 1))
+    np.add.at(work, (units.unit, block), problem.time_ns.min(axis=1))
     return work.argmax(axis=1)
 
 

@@ -1,35 +1,14 @@
-"""Everything a training run can be told: a tree of frozen dataclasses, each knob with its unit, default and check.
-
-A policy's configuration is its constructor's keyword arguments. A bad value is a ValueError that names the
-value, the rule and the knob. The two complete runs are configs/paper.yaml and configs/gnn.yaml.
-"""
+"""The knobs of training: optimiser, reward, advantage, exploration, warm start and the loop around them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
-from gnnplace.placement import Schedule
+from gnnplace.config.checks import above, at_least, fraction
 
-UnitsName = Literal["ops", "weights", "coarse"]
-GrouperName = Literal["learned", "random", "none"]
-EncoderName = Literal["paper", "gnn"]
 RewardKind = Literal["sqrt", "log-ratio"]
 AdvantageKind = Literal["moving-average", "leave-one-out"]
-PolicyName = Literal["hierarchical", "unit-placer"]
-TrackingName = Literal["mlflow", "none"]
-
-
-def _at_least(low: float, **knobs: float) -> None:
-    for knob, value in knobs.items():
-        if not value >= low:
-            raise ValueError(f"{knob}: {value} is below {low}")
-
-
-def _above(low: float, **knobs: float) -> None:
-    for knob, value in knobs.items():
-        if not value > low:
-            raise ValueError(f"{knob}: {value} is not above {low}")
 
 
 @dataclass(frozen=True)
@@ -51,10 +30,8 @@ class OptimizerConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        _above(0, lr=self.lr, eps=self.eps, clip_norm=self.clip_norm)
-        for knob, value in (("beta1", self.beta1), ("beta2", self.beta2)):
-            if not 0 <= value < 1:
-                raise ValueError(f"{knob}: {value} is not in [0, 1)")
+        above(0, lr=self.lr, eps=self.eps, clip_norm=self.clip_norm)
+        fraction(beta1=self.beta1, beta2=self.beta2)
 
 
 @dataclass(frozen=True)
@@ -62,19 +39,15 @@ class RewardConfig:
     """What a step time is worth to the policy.
 
     Args:
-        kind: "sqrt" is -sqrt(seconds); "log-ratio" is -log(step time / best single device) - overflow * excess memory
-        infeasible: the reward of an infeasible placement under "sqrt", below 0
-        overflow: reward lost per unit of memory overflow, a fraction of the device's memory, at least 0
+        kind: "sqrt" is -sqrt(seconds), -10 where infeasible; "log-ratio" is -log(step time / best single device) - overflow * excess memory
+        overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, at least 0
     """
 
     kind: RewardKind = "log-ratio"
-    infeasible: float = -10.0
     overflow: float = 5.0
 
     def __post_init__(self) -> None:
-        _at_least(0, overflow=self.overflow)
-        if not self.infeasible < 0:
-            raise ValueError(f"infeasible: {self.infeasible} is not below 0")
+        at_least(0, overflow=self.overflow)
 
 
 @dataclass(frozen=True)
@@ -94,8 +67,7 @@ class AdvantageConfig:
     normalise: bool = True
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
-            raise ValueError(f"decay: {self.decay} is not in [0, 1)")
+        fraction(decay=self.decay)
 
 
 @dataclass(frozen=True)
@@ -115,7 +87,7 @@ class ExplorationConfig:
     entropy_end: float = 0.0
 
     def __post_init__(self) -> None:
-        _at_least(0, noise=self.noise, noise_updates=self.noise_updates, entropy_start=self.entropy_start, entropy_end=self.entropy_end)
+        at_least(0, noise=self.noise, noise_updates=self.noise_updates, entropy_start=self.entropy_start, entropy_end=self.entropy_end)
 
     def entropy(self, progress: float) -> float:
         """The entropy coefficient where `progress` in [0, 1] of the updates are done."""
@@ -137,8 +109,8 @@ class WarmStartConfig:
     planners: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        _at_least(0, updates=self.updates)
-        _above(0, lr=self.lr)
+        at_least(0, updates=self.updates)
+        above(0, lr=self.lr)
 
 
 @dataclass(frozen=True)
@@ -176,11 +148,11 @@ class TrainingConfig:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
 
     def __post_init__(self) -> None:
-        _at_least(0, updates=self.updates, threads=self.threads)
-        _at_least(1, groupings=self.groupings, placements=self.placements, problems_per_update=self.problems_per_update)
-        _at_least(1, checkpoint_every=self.checkpoint_every, greedy_every=self.greedy_every)
+        at_least(0, updates=self.updates, threads=self.threads)
+        at_least(1, groupings=self.groupings, placements=self.placements, problems_per_update=self.problems_per_update)
+        at_least(1, checkpoint_every=self.checkpoint_every, greedy_every=self.greedy_every)
         if self.mask_infeasible_after is not None:
-            _at_least(0, mask_infeasible_after=self.mask_infeasible_after)
+            at_least(0, mask_infeasible_after=self.mask_infeasible_after)
         if self.advantage.kind == "leave-one-out" and self.samples < 2:
             raise ValueError(f"advantage.kind: leave-one-out needs at least 2 samples, not groupings x placements = {self.samples}")
 
@@ -191,53 +163,3 @@ class TrainingConfig:
     @property
     def all_updates(self) -> int:
         return self.warm_start.updates + self.updates
-
-
-@dataclass(frozen=True)
-class UnitPlacerConfig:
-    """The autoregressive placer of units that sees each device's load, memory and links.
-
-    Args:
-        units: what is placed together
-        width: width of embeddings
-        rounds: rounds of message passing
-        hidden: width of the scorer's hidden layer
-        message_passing: whether units see their neighbours; off = an ablation
-        state_features: whether a decision sees the devices' current state; off = an ablation
-        schedule: how ops are ordered within devices
-    """
-
-    units: UnitsName = "coarse"
-    width: int = 64
-    rounds: int = 3
-    hidden: int = 32
-    message_passing: bool = True
-    state_features: bool = True
-    schedule: Schedule = "critical-path"
-
-    def __post_init__(self) -> None:
-        _at_least(1, width=self.width, hidden=self.hidden)
-        _at_least(0, rounds=self.rounds)
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """One training run.
-
-    Args:
-        policy: the policy's own knobs
-        name: the run's folder under `runs` starts with it
-        seed: of initial weights, samples and the order of problems, at least 0
-        problems: pairs of a graph (corpus name or file) and a cluster (preset or file)
-        training: the policy gradient and its loop
-        runs: the folder of run folders and of the tracking database
-        tracking: "mlflow" (SQLite and files under `runs`) or "none"
-    """
-
-    policy: PolicyConfig
-    name: str = "run"
-    seed: int = 0
-    problems: tuple[tuple[str, str], ...] = (("nmt-2", "k40-2"),)
-    training: TrainingConfig = field(default_factory=TrainingConfig)
-    runs: str = "runs"
-    tracking: TrackingName = "mlflow"

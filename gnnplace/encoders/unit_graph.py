@@ -1,0 +1,26 @@
+"""A GNN over the graph of units in the place of the paper's op embeddings: its features are the constants of a problem."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnnplace.encoders.gnn import GNNEncoder
+from gnnplace.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
+from gnnplace.problem import Problem
+from gnnplace.transforms.units import Units
+
+
+class UnitGraph(nn.Module):
+    """Embeddings of `width` for each unit, after `rounds` rounds of message passing."""
+
+    def __init__(self, *, width: int = 64, rounds: int = 3) -> None:
+        super().__init__()
+        self.width = width
+        self.encoder = GNNEncoder(NODE_FEATURES, EDGE_FEATURES, width=width, rounds=rounds)
+
+    def constants(self, problem: Problem, units: Units) -> GraphFeatures:
+        return features(problem, units)
+
+    def forward(self, constants: GraphFeatures) -> Float[Tensor, "units width"]:
+        return self.encoder(constants.node, constants.edges, constants.edge)

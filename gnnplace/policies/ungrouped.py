@@ -1,0 +1,57 @@
+"""The paper's ablation without grouping: the Grouper's network gives each op its device directly, ops independently.
+
+ICLR 2018, "simple planner" (facts: section 1.8, grouping ablations): it found no valid placement of the larger graphs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+
+from gnnplace.nn.grouper import Grouper
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.hierarchical import OpEncoder
+from gnnplace.policies.unit_placements import unit_placements
+from gnnplace.policy import Choose
+from gnnplace.problem import Problem
+from gnnplace.result import StepResult
+from gnnplace.transforms.units import Units, UnitsName, allowed, units
+
+
+class UngroupedState(NamedTuple):
+    """The constants of one problem."""
+
+    problem: Problem
+    units: Units
+    samples: int
+    ops: Any
+    allowed: Bool[Tensor, "units devices"]
+
+
+class UngroupedPlanner(nn.Module):
+    """One choice, "device": of every unit, on a device that is allowed for it. `network` has an option for each device."""
+
+    def __init__(
+        self, *, op_encoder: OpEncoder, network: Grouper, units: UnitsName = "ops", schedule: Schedule = "critical-path"
+    ) -> None:
+        super().__init__()
+        self.op_encoder, self.network, self.units, self.schedule = op_encoder, network, units, schedule
+
+    def reset(self, problem: Problem, samples: int) -> UngroupedState:
+        """Raises ValueError where the network has learned another number of devices."""
+        if problem.num_devices != self.network.options:
+            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.network.options}")
+        of_ops = units(problem.graph, self.units)
+        legal = torch.from_numpy(allowed(problem, of_ops))
+        return UngroupedState(problem, of_ops, samples, self.op_encoder.constants(problem, of_ops), legal)
+
+    def step(
+        self, state: UngroupedState, choose: Choose, feedback: tuple[StepResult, ...] | None
+    ) -> tuple[tuple[Placement, ...], UngroupedState | None]:
+        """All of an episode: one placement for each sample."""
+        logits = self.network(self.op_encoder(state.ops))
+        device = choose("device", logits.expand(state.samples, -1, -1), state.allowed)
+        return unit_placements(state.units, device, self.schedule), None

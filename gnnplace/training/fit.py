@@ -1,0 +1,73 @@
+"""One run of a learner under Lightning: from where it stands to its last update, with checkpoints, or until a signal."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+
+import lightning
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.loggers import Logger
+from torch.utils.data import DataLoader
+
+from gnnplace.training.checkpoint import Checkpoint, restore
+from gnnplace.training.data import Updates
+from gnnplace.training.interrupt import Interrupt
+from gnnplace.training.learner import Learner
+
+
+class _Saving(Callback):
+    """Restores a learner before its first update; saves it every `every` updates and at the end, interrupted or not."""
+
+    def __init__(self, save: Callable[[Learner], None], every: int, checkpoint: Checkpoint | None) -> None:
+        self._save, self._every, self._checkpoint = save, every, checkpoint
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Learner)
+        if self._checkpoint is not None:
+            restore(self._checkpoint, pl_module)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
+        assert isinstance(pl_module, Learner)
+        if pl_module.updates_done % self._every == 0:
+            self._save(pl_module)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Learner)
+        self._save(pl_module)
+
+
+def fit(
+    learner: Learner,
+    save: Callable[[Learner], None],
+    *,
+    checkpoint: Checkpoint | None = None,
+    interrupt: Interrupt | None = None,
+    callbacks: Sequence[Callback] = (),
+    logger: Logger | None = None,
+) -> None:
+    """Trains `learner` from the checkpoint, or from the start, to its last update, or until `interrupt` received a signal.
+
+    `save` is called every `checkpoint_every` updates and at the end. Raises ValueError for a checkpoint that doesn't fit.
+    """
+    config, first = learner.config, 0 if checkpoint is None else checkpoint.updates_done
+    updates = Updates(len(learner.lessons), config.problems_per_update, learner.seed, first, config.all_updates)
+    saving = _Saving(save, config.checkpoint_every, checkpoint)
+    trainer = _trainer([saving, *([interrupt] if interrupt else []), *callbacks], logger)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        trainer.fit(learner, DataLoader(updates, batch_size=None))
+
+
+def _trainer(callbacks: list[Callback], logger: Logger | None) -> Trainer:
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    return lightning.Trainer(
+        accelerator="cpu",
+        max_epochs=1,
+        logger=logger if logger is not None else False,
+        callbacks=callbacks,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )

@@ -1,0 +1,49 @@
+"""SIGINT and SIGTERM ask a run to stop after its present update; a second one stops it at once."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Self
+
+from lightning import Callback, LightningModule, Trainer
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupt(Callback):
+    """A context that catches the signals, and the callback that makes a trainer stop; `received` is the signal or None.
+
+    Lightning's own handling of SIGTERM ends with exit status 0 and no checkpoint of ours, so this takes its place.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self._previous: dict[int, Callable[..., Any] | int | None] = {}
+
+    def __enter__(self) -> Self:
+        self._previous = {number: signal.getsignal(number) for number in SIGNALS}
+        self._listen()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _listen(self) -> None:
+        for number in SIGNALS:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.received = number
+        for each in SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self.received is None:
+            self._listen()  # over Lightning's handlers
+        trainer.should_stop = self.received is not None
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
+        trainer.should_stop = trainer.should_stop or self.received is not None
