@@ -67,14 +67,13 @@ class Cluster:
             raise ClusterError(f"devices: {len(self.devices)} is not between 1 and {MAX_DEVICES}")
         for index, device in enumerate(self.devices):
             _check_device(device, f"devices[{index}]")
-        if len(set(self.device_names)) < len(self.devices):
-            repeated = next(name for i, name in enumerate(self.device_names) if name in self.device_names[:i])
-            raise ClusterError(f"devices[{self.device_names.index(repeated, self.device_names.index(repeated) + 1)}].name: {repeated!r} is not unique")
+            if device.name in self.device_names[:index]:
+                raise ClusterError(f"devices[{index}].name: {device.name!r} is not unique")
         pairs: set[tuple[str, str]] = set()
         for index, link in enumerate(self.links):
             _check_link(link, f"links[{index}]", self.device_names)
             if (link.src, link.dst) in pairs:
-                raise ClusterError(f"links[{index}]: a second link from {link.src!r} to {link.dst!r}; there is at most one for an ordered pair")
+                raise ClusterError(f"links[{index}]: a second link from {link.src!r} to {link.dst!r}; at most one for an ordered pair")
             pairs.add((link.src, link.dst))
 
     @property

@@ -136,7 +136,7 @@ class ComputationGraph:
             array = value.index if isinstance(value, Categorical) else value
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)
-        self.order  # a cycle is refused here
+        assert len(self.order) == self.num_ops  # a cycle is refused on the way
 
     @classmethod
     def from_ops(cls, name: str, ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> ComputationGraph:

@@ -6,7 +6,7 @@ lists, looks at every device and channel at every moment, and recomputes memory 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 def ceil(a: int, b: int) -> int:
@@ -46,6 +46,7 @@ class PlainSimulator:
         self.links = {(index[link["src"]], index[link["dst"]]): link for link in cluster["links"]}
         self.data_inputs = [{(s, k) for s, k, d in self.edges if d == i and k >= 0} for i in range(len(self.ops))]
         self.time = [[self.cost(i, d) for d in range(len(self.devices))] for i in range(len(self.ops))]
+        self.touched = [self.touched_roots(i) for i in range(len(self.ops))]
         self.schedule, self.given = schedule, priority
 
     # costs
@@ -149,7 +150,7 @@ class PlainSimulator:
         start: list[int | None] = [None] * n
         end: list[int | None] = [None] * n
         queues: dict[object, list[Transfer]] = {}
-        buffers: dict[tuple[tuple[int, int], int], Buffer] = {}
+        buffers: dict[tuple[tuple[int, int], int], int] = {}  # bytes of (root, device)
         channel_of = {pair: ("named", link["channel"]) if link.get("channel") else ("own", pair[0]) for pair, link in self.links.items()}
         peak, now = [0] * num_devices, 0
 
@@ -170,7 +171,7 @@ class PlainSimulator:
 
         def still_held(root: tuple[int, int], d: int) -> bool:
             for i in range(n):
-                if self.device[i] == d and root in self.touched_roots(i) and (end[i] is None or end[i] > now):
+                if self.device[i] == d and root in self.touched[i] and (end[i] is None or end[i] > now):
                     return True
                 for k, output in enumerate(self.ops[i]["outputs"]):
                     if output.get("is_result") and self.device[i] == d and self.root((i, k)) == root:
@@ -204,7 +205,7 @@ class PlainSimulator:
                     root = self.root(t.source)
                     if (root, t.there) not in buffers:
                         alike = [o.source for o in transfers if self.root(o.source) == root and o.there == t.there]
-                        buffers[root, t.there] = Buffer(max(self.bytes(output) for output in alike))
+                        buffers[root, t.there] = max(self.bytes(output) for output in alike)
             # 3. devices
             for d, device in enumerate(self.devices):
                 ready = [(-ranks[i], ready_time(i), i) for i in range(n) if self.device[i] == d and start[i] is None]
@@ -215,17 +216,18 @@ class PlainSimulator:
                     for k, output in enumerate(self.ops[i]["outputs"]):
                         if output.get("alias_of") is None:
                             assert ((i, k), d) not in buffers
-                            buffers[(i, k), d] = Buffer(output["bytes"])
+                            buffers[(i, k), d] = output["bytes"]
             for d in range(num_devices):
                 used = sum(op.get("persistent_bytes", 0) for i, op in enumerate(self.ops) if self.device[i] == d)
                 used += sum(op.get("workspace_bytes", 0) for i, op in enumerate(self.ops)
                             if self.device[i] == d and start[i] is not None and end[i] > now)  # fmt: skip
-                used += sum(buffer.bytes for (_, on), buffer in buffers.items() if on == d)
+                used += sum(size for (_, on), size in buffers.items() if on == d)
                 peak[d] = max(peak[d], used)
             moments = [time for time in end if time is not None and time > now]
             moments += [time for t in transfers if t.start is not None for time in (t.leaves, t.arrives) if time > now]
             moments += [time for j in range(n) if start[j] is None and (time := ready_time(j)) is not None and time > now]
             if not moments:
                 assert all(time is not None for time in end)
-                return now, peak, start
+                last = max([*end, *(t.arrives for t in transfers)])
+                return last, peak, start
             now = min(moments)

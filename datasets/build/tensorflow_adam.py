@@ -1,8 +1,7 @@
 """One Adam update of a TensorFlow graph: dense variables by the fused kernel, embeddings by the rows that the step used.
 
-Promises: every variable and slot is a resource variable; the scalar powers of beta are read once; an embedding's gradient
-stays sparse. Weight gradients of an unrolled recurrence are added up pair by pair, as they appear: at the papers' sizes
-the 40 gradients of one LSTM kernel of the RNNLM (134 MB each) would not fit a 12 GB device side by side.
+Promises: every variable and slot is a resource variable, slots stand with their variable, the scalar powers of beta are read once, and an
+embedding's gradient stays sparse.
 """
 
 from __future__ import annotations
@@ -16,6 +15,9 @@ v1 = tf.compat.v1
 
 RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
+AT_ONCE = tf.AggregationMethod.DEFAULT  # TensorFlow's own choice: one AddN once all terms are there
+IN_PAIRS = tf.AggregationMethod.EXPERIMENTAL_TREE  # a running sum: more traffic, but each term is released when it is added
+
 
 class Powers(NamedTuple):
     """The powers of beta up to this step (scalars) and the variables that hold them."""
@@ -25,9 +27,9 @@ class Powers(NamedTuple):
     variables: tuple[tf.Variable, tf.Variable]
 
 
-def minimize(loss: tf.Tensor, variables: Sequence[tf.Variable]) -> tf.Operation:
-    """The op that computes the gradients of `loss` and updates `variables`."""
-    gradients = v1.gradients(loss, list(variables), aggregation_method=tf.AggregationMethod.EXPERIMENTAL_TREE)
+def minimize(loss: tf.Tensor, variables: Sequence[tf.Variable], sums: int = AT_ONCE) -> tf.Operation:
+    """The op that computes the gradients of `loss` and updates `variables`; gradients of several uses are added `AT_ONCE` or `IN_PAIRS`."""
+    gradients = v1.gradients(loss, list(variables), aggregation_method=sums)
     powers = _powers()
     with tf.name_scope("adam/"):
         updates = [_update(variable, gradient, powers) for variable, gradient in zip(variables, gradients, strict=True)]
@@ -39,6 +41,12 @@ def minimize(loss: tf.Tensor, variables: Sequence[tf.Variable]) -> tf.Operation:
     return tf.group(*updates, name="train")
 
 
+def slot(variable: tf.Variable, name: str) -> tf.Variable:
+    """The optimiser slot `name` of a variable: as large, on its device, in its scope."""
+    with v1.colocate_with(variable.op):
+        return _zeros(f"{variable.op.name}_{name}", variable.shape)
+
+
 def _powers() -> Powers:
     with v1.variable_scope("adam"):
         variables = (_zeros("beta1_power", ()), _zeros("beta2_power", ()))
@@ -47,8 +55,7 @@ def _powers() -> Powers:
 
 
 def _update(variable: tf.Variable, gradient: tf.Tensor | tf.IndexedSlices, powers: Powers) -> tf.Operation:
-    name = variable.op.name
-    first, second = _zeros(f"{name}_m", variable.shape), _zeros(f"{name}_v", variable.shape)
+    first, second = slot(variable, "m"), slot(variable, "v")
     if isinstance(gradient, tf.IndexedSlices):
         return _update_rows((variable, first, second), gradient, powers)
     return tf.raw_ops.ResourceApplyAdam(

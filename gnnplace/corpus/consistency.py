@@ -31,6 +31,7 @@ def check(columns: Mapping[str, Any]) -> None:
             _range(f"{column}.index", value.index, NONE, len(value.values) - 1)
             if len(set(value.values)) < len(value.values):
                 raise ValueError(f"{column}.values: the strings are not distinct")
+    _range("kind.index", columns["kind"].index, 0, len(columns["kind"].values) - 1)
     _range("output_alias", columns["output_alias"], NONE, outputs - 1)
     _range("edge_src", columns["edge_src"], 0, ops - 1)
     _range("edge_dst", columns["edge_dst"], 0, ops - 1)

@@ -85,10 +85,9 @@ def _parts(graph: ComputationGraph) -> Iterator[tuple[str, np.ndarray | list[str
 
 def _read(path: Path) -> bytes:
     with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise ValueError(f"{path}: longer than the {MAX_FILE_BYTES} bytes that a graph file may have")
-    return data
+        if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+            raise ValueError(f"{path}: longer than the {MAX_FILE_BYTES} bytes that a graph file may have")
+        return file.read(MAX_FILE_BYTES)
 
 
 def _batch(data: bytes) -> pa.RecordBatch:

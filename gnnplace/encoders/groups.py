@@ -23,7 +23,9 @@ def edges_between(problem: Problem, units: Units) -> Int[Tensor, "2 edges"]:
     return torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
 
 
-def group_adjacency(grouping: Int[Tensor, "leading units"], edges: Int[Tensor, "2 edges"], groups: int) -> Float[Tensor, "leading groups groups"]:
+def group_adjacency(
+    grouping: Int[Tensor, "leading units"], edges: Int[Tensor, "2 edges"], groups: int
+) -> Float[Tensor, "leading groups groups"]:
     """1 in row g and column h where a unit of g feeds one of h, else 0.
 
     The paper: entry h of group g is 1 if the group has an edge to group h. So rows are sources, and the diagonal is 1

@@ -125,8 +125,9 @@ def output_shapes(graph: ComputationGraph) -> Float[np.ndarray, "ops 25"]:
 def neighbours(graph: ComputationGraph) -> Float[np.ndarray, "ops 12"]:
     """The BFS indices of up to 6 producers and 6 consumers of each op, lowest first, `PADDING` where there are fewer."""
     index = breadth_first_index(graph)
-    sides = [_lowest(ends, index[others], graph.num_ops) for ends, others in ((graph.edge_dst, graph.edge_src), (graph.edge_src, graph.edge_dst))]
-    return np.concatenate(sides, axis=1)
+    producers = _lowest(graph.edge_dst, index[graph.edge_src], graph.num_ops)
+    consumers = _lowest(graph.edge_src, index[graph.edge_dst], graph.num_ops)
+    return np.concatenate([producers, consumers], axis=1)
 
 
 def _lowest(end: Int[np.ndarray, " edges"], index: Int[np.ndarray, " edges"], num_ops: int) -> Float[np.ndarray, "ops 6"]:

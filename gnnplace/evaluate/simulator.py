@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from gnnplace.evaluate.kernel import CRITICAL_PATH, FIFO, GIVEN, Steps, Tables, Trace, simulate_rows
+from gnnplace.evaluate.kernel import CRITICAL_PATH, FIFO, GIVEN, Steps, Trace, simulate_rows
 from gnnplace.evaluate.tables import tables
 from gnnplace.placement import Placement, Schedule, check
 from gnnplace.problem import Problem

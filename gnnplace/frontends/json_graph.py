@@ -10,6 +10,7 @@ from pydantic import FailFast, Field, Strict
 from gnnplace.frontends import strict_json
 from gnnplace.frontends.strict_json import Document, Source
 from gnnplace.graph import (
+    CANONICAL_KINDS,
     CONTROL,
     MAX_BYTES,
     MAX_EDGES,
@@ -18,6 +19,7 @@ from gnnplace.graph import (
     MAX_OUTPUTS,
     MAX_TIME_NS,
     NONE,
+    PHASES,
     ComputationGraph,
     Op,
     Output,
@@ -33,13 +35,8 @@ OpIndex = Annotated[int, Field(ge=0, lt=MAX_OPS)]
 OutputIndex = Annotated[int, Field(ge=0, lt=MAX_OUTPUTS)]
 Edge = Annotated[tuple[OpIndex, Annotated[int, Field(ge=CONTROL, lt=MAX_OUTPUTS)], OpIndex], Strict(False)]
 Number = Annotated[int, Field(ge=0, lt=2**31)]
-Phase = Literal["forward", "backward_data", "backward_weight", "update", "other"]
-CanonicalKind = Literal[
-    "matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "pool", "pool_grad",
-    "normalization", "normalization_grad", "softmax", "loss", "attention", "embedding", "embedding_grad",
-    "elementwise", "activation", "activation_grad", "reduce", "concat", "split", "slice", "transpose", "reshape",
-    "gather", "scatter", "cast", "fill", "random", "variable", "update", "input", "shape", "control", "other",
-]  # fmt: skip
+Phase = Annotated[str, Field(json_schema_extra={"enum": list(PHASES)})]  # ComputationGraph refuses other words
+CanonicalKind = Annotated[str, Field(json_schema_extra={"enum": list(CANONICAL_KINDS)})]
 
 
 class OutputDocument(Document):
@@ -140,7 +137,22 @@ def _present(number: np.integer) -> int | None:
 
 
 def _graph(document: GraphDocument) -> ComputationGraph:
+    _check_indices(document)
     return ComputationGraph.from_ops(document.name, [_op(op) for op in document.ops], document.edges)
+
+
+def _check_indices(document: GraphDocument) -> None:
+    """Edges and aliases lead to ops and outputs that there are; ComputationGraph would say so too, but not where in the document."""
+    num_outputs = [len(op.outputs) for op in document.ops]
+    for index, (src, output, dst) in enumerate(document.edges):
+        if max(src, dst) >= len(num_outputs):
+            raise ValueError(f"edges[{index}]: op {max(src, dst)} does not exist; there are {len(num_outputs)} ops")
+        if output >= num_outputs[src]:
+            raise ValueError(f"edges[{index}][1]: output {output} does not exist; op {src} has {num_outputs[src]} outputs")
+    for index, op in enumerate(document.ops):
+        for k, alias in enumerate(output.alias_of for output in op.outputs):
+            if alias is not None and (alias[0] >= len(num_outputs) or alias[1] >= num_outputs[alias[0]]):
+                raise ValueError(f"ops[{index}].outputs[{k}].alias_of: {list(alias)} is no output of the graph")
 
 
 def _op(document: OpDocument) -> Op:

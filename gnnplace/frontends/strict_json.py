@@ -62,18 +62,15 @@ def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_
     """
     if isinstance(source, bytes):
         return build(parse(source, model, max_bytes))
-    with Path(source).open("rb") as file:
-        data = file.read(max_bytes + 1)
     try:
-        return build(parse(data, model, max_bytes))
+        return build(parse(_read(Path(source), max_bytes), model, max_bytes))
     except ValueError as error:
         raise ValueError(f"{os.fspath(source)}: {error}") from error
 
 
 def parse(data: bytes, model: type[ModelT], max_bytes: int) -> ModelT:
     """The document in `data`, checked by `model`."""
-    if len(data) > max_bytes:
-        raise ValueError(f"longer than the {max_bytes} bytes that this kind of document may have")
+    _check_length(len(data), max_bytes)
     return check(_loads(data), model)
 
 
@@ -133,6 +130,17 @@ class _Hooks:
     def _refuse(self, value: str, rule: str) -> _Refused:
         self.refused = True
         return _Refused(value, rule)
+
+
+def _read(path: Path, max_bytes: int) -> bytes:
+    with path.open("rb") as file:
+        _check_length(os.fstat(file.fileno()).st_size, max_bytes)  # 0 for a pipe, so don't read more than that either
+        return file.read(max_bytes + 1)
+
+
+def _check_length(length: int, max_bytes: int) -> None:
+    if length > max_bytes:
+        raise ValueError(f"longer than the {max_bytes} bytes that this kind of document may have")
 
 
 def _loads(data: bytes) -> object:

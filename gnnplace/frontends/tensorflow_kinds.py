@@ -56,10 +56,10 @@ ALIASES = frozenset((
     "PlaceholderWithDefault", "ReadVariableOp",
 ))  # fmt: skip
 
-# Kinds that only look at the shape of their inputs.
-SHAPE_READERS = frozenset(kind for kind, canonical in CANONICAL.items() if canonical == "shape")
+# Kinds that look at the shape of their inputs alone; shapes are static here, so their results are constants.
+SHAPE_READERS = frozenset(("Shape", "ShapeN", "Size", "Rank", "VariableShape"))
 
-NO_KERNEL = ALIASES | SHAPE_READERS | {"Const", "NoOp", "ControlTrigger", "VarHandleOp", "Placeholder"}
+NO_KERNEL = ALIASES | {kind for kind, canonical in CANONICAL.items() if canonical == "shape"} | {"Const", "NoOp", "ControlTrigger", "VarHandleOp", "Placeholder"}
 
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 

@@ -1,5 +1,6 @@
-"""The ops of one TensorFlow step: what the fetches need, each variable read once.
+"""The ops of one TensorFlow step: what the fetches need, each variable read once, shapes known.
 
+An op that looks at the shape of its inputs alone takes none of their data: it waits for them, as TensorFlow's own constant folding has it.
 `Step` holds the pruned ops in the order of their creation, their data inputs by index and their control inputs. It promises a flat,
 acyclic graph: control flow and function calls are refused by name.
 """
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import tensorflow as tf
+
+from gnnplace.frontends.tensorflow_kinds import SHAPE_READERS
 
 FLOW_KINDS = frozenset((
     "Enter", "Exit", "NextIteration", "LoopCond", "RefEnter", "RefExit", "RefNextIteration", "RefSwitch", "RefMerge", "Switch", "Merge",
@@ -88,12 +91,14 @@ def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
         _require_flat(op)
     read = _first_reads(ops)
     kept = [op for op in ops if read.get(op, op) is op]
-    index = {op: i for i, op in enumerate(kept)} | {op: -1 for op in ops if read.get(op, op) is not op}
+    index = {op: i for i, op in enumerate(kept)}
     index |= {op: index[first] for op, first in read.items()}
+    data = {op: () if op.type in SHAPE_READERS else tuple(op.inputs) for op in kept}
+    waits = {op: [tensor.op for tensor in op.inputs] if op.type in SHAPE_READERS else [] for op in kept}
     return Step(
         ops=tuple(kept),
-        inputs=tuple(tuple((index[tensor.op], tensor.value_index) for tensor in op.inputs) for op in kept),
-        controls=tuple(tuple(dict.fromkeys(index[source] for source in op.control_inputs)) for op in kept),
+        inputs=tuple(tuple((index[tensor.op], tensor.value_index) for tensor in data[op]) for op in kept),
+        controls=tuple(tuple(dict.fromkeys(index[source] for source in (*waits[op], *op.control_inputs))) for op in kept),
         results=frozenset((index[tensor.op], tensor.value_index) for tensor in tensors),
     )
 

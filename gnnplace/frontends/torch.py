@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from gnnplace.frontends import torch_flops
 from gnnplace.frontends.torch_buffers import Buffers, Ref, shares
 from gnnplace.frontends.torch_flops import Call
-from gnnplace.frontends.torch_trace import Loss, Optimizer, Trace, scope_of, trace
+from gnnplace.frontends.torch_scopes import scope_of
+from gnnplace.frontends.torch_trace import Loss, Optimizer, Trace, trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
 BACKWARD = ("backward_data", "backward_weight")
@@ -44,7 +45,7 @@ class TracedStep:
 def training_step(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], *, optimizer: Optimizer = "adam", name: str) -> TracedStep:
     """Traces one step of `loss(module, *inputs)` with Adam or plain SGD.
 
-    Raises ValueError where the loss is not a scalar or depends on no parameter.
+    Raises ValueError where the loss is not a scalar, depends on no parameter, or the step on the values of its tensors.
     """
     traced = trace(module, loss, inputs, optimizer)
     builder = _Builder(traced)
@@ -72,8 +73,7 @@ class _Builder:
             case "placeholder":
                 self._add_argument(node)
             case "get_attr":
-                op = self._append(Op(node.name, "constant", (_output(node.meta["val"]),), kernel=False, canonical_kind="fill", phase="other"), ())
-                self._is(node, op, (node.meta["val"],))
+                self._add_constant(node)
             case "output":
                 self._mark_results(node)
             case "call_function" if node.target is getitem:
@@ -104,6 +104,11 @@ class _Builder:
         else:
             self._add_variable(node, argument.name, argument.role, size)
 
+    def _add_constant(self, node: torch.fx.Node) -> None:
+        tensor = node.meta["val"]
+        op = self._append(Op(node.name, "constant", (_output(tensor),), kernel=False, canonical_kind="fill"), ())
+        self._is(node, op, (tensor,))
+
     def _add_variable(self, node: torch.fx.Node, name: str, role: str, size: int) -> None:
         layer = self._layers[name][0]
         common = Op(name, role, kernel=False, canonical_kind="variable", layer=layer, block=_block(layer))
@@ -118,7 +123,7 @@ class _Builder:
 
     def _add_call(self, node: torch.fx.Node) -> None:
         call = _call(node)
-        sources = {ref: tensor for parent in node.all_input_nodes for ref, tensor in zip(self._refs[parent], _values(parent), strict=False)}
+        sources = self._sources(node)
         shown = call.outputs or call.written[:1]  # an update returns nothing: what it changes is its output
         outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in shown)
         moved = bool(call.written) or any(output.alias_of is None for output in outputs)
@@ -130,13 +135,18 @@ class _Builder:
         if scope_of(node).phase == "update":
             self._note_update(op, sources)
 
+    def _sources(self, node: torch.fx.Node) -> dict[Ref, Tensor]:
+        """The outputs that the node consumes, and what they are; the optimiser's state has none."""
+        pairs = [(ref, tensor) for parent in node.all_input_nodes for ref, tensor in zip(self._refs[parent], _values(parent), strict=False)]
+        return {ref: tensor for ref, tensor in pairs if tensor is not None}
+
     def _op(self, node: torch.fx.Node, call: Call, outputs: tuple[Output, ...], kernel: bool) -> Op:
         canonical, scope = torch_flops.canonical_kind(call), scope_of(node)
         if canonical == "other" and kernel:
             self.uncounted[call.kind] += 1
         return Op(
-            node.name, call.kind, outputs, kernel=kernel, canonical_kind=canonical,
-            flops=torch_flops.flops(call), bytes_accessed=torch_flops.bytes_accessed(call), workspace_bytes=torch_flops.workspace_bytes(call),
+            node.name, call.kind, outputs, kernel=kernel, canonical_kind=canonical, flops=torch_flops.flops(call),
+            bytes_accessed=torch_flops.bytes_accessed(call), workspace_bytes=torch_flops.workspace_bytes(call),
             layer=scope.layer, block=_block(scope.layer), phase="backward_data" if scope.phase == "backward" else scope.phase,
         )  # fmt: skip
 
@@ -167,9 +177,9 @@ class _Builder:
         for source, output, op in sorted(self.buffers.edges, key=lambda edge: -edge[2]):
             if output != CONTROL:
                 serves[source] |= serves[op]
-        for index, op in enumerate(self._ops):  # type: ignore[assignment]
-            own = serves[index] and all(self._ops[index].layer in layers for layers in serves[index])
-            phases[index] = BACKWARD[bool(own)] if phases[index] in BACKWARD else phases[index]
+        for index, served in enumerate(serves):
+            own = bool(served) and all(self._ops[index].layer in layers for layers in served)
+            phases[index] = BACKWARD[own] if phases[index] in BACKWARD else phases[index]
         return phases
 
 

@@ -1,13 +1,11 @@
 """One training step of a PyTorch module as one flat graph of ATen calls, under fake tensors: no memory, no arithmetic.
 
-Every node of the traced graph carries its Scope: the module whose forward made it, or whose backward it is part of,
-and its phase. Autograd numbers its functions in the order in which the forward pass makes them; these numbers lead
-from each backward function to its module.
+What is traced is the loss, `autograd.grad` of every trained parameter, and one fused update for each that has a
+gradient. Every node of the graph carries its scope (torch_scopes).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,22 +14,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.func import functional_call
-from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from gnnplace.frontends.torch_scopes import ROOT_LAYER, Scope, Scopes
 
 Optimizer = Literal["adam", "sgd"]
 Loss = Callable[..., Tensor]
-LOSS_LAYER, ROOT_LAYER = "loss", "module"
-_SCOPE = "gnnplace scope"
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Where a traced op belongs. The phase `backward` is split later, when the whole graph is known."""
-
-    layer: str
-    phase: Literal["forward", "backward", "update"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +34,26 @@ class Argument:
 
 @dataclass(frozen=True)
 class Trace:
-    """The traced step: `arguments` in the order of the graph's placeholders; `layers` of each parameter and buffer, first use of its name first."""
+    """The traced step: `arguments` in the order of the graph's placeholders; `layers` that own each parameter and buffer."""
 
     graph: torch.fx.Graph
     arguments: tuple[Argument, ...]
     layers: dict[str, tuple[str, ...]]
 
 
-def scope_of(node: torch.fx.Node) -> Scope:
-    """The scope that tracing gave to a node."""
-    scope: Scope = node.meta[_SCOPE]
-    return scope
-
-
 def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Optimizer) -> Trace:
     """Traces `loss(module, *inputs)`, its gradient and the optimiser's update of every parameter that has one.
 
-    Raises ValueError where the loss is not a scalar or depends on no parameter.
+    Raises ValueError where the loss is not a scalar, depends on no parameter, or the step on the values of its tensors.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     step = _Step(module, loss, optimizer)
     with mode:
         tensors = [_fake(tensor) for tensor in (*step.tensors, *inputs)]
-        program = make_fx(step.run, tracing_mode="real")(*tensors)
+        try:
+            program = make_fx(step.run, tracing_mode="real")(*tensors)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise ValueError(f"module: {error.func} needs the values of its tensors, but a step is traced without values") from error
     _fold_views(program.graph)
     arguments = (*step.arguments, *(Argument("input", f"input_{index}") for index in range(len(inputs))))
     return Trace(program.graph, arguments, _layers(module))
@@ -122,7 +109,7 @@ class _Step:
     def __init__(self, module: nn.Module, loss: Loss, optimizer: Optimizer) -> None:
         self._bound = _Bound(module, loss)
         self._optimizer = optimizer
-        self._scopes = _Scopes()
+        self._scopes = Scopes()
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         self._names = (*parameters, *buffers)
         self._layers = _layers(module)
@@ -184,70 +171,3 @@ def _update(parameter: Tensor, gradient: Tensor, state: tuple[Tensor, ...], opti
     first, second, counter = state
     settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
     torch._fused_adam_([parameter], [gradient], [first], [second], [], [counter], **settings, amsgrad=False, maximize=False)
-
-
-class _Scopes:
-    """Follows the step through modules, autograd functions and updates, and tags every new node with its scope."""
-
-    def __init__(self) -> None:
-        self._now = Scope(LOSS_LAYER, "forward")
-        self._stack = [LOSS_LAYER]
-        self._starts: list[tuple[int, str]] = [(0, LOSS_LAYER)]  # autograd's number at each change of layer
-
-    def enter(self, scope: Scope) -> None:
-        self.close()
-        self._now = scope
-
-    def close(self) -> None:
-        """Tags the nodes made since the last change with the scope that held until now."""
-        mode = get_proxy_mode()
-        assert mode is not None, "scopes are followed while tracing"
-        for node in reversed(mode.tracer.graph.nodes):
-            if _SCOPE in node.meta:
-                return
-            node.meta[_SCOPE] = self._now
-
-    def follow_forward(self, module: nn.Module, hooks: ExitStack) -> None:
-        for name, part in module.named_modules():
-            enter, leave = self._hooks(name or ROOT_LAYER)
-            hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
-            hooks.enter_context(part.register_forward_hook(leave, always_call=True))
-
-    def follow_backward(self, loss: Tensor) -> None:
-        self.enter(Scope(LOSS_LAYER, "backward"))
-        seen: set[Any] = {None}
-        waiting = [loss.grad_fn]
-        while waiting:
-            function = waiting.pop()
-            if function in seen:
-                continue
-            seen.add(function)
-            assert function is not None
-            if function.next_functions:  # a parameter's accumulator does not run
-                function.register_prehook(self._backward_hook(function._sequence_nr()))
-            waiting += [following for following, _ in function.next_functions]
-
-    def _hooks(self, layer: str) -> tuple[Callable[..., None], Callable[..., None]]:
-        def enter(*_: object) -> None:
-            self._stack.append(layer)
-            self._change()
-
-        def leave(*_: object) -> None:
-            self._stack.pop()
-            self._change()
-
-        return enter, leave
-
-    def _change(self) -> None:
-        layer = self._stack[-1]
-        self._starts.append((torch.autograd._get_sequence_nr(), layer))
-        self.enter(Scope(layer, "forward"))
-
-    def _backward_hook(self, number: int) -> Callable[[object], None]:
-        starts = [start for start, _ in self._starts]
-        layer = self._starts[bisect_right(starts, number) - 1][1]
-
-        def enter(_: object) -> None:
-            self.enter(Scope(layer, "backward"))
-
-        return enter

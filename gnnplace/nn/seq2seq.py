@@ -65,11 +65,11 @@ class Seq2Seq(nn.Module):
     ) -> Int[Tensor, "samples groups"]:
         """Devices, step by step: `decide(step, logits)` picks one for each sample, and the next step reads it."""
         hidden, cell = _each(encoded, samples)
-        inputs = nn.functional.linear(self.previous.weight, self.decoder.weight_ih_l0, self.decoder.bias_ih_l0 + self.decoder.bias_hh_l0)
-        recurrent = self.decoder.weight_hh_l0.t()
+        of_input, of_hidden, *biases = self.decoder.all_weights[0]
+        inputs = nn.functional.linear(self.previous.weight, of_input, biases[0] + biases[1])
         row, chosen = torch.full((samples,), GO), []
         for step in range(encoded.memory.shape[1]):
-            hidden, cell = _lstm_cell(torch.addmm(inputs[row], hidden, recurrent), cell)
+            hidden, cell = _lstm_cell(torch.addmm(inputs[row], hidden, of_hidden.t()), cell)
             chosen.append(decide(step, self._logits(encoded.memory, hidden.unsqueeze(1)).squeeze(1)))
             row = chosen[-1] + 1
         return torch.stack(chosen, dim=1)

@@ -12,7 +12,9 @@ soft placement, and the only decision that is not the policy's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -56,9 +58,8 @@ class GroupEncoder(Protocol):
 class HierarchicalState(NamedTuple):
     """The constants of one problem: a state may be stepped, and re-scored, any number of times."""
 
-    problem: Problem
-    units: Units
     samples: int
+    units: Units
     ops: Any
     groups: Any
     allowed: Bool[Tensor, "units devices"]
@@ -86,6 +87,7 @@ class HierarchicalPlanner(nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.units, self.schedule = groupings, units, schedule
+        self._states: WeakKeyDictionary[Problem, HierarchicalState] = WeakKeyDictionary()  # updates repeat their problems
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
         """Raises ValueError where the Placer has learned another number of devices, or `groupings` does not divide `samples`."""
@@ -93,13 +95,18 @@ class HierarchicalPlanner(nn.Module):
             raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.placer.devices}")
         if samples > 1 and samples % self.groupings:
             raise ValueError(f"samples: {samples} is not a multiple of the {self.groupings} groupings")
+        if problem not in self._states:
+            self._states[problem] = self._constants(problem)
+        return self._states[problem]._replace(samples=samples)
+
+    def _constants(self, problem: Problem) -> HierarchicalState:
         of_ops = units(problem.graph, self.units)
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, of_ops)
         groups = self.group_encoder.constants(problem, of_ops)
-        return HierarchicalState(problem, of_ops, samples, ops, groups, torch.from_numpy(allowed(problem, of_ops)))
+        return HierarchicalState(1, of_ops, ops, groups, torch.from_numpy(allowed(problem, of_ops)))
 
     def step(
-        self, state: HierarchicalState, choose: Choose, feedback: tuple[StepResult, ...] | None
+        self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HierarchicalState | None]:
         """All of an episode: one placement for each sample."""
         embeddings = None if self.op_encoder is None else self.op_encoder(state.ops)

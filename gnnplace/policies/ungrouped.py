@@ -5,7 +5,9 @@ ICLR 2018, "simple planner" (facts: section 1.8, grouping ablations): it found n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool
@@ -24,9 +26,8 @@ from gnnplace.transforms.units import Units, UnitsName, allowed, units
 class UngroupedState(NamedTuple):
     """The constants of one problem."""
 
-    problem: Problem
-    units: Units
     samples: int
+    units: Units
     ops: Any
     allowed: Bool[Tensor, "units devices"]
 
@@ -34,22 +35,23 @@ class UngroupedState(NamedTuple):
 class UngroupedPlanner(nn.Module):
     """One choice, "device": of every unit, on a device that is allowed for it. `network` has an option for each device."""
 
-    def __init__(
-        self, *, op_encoder: OpEncoder, network: Grouper, units: UnitsName = "ops", schedule: Schedule = "critical-path"
-    ) -> None:
+    def __init__(self, *, op_encoder: OpEncoder, network: Grouper, units: UnitsName = "ops", schedule: Schedule = "critical-path") -> None:
         super().__init__()
         self.op_encoder, self.network, self.units, self.schedule = op_encoder, network, units, schedule
+        self._states: WeakKeyDictionary[Problem, UngroupedState] = WeakKeyDictionary()  # updates repeat their problems
 
     def reset(self, problem: Problem, samples: int) -> UngroupedState:
         """Raises ValueError where the network has learned another number of devices."""
         if problem.num_devices != self.network.options:
             raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.network.options}")
-        of_ops = units(problem.graph, self.units)
-        legal = torch.from_numpy(allowed(problem, of_ops))
-        return UngroupedState(problem, of_ops, samples, self.op_encoder.constants(problem, of_ops), legal)
+        if problem not in self._states:
+            of_ops = units(problem.graph, self.units)
+            legal = torch.from_numpy(allowed(problem, of_ops))
+            self._states[problem] = UngroupedState(1, of_ops, self.op_encoder.constants(problem, of_ops), legal)
+        return self._states[problem]._replace(samples=samples)
 
     def step(
-        self, state: UngroupedState, choose: Choose, feedback: tuple[StepResult, ...] | None
+        self, state: UngroupedState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], UngroupedState | None]:
         """All of an episode: one placement for each sample."""
         logits = self.network(self.op_encoder(state.ops))

@@ -53,9 +53,3 @@ def leave_one_out(reward: Float[Tensor, " samples"], counts: Bool[Tensor, " samp
     total = reward[counts].sum() - torch.where(counts, reward, 0)
     others = counts.sum() - counts.long()
     return torch.where(others > 0, reward - total / others.clamp(min=1), 0)
-
-
-def normalised(advantage: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"]) -> Float[Tensor, " samples"]:
-    """Advantages over their root mean square among the samples that count; unchanged where that is 0 or nobody counts."""
-    scale = advantage[counts].square().mean().sqrt() if counts.any() else advantage.new_zeros(())
-    return torch.where(scale > 0, advantage / torch.where(scale > 0, scale, 1), advantage)

@@ -6,6 +6,8 @@ be told apart. What has neither a layer nor a time step stays as it is until hea
 
 from __future__ import annotations
 
+from typing import no_type_check
+
 import numba
 import numpy as np
 from jaxtyping import Int64
@@ -117,7 +119,8 @@ def _mergeable(graph: ComputationGraph, unit: Int64[np.ndarray, " ops"], rule: I
 
 
 @numba.njit(cache=True)
-def _merge_under(first, second, load, cap, surplus):  # type: ignore[no-untyped-def]
+@no_type_check
+def _merge_under(first, second, load, cap, surplus):
     """Joins pairs in their order, `surplus` times at most, where the load of what is joined stays under the cap."""
     into = np.arange(len(load))
     held = load.copy()

@@ -6,11 +6,11 @@ they steer a policy and never enter a reported step time.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
-from jaxtyping import Float, Float32, Int32, Int64
+from jaxtyping import Float, Float32, Int64
 
 OBSERVATIONS = (
     "load", "load_above_least", "slowdown", "persistent", "memory", "bytes_shared", "bytes_to_move", "finish_above_earliest",
@@ -93,7 +93,8 @@ class PartialPlacements:
 
 
 @numba.njit(cache=True)
-def _observe(step, tables, scale, state):  # type: ignore[no-untyped-def]
+@no_type_check
+def _observe(step, tables, scale, state):
     time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
     ideal_ns, unit_ns, speed, bandwidth = scale
     device, finish, per_device, block_work, observed, estimate = state
@@ -142,7 +143,8 @@ def _observe(step, tables, scale, state):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _mean_ns_per_byte(ns_per_byte):  # type: ignore[no-untyped-def]
+@no_type_check
+def _mean_ns_per_byte(ns_per_byte):
     total, count = 0.0, 0
     for value in ns_per_byte.flat:
         if value > 0 and np.isfinite(value):
@@ -152,7 +154,8 @@ def _mean_ns_per_byte(ns_per_byte):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _place(step, chosen, tables, scale, state):  # type: ignore[no-untyped-def]
+@no_type_check
+def _place(step, chosen, tables, scale, state):
     time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
     device, finish, per_device, block_work, observed, estimate = state
     for s in range(device.shape[0]):
@@ -172,7 +175,8 @@ def _place(step, chosen, tables, scale, state):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _replay(chosen, observed, tables, scale, state):  # type: ignore[no-untyped-def]
+@no_type_check
+def _replay(chosen, observed, tables, scale, state):
     for step in range(chosen.shape[1]):
         _observe(step, tables, scale, state)
         observed[:, step] = state[4]

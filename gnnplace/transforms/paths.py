@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
@@ -28,7 +28,8 @@ def longest_paths(graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]) -
 
 
 @numba.njit(cache=True)
-def _longest_paths(order, out_ptr, edge_dst, time_ns):  # type: ignore[no-untyped-def]
+@no_type_check
+def _longest_paths(order, out_ptr, edge_dst, time_ns):
     head = np.zeros(len(order), np.int64)
     tail = time_ns.copy()
     for op in order:

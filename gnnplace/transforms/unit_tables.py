@@ -21,8 +21,8 @@ def decision_order(problem: Problem, units: Units) -> Int64[np.ndarray, " units"
     """
     work = problem.time_ns.min(axis=1).astype(np.float64)
     head = longest_paths(problem.graph, problem.time_ns.min(axis=1)).head_ns * work
-    start = np.bincount(units.unit, weights=head, minlength=units.num_units) / np.bincount(units.unit, weights=work, minlength=units.num_units)
-    return np.argsort(start, kind="stable").astype(np.int64)
+    start, total = (np.bincount(units.unit, weights=weights, minlength=units.num_units) for weights in (head, work))
+    return np.argsort(start / total, kind="stable").astype(np.int64)
 
 
 def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units"]) -> UnitTables:

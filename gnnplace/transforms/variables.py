@@ -6,7 +6,7 @@ here needs metadata: state is what has persistent memory, a read or an in-place 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
@@ -98,7 +98,8 @@ def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, 
 
 
 @numba.njit(cache=True)
-def _join(label, first, second, wanted):  # type: ignore[no-untyped-def]
+@no_type_check
+def _join(label, first, second, wanted):
     """Union of the labels of `first[k]` and `second[k]` wherever `wanted[k]`; a set's label is the lowest in it."""
     parent = np.arange(len(label))
     for k in range(len(first)):
@@ -122,7 +123,8 @@ def _join(label, first, second, wanted):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, by_size, largest, size, owner):  # type: ignore[no-untyped-def]
+@no_type_check
+def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, by_size, largest, size, owner):
     """Consumers first: an op joins the one family that takes all it gives. Then producers first: or that gives all it takes."""
     for op in order[::-1]:
         if owner[op] == -1 and (by_phase[op] or by_size[op]):

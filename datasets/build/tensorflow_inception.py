@@ -1,0 +1,139 @@
+"""Inception-V3, one training step on 299 x 299 x 3 images (Szegedy et al., 2016), with its auxiliary head; RMSProp as in that paper.
+
+94 + 2 convolutions without bias, each with batch norm in training mode (no scale; moving averages updated by the step) and ReLU, NHWC. Rate 0.045, decay and
+momentum 0.9, epsilon 1; the auxiliary loss counts 0.4. No weight decay, no label smoothing, no dropout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from datasets.build.tensorflow_adam import slot
+from datasets.build.tensorflow_lstm import read, variable
+
+v1 = tf.compat.v1
+
+# A branch is a sequence of layers; "64 5x5" is a convolution, "/2" its stride (then without padding), "valid" without padding at stride 1,
+# "a | b" two convolutions side by side.
+STEM = ("32 3x3/2", "32 3x3 valid", "64 3x3", "max/2", "80 1x1", "192 3x3 valid", "max/2")
+
+
+def _mixed_35(pool: int) -> list[Sequence[str]]:
+    return [("64 1x1",), ("48 1x1", "64 5x5"), ("64 1x1", "96 3x3", "96 3x3"), ("avg", f"{pool} 1x1")]
+
+
+def _mixed_17(n: int) -> list[Sequence[str]]:
+    double = (f"{n} 1x1", f"{n} 7x1", f"{n} 1x7", f"{n} 7x1", "192 1x7")
+    return [("192 1x1",), (f"{n} 1x1", f"{n} 1x7", "192 7x1"), double, ("avg", "192 1x1")]
+
+
+def _mixed_8() -> list[Sequence[str]]:
+    return [("320 1x1",), ("384 1x1", "384 1x3 | 384 3x1"), ("448 1x1", "384 3x3", "384 1x3 | 384 3x1"), ("avg", "192 1x1")]
+
+
+MIXED: list[list[Sequence[str]]] = [
+    _mixed_35(32), _mixed_35(64), _mixed_35(64),
+    [("384 3x3/2",), ("64 1x1", "96 3x3", "96 3x3/2"), ("max/2",)],
+    _mixed_17(128), _mixed_17(160), _mixed_17(160), _mixed_17(192),
+    [("192 1x1", "320 3x3/2"), ("192 1x1", "192 1x7", "192 7x1", "192 3x3/2"), ("max/2",)],
+    _mixed_8(), _mixed_8(),
+]  # fmt: skip
+AUXILIARY = 7  # the mixed module that feeds the auxiliary head
+
+
+def build(batch: int = 32, size: int = 299, classes: int = 1000) -> tuple[tf.Tensor, tf.Operation]:
+    """The loss and the train op, in the default graph."""
+    images = v1.placeholder(tf.float32, (batch, size, size, 3), "input/images")
+    labels = v1.placeholder(tf.int32, (batch,), "input/labels")
+    x = _branch("stem", images, STEM)
+    losses = []
+    for module, branches in enumerate(MIXED):
+        parts = [_branch(f"mixed_{module}/branch_{i}", x, layers) for i, layers in enumerate(branches)]
+        with tf.name_scope(f"mixed_{module}/"):
+            x = tf.concat(parts, axis=3)
+        if module == AUXILIARY:
+            losses.append(_auxiliary(x, labels, classes))
+    losses.append(_head("logits", x, labels, classes))
+    with tf.name_scope("logits/"):
+        loss = 0.4 * losses[0] + losses[1]
+    return loss, _minimize(loss)
+
+
+def blocks() -> dict[str, int]:
+    """Blocks along the depth: the stem, the mixed modules (the auxiliary head with the one that feeds it), the logits."""
+    mixed = {f"mixed_{module}": 1 + module for module in range(len(MIXED))}
+    return {"input": 0, "stem": 0, "auxiliary": 1 + AUXILIARY, "logits": 1 + len(MIXED)} | mixed
+
+
+def _branch(scope: str, x: tf.Tensor, layers: Sequence[str]) -> tf.Tensor:
+    for i, layer in enumerate(layers):
+        x = _layer(f"{scope}/{i}", x, layer)
+    return x
+
+
+def _layer(scope: str, x: tf.Tensor, layer: str) -> tf.Tensor:
+    if " | " in layer:
+        sides = [_layer(f"{scope}/{i}", x, side) for i, side in enumerate(layer.split(" | "))]
+        with tf.name_scope(f"{scope}/"):
+            return tf.concat(sides, axis=3)
+    stride = 2 if layer.endswith("/2") else 1
+    padding = "VALID" if stride == 2 or layer.endswith("valid") else "SAME"
+    if layer.startswith(("max", "avg")):
+        pool = tf.nn.max_pool2d if layer.startswith("max") else tf.nn.avg_pool2d
+        with tf.name_scope(f"{scope}/"):
+            return pool(x, 3, stride, padding)
+    filters, window = layer.split()[:2]
+    height, width = map(int, window.removesuffix("/2").split("x"))
+    return _convolution(scope, x, (height, width, x.shape[3], int(filters)), stride, padding)
+
+
+def _convolution(scope: str, x: tf.Tensor, shape: Sequence[int], stride: int, padding: str) -> tf.Tensor:
+    kernel, offset = read(scope, "kernel", shape), read(scope, "beta", shape[3:])
+    with tf.name_scope(f"{scope}/"):
+        y = tf.nn.conv2d(x, kernel, stride, padding)
+        normal = tf.raw_ops.FusedBatchNormV3(x=y, scale=tf.ones(shape[3:]), offset=offset, mean=[], variance=[], epsilon=1e-3, is_training=True)
+    _move(scope, "moving_mean", normal.batch_mean)
+    _move(scope, "moving_variance", normal.batch_variance)
+    with tf.name_scope(f"{scope}/"):
+        return tf.nn.relu(normal.y)
+
+
+def _move(scope: str, name: str, batch: tf.Tensor) -> None:
+    """Adds to the graph the update of a moving average, decay 0.9997."""
+    average = variable(f"{scope}/{name}", batch.shape, trainable=False)
+    with tf.name_scope(f"{scope}/"):
+        step = (average.value() - batch) * (1 - 0.9997)
+        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, tf.raw_ops.AssignSubVariableOp(resource=average.handle, value=step))
+
+
+def _auxiliary(x: tf.Tensor, labels: tf.Tensor, classes: int) -> tf.Tensor:
+    with tf.name_scope("auxiliary/"):
+        x = tf.nn.avg_pool2d(x, 5, 3, "VALID")
+    x = _layer("auxiliary/0", x, "128 1x1")
+    x = _convolution("auxiliary/1", x, (x.shape[1], x.shape[2], 128, 768), 1, "VALID")
+    return _head("auxiliary", x, labels, classes)
+
+
+def _head(scope: str, x: tf.Tensor, labels: tf.Tensor, classes: int) -> tf.Tensor:
+    """The mean cross entropy of a dense layer over the spatial mean."""
+    kernel, bias = read(scope, "kernel", (x.shape[3], classes)), read(scope, "bias", (classes,))
+    with tf.name_scope(f"{scope}/"):
+        logits = tf.nn.bias_add(tf.matmul(tf.reduce_mean(x, axis=(1, 2)), kernel), bias)
+        return tf.reduce_mean(tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels).loss)
+
+
+def _minimize(loss: tf.Tensor) -> tf.Operation:
+    variables = v1.trainable_variables()
+    gradients = v1.gradients(loss, variables)
+    updates = list(v1.get_collection(v1.GraphKeys.UPDATE_OPS))
+    with tf.name_scope("rmsprop/"):
+        for weight, gradient in zip(variables, gradients, strict=True):
+            squares, momentum = slot(weight, "ms"), slot(weight, "mom")
+            updates.append(
+                tf.raw_ops.ResourceApplyRMSProp(
+                    var=weight.handle, ms=squares.handle, mom=momentum.handle, lr=0.045, rho=0.9, momentum=0.9, epsilon=1.0, grad=gradient
+                )
+            )
+    return tf.group(*updates, name="train")

@@ -1,0 +1,81 @@
+"""The PyTorch workloads of the corpus: what is trained, at which size, on inputs of which shape.
+
+Modules are built on the `meta` device, so that a workload of billions of parameters takes no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import BertConfig, BertForMaskedLM
+
+from datasets.build.gpt2 import GPT2
+from datasets.build.mixture_of_experts import MixtureOfExperts
+from datasets.build.two_tower import NUM_ITEM_FEATURES, NUM_USER_FEATURES, TwoTower
+from gnnplace.frontends.torch import TracedStep, training_step
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A module, the scalar loss of `loss(module, *inputs)`, and example inputs."""
+
+    module: nn.Module
+    loss: Callable[..., Tensor]
+    inputs: tuple[Tensor, ...]
+
+
+def traced(name: str) -> TracedStep:
+    """The training step, with Adam, of the workload of that name. Raises ValueError for an unknown one."""
+    if name not in WORKLOADS:
+        raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
+    with torch.device("meta"):
+        workload = WORKLOADS[name]()
+    return training_step(workload.module, workload.loss, workload.inputs, name=name)
+
+
+def bert_base(batch: int = 32, length: int = 128) -> Workload:
+    """BERT base (12 layers, width 768, 110 M parameters) as a masked language model, dropout 0.1; Devlin et al. 2019."""
+    module = BertForMaskedLM(BertConfig(attn_implementation="eager"))
+    return Workload(module.train(), _masked_loss, (_tokens(batch, length), _tokens(batch, length)))
+
+
+def gpt2(batch: int = 4, length: int = 1024) -> Workload:
+    """GPT-2 (12 layers, width 768, 124 M parameters) predicting the next token, dropout 0.1."""
+    return Workload(GPT2(), _next_token_loss, (_tokens(batch, length), _tokens(batch, length)))
+
+
+def moe_8e(batch: int = 8, length: int = 512) -> Workload:
+    """Six transformer layers of width 1024 with eight experts each (430 M parameters), predicting the next token."""
+    return Workload(MixtureOfExperts(), _next_token_loss, (_tokens(batch, length), _tokens(batch, length)))
+
+
+def two_tower(batch: int = 4096) -> Workload:
+    """A retrieval recommender: user and item towers, softmax over the items of the batch."""
+    inputs = (_tokens(batch, NUM_USER_FEATURES), _tokens(batch, NUM_ITEM_FEATURES))
+    return Workload(TwoTower(), _in_batch_loss, inputs)
+
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {"bert-base": bert_base, "gpt2": gpt2, "moe-8e": moe_8e, "two-tower": two_tower}
+
+
+def _tokens(*shape: int) -> Tensor:
+    return torch.zeros(shape, dtype=torch.int64)
+
+
+def _masked_loss(module: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
+    loss: Tensor = module(input_ids=tokens, labels=labels).loss
+    return loss
+
+
+def _next_token_loss(module: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(module(tokens).flatten(0, 1), labels.flatten())
+
+
+def _in_batch_loss(module: nn.Module, user: Tensor, item: Tensor) -> Tensor:
+    """Each user's own item is the class; the other items of the batch are its negatives (Yi et al. 2019)."""
+    scores = module(user, item)
+    return functional.cross_entropy(scores, torch.arange(scores.shape[0]))

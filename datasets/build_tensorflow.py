@@ -1,0 +1,73 @@
+"""Rebuilds the TensorFlow graphs of the corpus: `python -m datasets.build_tensorflow [NAME ...]`, all of them without a name.
+
+The same version of TensorFlow gives the same graph, checksum included.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import tensorflow as tf
+
+from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_rnnlm
+from gnnplace.corpus import manifest
+from gnnplace.frontends.tensorflow import read_step
+from gnnplace.graph import ComputationGraph
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training step: what builds its loss and train op in the default graph, the blocks of its layers, where it comes from."""
+
+    build: Callable[[], tuple[tf.Tensor, tf.Operation]]
+    blocks: Mapping[str, int]
+    family: str
+    lineage: str
+    source: str
+
+
+INCEPTION = "datasets/build/tensorflow_inception.py, 299 x 299 x 3 with auxiliary head; RMSProp; batch "
+WORKLOADS = {
+    "inception-v3-b1": Workload(
+        partial(tensorflow_inception.build, batch=1), tensorflow_inception.blocks(), "inception", "convolutional", INCEPTION + "1"
+    ),
+    "inception-v3-b32": Workload(
+        partial(tensorflow_inception.build, batch=32), tensorflow_inception.blocks(), "inception", "convolutional", INCEPTION + "32"
+    ),
+    "rnnlm-2": Workload(
+        tensorflow_rnnlm.build, tensorflow_rnnlm.blocks(), "rnnlm", "recurrent",
+        "datasets/build/tensorflow_rnnlm.py, 2 layers of 2048, 40 steps, vocabulary 10000; batch 64; Adam",
+    ),
+    "nmt-2": Workload(
+        tensorflow_nmt.build, tensorflow_nmt.blocks(), "nmt", "recurrent",
+        "datasets/build/tensorflow_nmt.py, 2 + 2 layers of 1024, attention, 40 + 40 steps, vocabulary 32000; batch 64; Adam",
+    ),
+}  # fmt: skip
+
+
+def graph(name: str) -> ComputationGraph:
+    """The training step called `name`. Raises ValueError with the names that there are."""
+    if name not in WORKLOADS:
+        raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
+    workload = WORKLOADS[name]
+    with tf.Graph().as_default() as built:
+        loss, train = workload.build()
+    return read_step(built, [loss.name, train.name], name, workload.blocks)
+
+
+def main(names: list[str]) -> None:
+    """Builds and registers the workloads of these names."""
+    for name in names or list(WORKLOADS):
+        workload = WORKLOADS[name]
+        entry = manifest.add(
+            graph(name), family=workload.family, lineage=workload.lineage, split="train", mode="training",
+            source=workload.source, licence="Apache-2.0", builder=f"python -m datasets.build_tensorflow {name}",
+        )  # fmt: skip
+        print(f"{name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,104 @@
+"""Where each op of a traced step belongs: the module whose forward made it, or whose backward it is part of, and its phase.
+
+Autograd numbers its functions in the order in which the forward pass makes them; these numbers lead from each backward
+function to its module.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+
+LOSS_LAYER, ROOT_LAYER = "loss", "module"
+_SCOPE = "gnnplace scope"
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where a traced op belongs. The phase `backward` is split later, when the whole graph is known."""
+
+    layer: str
+    phase: Literal["forward", "backward", "update"]
+
+
+def scope_of(node: torch.fx.Node) -> Scope:
+    """The scope that tracing gave to a node."""
+    scope: Scope = node.meta[_SCOPE]
+    return scope
+
+
+class Scopes:
+    """Follows the step through modules, autograd functions and updates, and tags every new node with its scope."""
+
+    def __init__(self) -> None:
+        self._now = Scope(LOSS_LAYER, "forward")
+        self._stack = [LOSS_LAYER]
+        self._starts: list[tuple[int, str]] = [(0, LOSS_LAYER)]  # autograd's number at each change of layer
+
+    def enter(self, scope: Scope) -> None:
+        """What is traced from here on belongs to `scope`."""
+        self.close()
+        self._now = scope
+
+    def close(self) -> None:
+        """Tags the nodes made since the last change with the scope that held until now."""
+        mode = get_proxy_mode()
+        assert mode is not None, "scopes are followed while tracing"
+        for node in reversed(mode.tracer.graph.nodes):
+            if _SCOPE in node.meta:
+                return
+            node.meta[_SCOPE] = self._now
+
+    def follow_forward(self, module: nn.Module, hooks: ExitStack) -> None:
+        """Until `hooks` closes, a module's forward is the scope of what it traces."""
+        for name, part in module.named_modules():
+            enter, leave = self._hooks(name or ROOT_LAYER)
+            hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
+            hooks.enter_context(part.register_forward_hook(leave, always_call=True))
+
+    def follow_backward(self, loss: Tensor) -> None:
+        """The backward of this loss: each autograd function has the layer in whose forward it was made."""
+        self.enter(Scope(LOSS_LAYER, "backward"))
+        seen: set[Any] = {None}
+        waiting = [loss.grad_fn]
+        while waiting:
+            function = waiting.pop()
+            if function in seen:
+                continue
+            seen.add(function)
+            assert function is not None
+            if function.next_functions:  # a parameter's accumulator does not run
+                function.register_prehook(self._backward_hook(function._sequence_nr()))
+            waiting += [following for following, _ in function.next_functions]
+
+    def _hooks(self, layer: str) -> tuple[Callable[..., None], Callable[..., None]]:
+        def enter(*_: object) -> None:
+            self._stack.append(layer)
+            self._change()
+
+        def leave(*_: object) -> None:
+            self._stack.pop()
+            self._change()
+
+        return enter, leave
+
+    def _change(self) -> None:
+        layer = self._stack[-1]
+        self._starts.append((torch._C._autograd._get_sequence_nr(), layer))
+        self.enter(Scope(layer, "forward"))
+
+    def _backward_hook(self, number: int) -> Callable[[object], None]:
+        starts = [start for start, _ in self._starts]
+        layer = self._starts[bisect_right(starts, number) - 1][1]
+
+        def enter(_: object) -> None:
+            self.enter(Scope(layer, "backward"))
+
+        return enter

@@ -1,0 +1,81 @@
+"""The unit placer: symmetry, devices it never saw, imitation, and the optimum of independent chains."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from gnnplace.choose import Tape
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.training.rollout import greedy, replay, rollout
+
+from graphs import chains
+
+
+def placer(**switches):
+    torch.manual_seed(0)
+    return UnitPlacer(units="ops", width=16, rounds=2, hidden=16, **switches)
+
+
+def train(policy, problem, updates, samples=16):
+    generator = torch.Generator().manual_seed(0)
+    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
+    for _ in range(updates):
+        tape = Tape("sample", samples, generator)
+        placements = rollout(policy, problem, tape, None)[-1].placements
+        reward = torch.tensor([-math.log(result.step_time_ns) for result in simulate(problem, placements)])
+        advantage = (reward - reward.mean()) / (reward.std() + 1e-8)
+        loss = -(advantage * replay(policy, problem, tape).log_probability()).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_greedy_uses_all_devices_on_independent_chains(count):
+    problem = chains(count, 4, count)
+    policy = placer()
+    train(policy, problem, updates=60)
+    placement = greedy(policy)(problem)
+    assert simulate(problem, [placement])[0].step_time_ns == 4 * 1000
+    assert len(set(placement.device.tolist())) == count
+
+
+def test_weights_place_any_number_of_devices():
+    policy = placer()
+    for devices in (1, 2, 5):
+        placement = greedy(policy)(chains(3, 2, devices))
+        assert placement.device.max() < devices
+
+
+def test_first_decision_cannot_tell_equal_devices_apart():
+    tape = Tape("argmax", 1)
+    rollout(placer(), chains(3, 2, 3), tape, None)
+    assert torch.allclose(tape.decisions["device"].logits[0], tape.decisions["device"].logits[0][..., :1])
+
+
+def test_choices_rename_equal_devices_by_first_use_and_replay_to_the_same_step_time():
+    problem = chains(2, 3, 2)
+    placement = Placement(np.array([1, 1, 1, 0, 0, 0], dtype=np.int32))
+    choices = placer().choices(problem, placement)
+    tape = Tape.of(choices, 1)
+    again = rollout(placer(), problem, tape, None)[-1].placements[0]
+    assert again.device.tolist() == [0, 0, 0, 1, 1, 1]
+    assert simulate(problem, [again])[0].step_time_ns == simulate(problem, [placement])[0].step_time_ns
+
+
+def test_without_state_features_loads_are_not_seen():
+    tape = Tape("argmax", 1)
+    rollout(placer(state_features=False), chains(2, 3, 2), tape, None)
+    for logits in tape.decisions["device"].logits:
+        assert torch.allclose(logits, logits[..., :1])
+
+
+def test_without_message_passing_neighbours_do_not_matter():
+    policy = placer(message_passing=False)
+    linked = policy.reset(chains(2, 3, 2), 1)
+    embedding = policy.encoder(*linked.features)
+    alone = policy.encoder(linked.features.node[:1], linked.features.edges[:, :0], linked.features.edge[:0])
+    torch.testing.assert_close(embedding[:1], alone)
