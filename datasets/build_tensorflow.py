@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import tensorflow as tf
-
 from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_rnnlm
 from gnnplace.corpus import manifest
 from gnnplace.frontends.tensorflow import read_step
@@ -61,9 +60,9 @@ def graph(name: str) -> ComputationGraph:
 def main(names: list[str]) -> None:
     """Builds and registers the workloads of these names."""
     for name in names or list(WORKLOADS):
-        workload = WORKLOADS[name]
+        built, workload = graph(name), WORKLOADS[name]
         entry = manifest.add(
-            graph(name), family=workload.family, lineage=workload.lineage, split="train", mode="training",
+            built, family=workload.family, lineage=workload.lineage, split="train", mode="training",
             source=workload.source, licence="Apache-2.0", builder=f"python -m datasets.build_tensorflow {name}",
         )  # fmt: skip
         print(f"{name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")

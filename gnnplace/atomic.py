@@ -16,6 +16,8 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(target)) from error  # the name that the user knows
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -44,12 +44,12 @@ def minimize(loss: tf.Tensor, variables: Sequence[tf.Variable], sums: int = AT_O
 def slot(variable: tf.Variable, name: str) -> tf.Variable:
     """The optimiser slot `name` of a variable: as large, on its device, in its scope."""
     with v1.colocate_with(variable.op):
-        return _zeros(f"{variable.op.name}_{name}", variable.shape)
+        return _state(f"{variable.op.name}_{name}", variable.shape, 0.0)
 
 
 def _powers() -> Powers:
     with v1.variable_scope("adam"):
-        variables = (_zeros("beta1_power", ()), _zeros("beta2_power", ()))
+        variables = (_state("beta1_power", (), BETA1), _state("beta2_power", (), BETA2))
     with tf.name_scope("adam/"):
         return Powers(variables[0].value(), variables[1].value(), variables)
 
@@ -82,5 +82,5 @@ def _update_rows(variables: Sequence[tf.Variable], gradient: tf.IndexedSlices, p
         return tf.group(*writes)
 
 
-def _zeros(name: str, shape: Sequence[int]) -> tf.Variable:
-    return v1.get_variable(name, shape, use_resource=True, trainable=False, initializer=v1.zeros_initializer())
+def _state(name: str, shape: Sequence[int], start: float) -> tf.Variable:
+    return v1.get_variable(name, shape, use_resource=True, trainable=False, initializer=v1.constant_initializer(start))

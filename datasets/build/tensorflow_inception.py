@@ -1,7 +1,7 @@
 """Inception-V3, one training step on 299 x 299 x 3 images (Szegedy et al., 2016), with its auxiliary head; RMSProp as in that paper.
 
-94 + 2 convolutions without bias, each with batch norm in training mode (no scale; moving averages updated by the step) and ReLU, NHWC. Rate 0.045, decay and
-momentum 0.9, epsilon 1; the auxiliary loss counts 0.4. No weight decay, no label smoothing, no dropout.
+94 + 2 convolutions without bias, each with batch norm in training mode (no scale; moving averages updated by the step) and ReLU, NHWC.
+Rate 0.045, decay and momentum 0.9, epsilon 1; the auxiliary loss counts 0.4. No weight decay, no label smoothing, no dropout.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorflow as tf
-
 from datasets.build.tensorflow_adam import slot
 from datasets.build.tensorflow_lstm import read, variable
 
@@ -93,7 +92,9 @@ def _convolution(scope: str, x: tf.Tensor, shape: Sequence[int], stride: int, pa
     kernel, offset = read(scope, "kernel", shape), read(scope, "beta", shape[3:])
     with tf.name_scope(f"{scope}/"):
         y = tf.nn.conv2d(x, kernel, stride, padding)
-        normal = tf.raw_ops.FusedBatchNormV3(x=y, scale=tf.ones(shape[3:]), offset=offset, mean=[], variance=[], epsilon=1e-3, is_training=True)
+        normal = tf.raw_ops.FusedBatchNormV3(
+            x=y, scale=tf.ones(shape[3:]), offset=offset, mean=[], variance=[], epsilon=1e-3, is_training=True
+        )
     _move(scope, "moving_mean", normal.batch_mean)
     _move(scope, "moving_variance", normal.batch_variance)
     with tf.name_scope(f"{scope}/"):

@@ -20,7 +20,9 @@ def read(layer: str, name: str, shape: Sequence[int]) -> tf.Tensor:
 
 def variable(name: str, shape: Sequence[int], trainable: bool = True) -> tf.Variable:
     """A float32 resource variable `name` (scopes included) of `shape`."""
-    return v1.get_variable(name, shape, use_resource=True, trainable=trainable, initializer=v1.random_uniform_initializer(-0.1, 0.1, seed=1))
+    return v1.get_variable(
+        name, shape, use_resource=True, trainable=trainable, initializer=v1.random_uniform_initializer(-0.1, 0.1, seed=1)
+    )
 
 
 def lstm(layer: str, batch: int, inputs: int, units: int) -> Callable[[tf.Tensor, int], tf.Tensor]:

@@ -8,14 +8,15 @@ vector of the step before; scores are products with the projected encoder output
 from __future__ import annotations
 
 import tensorflow as tf
-
 from datasets.build.tensorflow_adam import minimize
 from datasets.build.tensorflow_lstm import embedding, lstm, read, softmax_losses
 
 
 def build(layers: int = 2, units: int = 1024, steps: int = 40, batch: int = 64, vocabulary: int = 32_000) -> tuple[tf.Tensor, tf.Operation]:
     """The loss and the train op, in the default graph."""
-    source, inputs, targets = (tf.compat.v1.placeholder(tf.int32, (steps, batch), f"input/{name}") for name in ("source", "inputs", "targets"))
+    source, inputs, targets = (
+        tf.compat.v1.placeholder(tf.int32, (steps, batch), f"input/{name}") for name in ("source", "inputs", "targets")
+    )
     hidden = embedding("encoder/embedding", source, vocabulary, units)
     for layer in range(layers):
         step = lstm(f"encoder/lstm_{layer}", batch, units, units)

@@ -2,14 +2,13 @@
 
 2 layers of 2,048, unrolled 40 steps, batch 64, a softmax at each step, Adam. The papers don't state the vocabulary; 10,000 is that of
 Penn Treebank, on which the model was published. No dropout, no clipping.
-Weight gradients are added up in pairs as they appear: the 80 gradients of the two kernels (134 MB each) don't fit a 12 GB device at once (12.1 GB
-in all), on which the papers ran the model.
+Weight gradients are added up in pairs as they appear: the 80 gradients of the two kernels (134 MB each) don't fit a 12 GB device at
+once (12.1 GB in all), on which the papers ran the model.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
-
 from datasets.build.tensorflow_adam import IN_PAIRS, minimize
 from datasets.build.tensorflow_lstm import embedding, lstm, softmax_losses
 

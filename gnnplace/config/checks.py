@@ -1,21 +1,24 @@
-"""Checks of knobs: each is a ValueError that names the knob, the value and the rule."""
+"""Checks of knobs: each is a ValueError that names the knob, the value and the rule; `place` is where the knob stands in the tree."""
 
 from __future__ import annotations
 
 
-def at_least(low: float, **knobs: float) -> None:
+def at_least(low: int, place: str, **knobs: int | float) -> None:
+    """Raises ValueError unless every knob is `low` or more."""
     for knob, value in knobs.items():
         if not value >= low:
-            raise ValueError(f"{knob}: {value} is below {low}")
+            raise ValueError(f"{place}{knob}: {value} is below {low}")
 
 
-def above(low: float, **knobs: float) -> None:
+def above(low: int, place: str, **knobs: int | float) -> None:
+    """Raises ValueError unless every knob is more than `low`."""
     for knob, value in knobs.items():
         if not value > low:
-            raise ValueError(f"{knob}: {value} is not above {low}")
+            raise ValueError(f"{place}{knob}: {value} is not above {low}")
 
 
-def fraction(**knobs: float) -> None:
+def fraction(place: str, **knobs: int | float) -> None:
+    """Raises ValueError unless every knob is at least 0 and below 1."""
     for knob, value in knobs.items():
         if not 0 <= value < 1:
-            raise ValueError(f"{knob}: {value} is not at least 0 and below 1")
+            raise ValueError(f"{place}{knob}: {value} is not at least 0 and below 1")

@@ -18,7 +18,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 from gnnplace.config.policies import PolicyConfig
 from gnnplace.config.run import RunConfig
 
-POLICIES: dict[str, type] = {config.kind: config for config in get_args(PolicyConfig)}
+POLICIES: dict[str, type[PolicyConfig]] = {config.kind: config for config in get_args(PolicyConfig)}
 
 
 class UsageError(ValueError):
@@ -35,7 +35,7 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     config = from_document(document, str(path))
     if not overrides:
         return config
-    policy = _policy(_given_kind(overrides) or config.policy.kind, "command line")
+    policy = _policy(_given_kind(overrides) or config.policy.kind, "command line", UsageError)
     _check_keys(_options(overrides), policy, "command line", UsageError)
     if policy is not type(config.policy):
         document = {**document, "policy": {"kind": policy.kind}}
@@ -87,7 +87,7 @@ def _load(path: Path) -> dict[str, Any]:
     return document
 
 
-def _parser(policy: type) -> ArgumentParser:
+def _parser(policy: type[PolicyConfig]) -> ArgumentParser:
     parser = ArgumentParser(prog="gnnplace train", exit_on_error=False, description="Knobs of a training run; see configs/*.yaml.")
     parser.add_argument("--config", action="config", help="a complete YAML file of knobs")
     hints = get_type_hints(RunConfig) | {"policy": policy}
@@ -105,13 +105,13 @@ def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:
     return RunConfig(**{knob.name: built[knob.name] for knob in dataclasses.fields(RunConfig)})
 
 
-def _policy(kind: object, place: str) -> type:
+def _policy(kind: object, place: str, error: type[ValueError] = ValueError) -> type[PolicyConfig]:
     if kind not in POLICIES:
-        raise ValueError(f"{place}: policy.kind: {kind!r} is none of {', '.join(POLICIES)}")
+        raise error(f"{place}: policy.kind: {kind!r} is none of {', '.join(POLICIES)}")
     return POLICIES[str(kind)]
 
 
-def _known(config: type, policy: type) -> Iterator[str]:
+def _known(config: type, policy: type[PolicyConfig]) -> Iterator[str]:
     """The dotted names of all knobs and groups of knobs."""
     hints = get_type_hints(config) | ({"policy": policy} if config is RunConfig else {})
     for knob in dataclasses.fields(config):
@@ -141,7 +141,7 @@ def _given_kind(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _check_keys(keys: Iterator[str], policy: type, place: str, error: type[ValueError]) -> None:
+def _check_keys(keys: Iterator[str], policy: type[PolicyConfig], place: str, error: type[ValueError]) -> None:
     known = list(_known(RunConfig, policy))
     for key in keys:
         if key not in known:

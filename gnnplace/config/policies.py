@@ -49,9 +49,9 @@ class HierarchicalConfig:
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, encoder_width=self.encoder_width, groups=self.groups, hidden=self.hidden, width=self.width)
-        at_least(0, encoder_rounds=self.encoder_rounds)
-        above(0, bound=self.bound, temperature=self.temperature)
+        at_least(1, "policy.", encoder_width=self.encoder_width, groups=self.groups, hidden=self.hidden, width=self.width)
+        at_least(0, "policy.", encoder_rounds=self.encoder_rounds)
+        above(0, "policy.", bound=self.bound, temperature=self.temperature)
         _without_priorities(self.schedule)
 
 
@@ -80,8 +80,8 @@ class UnitPlacerConfig:
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, width=self.width, hidden=self.hidden)
-        at_least(0, rounds=self.rounds)
+        at_least(1, "policy.", width=self.width, hidden=self.hidden)
+        at_least(0, "policy.", rounds=self.rounds)
         _without_priorities(self.schedule)
 
 
@@ -90,4 +90,4 @@ PolicyConfig = HierarchicalConfig | UnitPlacerConfig
 
 def _without_priorities(schedule: Schedule) -> None:
     if schedule == "given":
-        raise ValueError("schedule: 'given' needs priorities, which this policy doesn't propose; choose fifo or critical-path")
+        raise ValueError("policy.schedule: 'given' needs priorities, which this policy doesn't propose; choose fifo or critical-path")

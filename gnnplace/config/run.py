@@ -38,7 +38,7 @@ class RunConfig:
     tracking: TrackingName = "mlflow"
 
     def __post_init__(self) -> None:
-        at_least(0, seed=self.seed)
+        at_least(0, "", seed=self.seed)
         if not self.name or not all(c.isalnum() or c in "._-" for c in self.name):
             raise ValueError(f"name: {self.name!r} names a folder: letters, digits, '.', '_' and '-' alone")
         if not self.problems:

@@ -30,8 +30,8 @@ class OptimizerConfig:
     clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        above(0, lr=self.lr, eps=self.eps, clip_norm=self.clip_norm)
-        fraction(beta1=self.beta1, beta2=self.beta2)
+        above(0, "training.optimizer.", lr=self.lr, eps=self.eps, clip_norm=self.clip_norm)
+        fraction("training.optimizer.", beta1=self.beta1, beta2=self.beta2)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class RewardConfig:
     overflow: float = 5.0
 
     def __post_init__(self) -> None:
-        at_least(0, overflow=self.overflow)
+        at_least(0, "training.reward.", overflow=self.overflow)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class AdvantageConfig:
     normalise: bool = True
 
     def __post_init__(self) -> None:
-        fraction(decay=self.decay)
+        fraction("training.advantage.", decay=self.decay)
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class ExplorationConfig:
     entropy_end: float = 0.0
 
     def __post_init__(self) -> None:
-        at_least(0, noise=self.noise, noise_updates=self.noise_updates, entropy_start=self.entropy_start, entropy_end=self.entropy_end)
+        at_least(0, "training.exploration.", noise=self.noise, noise_updates=self.noise_updates)
+        at_least(0, "training.exploration.", entropy_start=self.entropy_start, entropy_end=self.entropy_end)
 
     def entropy(self, progress: float) -> float:
         """The entropy coefficient where `progress` in [0, 1] of the updates are done."""
@@ -109,8 +110,8 @@ class WarmStartConfig:
     planners: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        at_least(0, updates=self.updates)
-        above(0, lr=self.lr)
+        at_least(0, "training.warm_start.", updates=self.updates)
+        above(0, "training.warm_start.", lr=self.lr)
 
 
 @dataclass(frozen=True)
@@ -148,13 +149,13 @@ class TrainingConfig:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
 
     def __post_init__(self) -> None:
-        at_least(0, updates=self.updates, threads=self.threads)
-        at_least(1, groupings=self.groupings, placements=self.placements, problems_per_update=self.problems_per_update)
-        at_least(1, checkpoint_every=self.checkpoint_every, greedy_every=self.greedy_every)
+        at_least(0, "training.", updates=self.updates, threads=self.threads)
+        at_least(1, "training.", groupings=self.groupings, placements=self.placements, problems_per_update=self.problems_per_update)
+        at_least(1, "training.", checkpoint_every=self.checkpoint_every, greedy_every=self.greedy_every)
         if self.mask_infeasible_after is not None:
-            at_least(0, mask_infeasible_after=self.mask_infeasible_after)
+            at_least(0, "training.", mask_infeasible_after=self.mask_infeasible_after)
         if self.advantage.kind == "leave-one-out" and self.samples < 2:
-            raise ValueError(f"advantage.kind: leave-one-out needs at least 2 samples, not groupings x placements = {self.samples}")
+            raise ValueError(f"training.advantage.kind: leave-one-out needs 2 samples, but groupings x placements is {self.samples}")
 
     @property
     def samples(self) -> int:

@@ -96,9 +96,10 @@ def add(
 
     The entry's name is the graph's. Raises ValueError where an entry breaks a rule.
     """
-    described = Entry.model_validate(
+    described = strict_json.validate(
         {"name": graph.name, "family": family, "lineage": lineage, "split": split, "mode": mode, "source": source,
-         "ops": graph.num_ops, "edges": graph.num_edges, "licence": licence, "sha256": graph.sha256, "builder": builder}
+         "ops": graph.num_ops, "edges": graph.num_edges, "licence": licence, "sha256": graph.sha256, "builder": builder},
+        Entry,
     )  # fmt: skip
     others = [other for other in entries() if other.name != graph.name]
     (folder() / "graphs").mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import no_type_check
+
 import numba
 import numpy as np
 from jaxtyping import Int64
@@ -15,7 +17,8 @@ def breadth_first_index(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 @numba.njit(cache=True)
-def _index(num_inputs, out_ptr, edge_dst):  # type: ignore[no-untyped-def]
+@no_type_check
+def _index(num_inputs, out_ptr, edge_dst):
     num_ops = len(num_inputs)
     index = np.full(num_ops, -1, np.int64)
     queue = np.empty(num_ops, np.int64)

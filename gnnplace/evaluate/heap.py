@@ -32,20 +32,15 @@ def push(first, second, at, size, a, b):
 def pop(first, second, at, size):
     """Removes the smallest pair, which the caller has read in row `at`, from the heap of `size` pairs."""
     last = size - 1
-    a, b = first[at + last], second[at + last]
     row, child = 0, 1
-    while child < last:
-        other = child + 1
-        if other < last:
-            here, there = first[at + child], first[at + other]
-            if there < here or (there == here and second[at + other] < second[at + child]):
-                child = other
-        below = first[at + child]
-        if a < below or (a == below and b < second[at + child]):
-            break
-        first[at + row] = below
+    while child < last:  # down to a leaf by the smaller child: which one it is can't be predicted, so it is added, not branched on
+        here, there = first[at + child], first[at + child + 1]
+        if here == there:
+            child += second[at + child + 1] < second[at + child]
+        else:
+            child += there < here
+        first[at + row] = first[at + child]
         second[at + row] = second[at + child]
         row = child
         child = 2 * row + 1
-    first[at + row] = a
-    second[at + row] = b
+    push(first, second, at, row, first[at + last], second[at + last])  # then up with the last pair, mostly by no step

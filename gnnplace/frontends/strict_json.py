@@ -77,8 +77,13 @@ def parse(data: bytes, model: type[ModelT], max_bytes: int) -> ModelT:
 def check(document: object, model: type[ModelT]) -> ModelT:
     """A parsed document, checked by `model`."""
     _check_version(document, model)
+    return validate(document, model)
+
+
+def validate(value: object, model: type[ModelT]) -> ModelT:
+    """A parsed value as `model`. Raises ValueError (one line: place, value, rule)."""
     try:
-        return model.model_validate(document)
+        return model.model_validate(value)
     except ValidationError as error:
         raise ValueError(_explain(error.errors(include_url=False)[0], model)) from None
 

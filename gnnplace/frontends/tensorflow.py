@@ -134,7 +134,7 @@ def _colocation(step: Step) -> list[str | None]:
 
 def _together(step: Step) -> list[tuple[int, int]]:
     pairs = []
-    for i, op in enumerate(step.ops):
+    for i in range(len(step.ops)):
         pairs += [(src, i) for src, output in step.inputs[i] if step.ops[src].outputs[output].dtype == tf.resource]
         pairs += [(other, i) for other in step.asked[i]]
     return pairs

@@ -45,7 +45,10 @@ STRING_BYTES = 24  # the header of a tstring; what it points to is not known bef
 
 
 def shape_of(tensor: tf.Tensor) -> tuple[int, ...]:
-    """The static shape of a tensor; where TensorFlow has none, the largest that the op can yield. Raises ValueError where there is no such rule."""
+    """The static shape of a tensor; where TensorFlow has none, the largest that the op can yield.
+
+    Raises ValueError where no rule says how large that is.
+    """
     if tensor.shape.is_fully_defined():
         return tuple(tensor.shape.as_list())
     kind = tensor.op.type

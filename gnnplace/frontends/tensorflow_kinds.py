@@ -59,7 +59,11 @@ ALIASES = frozenset((
 # Kinds that look at the shape of their inputs alone; shapes are static here, so their results are constants.
 SHAPE_READERS = frozenset(("Shape", "ShapeN", "Size", "Rank", "VariableShape"))
 
-NO_KERNEL = ALIASES | {kind for kind, canonical in CANONICAL.items() if canonical == "shape"} | {"Const", "NoOp", "ControlTrigger", "VarHandleOp", "Placeholder"}
+NO_KERNEL = (
+    ALIASES
+    | {kind for kind, canonical in CANONICAL.items() if canonical == "shape"}
+    | {"Const", "NoOp", "ControlTrigger", "VarHandleOp", "Placeholder"}
+)
 
 _WRITES = ("Assign", "ResourceApply", "ResourceSparseApply", "ResourceScatter")
 

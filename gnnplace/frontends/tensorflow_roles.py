@@ -2,12 +2,12 @@
 
 - **Gradient ops** stand in a scope `gradients` or `gradient_tape`; the rest of their name names their *forward op*
   (`gradients/lstm_0/step_3/MatMul_grad/MatMul_1` belongs to `lstm_0/step_3/MatMul`, `gradients/h_gradient_sum/AddN` to `h`).
-- **Phase.** A gradient op is `backward_weight` where its forward op uses a parameter and the gradient that it makes goes to no other forward op, and so
-  are the sums of such gradients; the others are `backward_data`. What gradients or fetched tensors need is `forward`.
+- **Phase.** A gradient op is `backward_weight` where its forward op uses a parameter and the gradient that it makes goes to no other
+  forward op, and so are the sums of such gradients; the others are `backward_data`. What gradients or fetched tensors need is `forward`.
   What writes variables, or only serves that, is `update`. The rest is `other`.
-- **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step. Gradient ops have that of
-  their forward op; those without one that of the op with which they ask to stand (sums), or else of the ops that they serve, as update ops have.
-  Writes, reads and slots have that of their variable.
+- **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step. Gradient ops have
+  that of their forward op; those without one that of the op with which they ask to stand (sums), or else of the ops that they serve, as
+  update ops have. Writes, reads and slots have that of their variable.
 - **Time step.** The number of a scope `step_<number>`.
 """
 
@@ -71,9 +71,17 @@ class Roles:
     @cached_property
     def time_step(self) -> tuple[int | None, ...]:
         """The time step of each op. Sums of weight gradients over time and updates have none."""
+        timeless = [phase in ("update", "backward_weight") and self.forward_op[i] is None for i, phase in enumerate(self.phase)]
         return tuple(
-            None if phase == "update" else _time_step(self.step.ops[i if forward is None else forward].name)
-            for i, (phase, forward) in enumerate(zip(self.phase, self.forward_op, strict=True))
+            None if timeless[i] else _time_step(self.step.ops[i if named is None else named].name) for i, named in enumerate(self._named)
+        )
+
+    @cached_property
+    def _named(self) -> tuple[int | None, ...]:
+        """The forward op of each gradient op by its own name or, for sums, by that of the op with which it asks to stand."""
+        return tuple(
+            self.forward_op[asked[0]] if forward is None and backward and asked else forward
+            for forward, backward, asked in zip(self.forward_op, self.backward, self.step.asked, strict=True)
         )
 
     def _forward_op(self, name: str) -> int | None:
@@ -144,9 +152,8 @@ class Roles:
         return tuple(goes_to)
 
     def _layer(self, i: int, layers: list[str | None]) -> str | None:
-        forward, asked = self.forward_op[i], self.step.asked[i]
+        named = self._named[i]
         if self.backward[i]:
-            named = forward if forward is not None or not asked else self.forward_op[asked[0]]
             return self._own_layer(named) if named is not None else self._served(i, layers)
         op = self.step.ops[i]
         if writes_variable(op.type):

@@ -53,9 +53,7 @@ class Step:
     @cached_property
     def asked(self) -> tuple[tuple[int, ...], ...]:
         """The ops with which each op asks to stand (`_class`), themselves and pruned ones left out."""
-        return tuple(
-            tuple(other for name in _classes(op) if (other := self.index.get(name, i)) != i) for i, op in enumerate(self.ops)
-        )
+        return tuple(tuple(other for name in _classes(op) if (other := self.index.get(name, i)) != i) for i, op in enumerate(self.ops))
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -81,8 +79,8 @@ class Step:
 def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
     """The step of `graph` that computes `fetches`, names of tensors (`loss:0`) or of ops (`train`).
 
-    Raises ValueError for a name that the graph doesn't have, for control flow and function calls, and for variables that are not resources of
-    known shape (reference variables, captured placeholders).
+    Raises ValueError for a name that the graph doesn't have, for control flow and function calls, and for variables without a
+    handle op (reference variables, captured placeholders).
     """
     tensors = [_fetched(graph, name) for name in fetches if ":" in name]
     targets = [tensor.op for tensor in tensors] + [_fetched(graph, name) for name in fetches if ":" not in name]

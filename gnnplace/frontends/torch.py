@@ -32,6 +32,7 @@ from gnnplace.frontends.torch_trace import Loss, Optimizer, Trace, trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
 BACKWARD = ("backward_data", "backward_weight")
+SUMS = ("aten.add", "aten.add_")
 
 
 @dataclass(frozen=True)
@@ -169,18 +170,24 @@ class _Builder:
             self._ops[op] = replace(self._ops[op], outputs=tuple(outputs))
 
     def _phases(self) -> list[str | None]:
-        """Walks the graph backwards: an op of the backward pass serves the layers of the parameters whose updates it reaches."""
+        """Walks the graph backwards: an op of the backward pass serves the layers of the parameters whose updates it reaches.
+
+        Only the sum of a tied parameter's gradients may lead it through another layer.
+        """
         serves: list[set[tuple[str, ...]]] = [set() for _ in self._ops]
+        stays = [True] * len(self._ops)
         for op, layers in self._update_layers.items():
             serves[op].add(layers)
-        phases = [op.phase for op in self._ops]
         for source, output, op in sorted(self.buffers.edges, key=lambda edge: -edge[2]):
             if output != CONTROL:
                 serves[source] |= serves[op]
-        for index, served in enumerate(serves):
-            own = bool(served) and all(self._ops[index].layer in layers for layers in served)
-            phases[index] = BACKWARD[own] if phases[index] in BACKWARD else phases[index]
-        return phases
+                user = self._ops[op]
+                stays[source] &= user.layer == self._ops[source].layer or user.phase == "update" or user.kind in SUMS
+        own = [
+            stay and bool(served) and all(op.layer in layers for layers in served)
+            for op, served, stay in zip(self._ops, serves, stays, strict=True)
+        ]
+        return [BACKWARD[mine] if op.phase in BACKWARD else op.phase for op, mine in zip(self._ops, own, strict=True)]
 
 
 def _call(node: torch.fx.Node) -> Call:

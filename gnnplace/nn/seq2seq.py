@@ -46,6 +46,7 @@ class Seq2Seq(nn.Module):
         self.attention = AdditiveAttention(2 * width, width, width=width)
         self.out = nn.Linear(2 * width, devices, bias=False)
         glorot(self)
+        nn.init.xavier_uniform_(self.previous.weight)
 
     def encode(self, groups: Float[Tensor, "leading groups group_width"]) -> Encoded:
         """Read every grouping's groups."""
@@ -80,7 +81,11 @@ class Seq2Seq(nn.Module):
         """The samples of one grouping query the one memory of that grouping."""
         queries = states.reshape(memory.shape[0], -1, states.shape[-1])
         read = self.attention(memory, queries).view_as(states)
-        return self.bound * torch.tanh(self.out(torch.cat([states, read], dim=-1)) / self.temperature)
+        return self.squash(self.out(torch.cat([states, read], dim=-1)))
+
+    def squash(self, logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """`C tanh(l / T)`: no device is ever certain or ruled out."""
+        return self.bound * torch.tanh(logits / self.temperature)
 
 
 def _each(encoded: Encoded, samples: int) -> tuple[Float[Tensor, "samples width"], Float[Tensor, "samples width"]]:

@@ -107,7 +107,9 @@ def _load(checkpoint: Checkpoint, module: nn.Module, prefix: str) -> None:
 
 
 def _optimizers(learner: Learner) -> list[torch.optim.Optimizer]:
-    return list(learner.optimizers(use_pl_optimizer=False))
+    optimizers = learner.optimizers(use_pl_optimizer=False)
+    assert isinstance(optimizers, list)
+    return optimizers
 
 
 def _adam(optimizer: torch.optim.Optimizer, policy: nn.Module, prefix: str) -> dict[str, Tensor]:

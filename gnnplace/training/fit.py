@@ -57,7 +57,7 @@ def fit(
     trainer = _trainer([saving, *([interrupt] if interrupt else []), *callbacks], logger)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        trainer.fit(learner, DataLoader(updates, batch_size=None))
+        trainer.fit(learner, DataLoader(updates, batch_size=None, collate_fn=tuple))
 
 
 def _trainer(callbacks: list[Callback], logger: Logger | None) -> Trainer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Self
+from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 
@@ -22,7 +22,7 @@ class Interrupt(Callback):
         self.received: int | None = None
         self._previous: dict[int, Callable[..., Any] | int | None] = {}
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Interrupt:
         self._previous = {number: signal.getsignal(number) for number in SIGNALS}
         self._listen()
         return self

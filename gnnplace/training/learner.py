@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 import lightning
 import numpy as np
@@ -35,7 +35,7 @@ class Learner(lightning.LightningModule):
     """Trains a policy (an `nn.Module` that satisfies `Policy`) on lessons; a batch is one item of `data.Updates`."""
 
     def __init__(
-        self, policy: nn.Module, lessons: Sequence[Lesson], config: TrainingConfig, seed: int, evaluate: Evaluator, best: BestPlacements
+        self, policy: Any, lessons: Sequence[Lesson], config: TrainingConfig, seed: int, evaluate: Evaluator, best: BestPlacements
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -74,7 +74,7 @@ class Learner(lightning.LightningModule):
             assert lesson.teacher is not None
             loss = imitation_loss(self.policy, lesson.problem, lesson.teacher)
             self.manual_backward(loss / len(problems))
-            self.metrics[f"{lesson.label}/imitation_nats"] = float(loss)
+            self.metrics[f"{lesson.label}/imitation_nats"] = float(loss.detach())
         self._descend(optimizer)
 
     def _reinforce(self, update: int, problems: Sequence[int]) -> None:
@@ -102,9 +102,10 @@ class Learner(lightning.LightningModule):
         return loss is not None
 
     def _zeroed(self, phase: int) -> torch.optim.Optimizer:
-        optimizer = self.optimizers()[phase]
-        optimizer.zero_grad()
-        return optimizer
+        optimizers = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizers, list)
+        optimizers[phase].zero_grad()
+        return optimizers[phase]
 
     def _descend(self, optimizer: torch.optim.Optimizer) -> None:
         norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.optimizer.clip_norm, error_if_nonfinite=True)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gnnplace.rates import NS_PER_S
+from gnnplace.training.learner import Learner
 
 
 class ProgressBar(Callback):
@@ -16,14 +17,15 @@ class ProgressBar(Callback):
 
     def __init__(self, updates: int, done: int) -> None:
         console = Console(file=sys.stderr)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[figures]}"))
-        self._progress = Progress(*columns, console=console)
+        figures = TextColumn("{task.fields[figures]}")
+        self._progress = Progress(BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), figures, console=console)
         self._task = self._progress.add_task("update", total=updates, completed=done, figures="")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._progress.start()
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
+        assert isinstance(pl_module, Learner)
         self._progress.update(self._task, advance=1, figures=figures(pl_module.metrics))
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

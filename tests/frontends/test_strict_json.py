@@ -3,7 +3,6 @@
 import json
 
 import pytest
-
 from gnnplace.corpus import clusters
 from gnnplace.frontends import strict_json
 from gnnplace.frontends.json_cluster import read_cluster

@@ -1,0 +1,83 @@
+"""`gnnplace COMMAND ...`: finds the command, runs it, and turns what goes wrong into one line and an exit status.
+
+0 done, 2 usage, 3 nothing feasible found, 4 bad input, 5 measurement failed, 130 interrupted, 143 terminated. Each command is
+a module of `gnnplace.commands` with `main(arguments) -> status`, imported when it is asked for: nothing here is slow to import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import FrameType
+
+from gnnplace.version import VERSION
+
+COMMANDS = {
+    "train": "train a placement policy on one graph or many",
+    "place": "find a placement of a graph on a cluster, with a planner or a trained policy",
+    "simulate": "the step time and memory of a placement",
+    "compare": "every planner on one problem: step time, memory, bound, planning time",
+    "graphs": "the corpus: list, show, import",
+}
+DONE, USAGE, NOTHING_FEASIBLE, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 2, 3, 4, 130, 143
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser without abbreviations whose complaint is one line."""
+
+    def __init__(self, command: str, description: str) -> None:
+        super().__init__(prog=f"gnnplace {command}".strip(), description=description, allow_abbrev=False)
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+class Terminated(BaseException):
+    """SIGTERM, raised where the program stands so that files under way are cleaned up."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status; usage errors and `--help` exit."""
+    parser = Parser("", "Device placement of neural-network training steps: learned planners, baselines, an exact simulator.")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "commands:\n" + "\n".join(f"  {name:10} {purpose}" for name, purpose in COMMANDS.items())
+    parser.add_argument("--version", action="version", version=f"gnnplace {VERSION}")
+    parser.add_argument("command", choices=tuple(COMMANDS), metavar="COMMAND", help="one of those below; COMMAND --help says more")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's arguments")
+    chosen = parser.parse_args(arguments)
+    previous = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        return _run(chosen.command, chosen.arguments)
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _run(command: str, arguments: list[str]) -> int:
+    try:
+        status = int(import_module(f"gnnplace.commands.{command}").main(arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output has left: not an error, and Python must not flush again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except ValueError as error:
+        return _complain(command, str(error), BAD_INPUT)
+    except OSError as error:
+        return _complain(command, f"{error.filename or ''}: {error.strerror or error}", BAD_INPUT)
+    except KeyboardInterrupt:
+        return _complain(command, "interrupted", INTERRUPTED)
+    except Terminated:
+        return _complain(command, "terminated", TERMINATED)
+    return status
+
+
+def _complain(command: str, message: str, status: int) -> int:
+    print(f"gnnplace {command}: {' '.join(message.splitlines())}", file=sys.stderr)
+    return status
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated

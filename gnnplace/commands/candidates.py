@@ -1,0 +1,53 @@
+"""Placements of one problem by several planners, each simulated, the fastest feasible first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gnnplace.commands import terminal
+from gnnplace.commands.terminal import Progress
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import Planner, StepResult
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What a planner proposed, what it takes under the schedule asked and under `fifo`, and how long the planner thought."""
+
+    planner: str
+    placement: Placement
+    result: StepResult
+    fifo: StepResult
+    planning_ns: int
+
+
+def candidates(problem: Problem, planners: Mapping[str, Planner], schedule: Schedule, progress: Progress) -> list[Candidate]:
+    """A candidate of every planner, fastest feasible first, then the infeasible; equals in the order of the planners."""
+    found = []
+    for name, planner in planners.items():
+        found.append(_candidate(problem, name, planner, schedule))
+        step = terminal.milliseconds(found[-1].result.step_time_ns)
+        progress(f"{name}: {found[-1].result.infeasible or step}, planned in {terminal.milliseconds(found[-1].planning_ns)}")
+    return sorted(found, key=lambda candidate: _rank(candidate.result))
+
+
+def scheduled(placement: Placement, schedule: Schedule) -> Placement:
+    """The same devices under a schedule; its priorities stay for `given` alone."""
+    return Placement(placement.device, schedule, placement.priority if schedule == "given" else None)
+
+
+def _candidate(problem: Problem, name: str, planner: Planner, schedule: Schedule) -> Candidate:
+    start = time.perf_counter_ns()
+    proposed = planner(problem)
+    planning_ns = time.perf_counter_ns() - start
+    placement = scheduled(proposed, schedule)
+    result, fifo = simulate(problem, [placement, scheduled(proposed, "fifo")])
+    return Candidate(name, placement, result, fifo, planning_ns)
+
+
+def _rank(result: StepResult) -> tuple[bool, bool, int]:
+    return result.infeasible is not None, result.step_time_ns is None, result.step_time_ns or 0

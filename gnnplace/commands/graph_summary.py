@@ -1,0 +1,63 @@
+"""What a graph holds, and the most that placing it on a cluster can gain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.graph import NONE, Categorical, ComputationGraph
+from gnnplace.problem import Problem
+from gnnplace.transforms.paths import longest_paths
+
+
+def summary(problem: Problem) -> dict[str, Any]:
+    """Counts, memory, work and critical path (each op on its fastest allowed device, transfers free), bound, shares by kind and phase.
+
+    `parallelism` is work / critical path: however many devices there are, no placement is faster than one fastest device by more.
+    """
+    graph = problem.graph
+    fastest = np.where(problem.allowed, problem.time_ns, np.iinfo(np.int64).max).min(axis=1)
+    fastest = np.where(problem.allowed.any(axis=1), fastest, problem.time_ns.min(axis=1))
+    work, critical_path = int(fastest.sum()), longest_paths(graph, fastest).critical_path_ns
+    roots = graph.output_alias == NONE
+    return {
+        "name": graph.name,
+        "sha256": graph.sha256,
+        "cluster": problem.cluster.name,
+        "ops": graph.num_ops,
+        "edges": graph.num_edges,
+        "control_edges": int((graph.edge_data == NONE).sum()),
+        "ops_without_kernel": int((~graph.kernel).sum()),
+        "flops": int(graph.flops.sum()),
+        "persistent_bytes": int(graph.persistent_bytes.sum()),
+        "output_bytes": int(graph.output_bytes[roots].sum()),
+        "largest_workspace_bytes": int(graph.workspace_bytes.max()),
+        "work_ns": work,
+        "critical_path_ns": critical_path,
+        "parallelism": round(work / critical_path, 3),
+        "bound_ns": lower_bound(problem),
+        "kinds": shares(graph, graph.kind, fastest),
+        "phases": shares(graph, graph.phase, fastest),
+    }
+
+
+def shares(graph: ComputationGraph, column: Categorical, time_ns: np.ndarray) -> list[dict[str, Any]]:
+    """Ops, flops, work and persistent bytes for each value of a column, most work first; `null` is for ops without a value."""
+    rows = column.index + 1  # none comes first
+    totals = {
+        "ops": np.ones(graph.num_ops, dtype=np.int64),
+        "flops": graph.flops,
+        "work_ns": time_ns,
+        "persistent_bytes": graph.persistent_bytes,
+    }
+    sums = {name: np.zeros(len(column.values) + 1, dtype=np.int64) for name in totals}
+    for name, values in totals.items():
+        np.add.at(sums[name], rows, values)
+    found = [
+        {"value": value} | {name: int(total[row]) for name, total in sums.items()}
+        for row, value in enumerate((None, *column.values))
+        if sums["ops"][row]
+    ]
+    return sorted(found, key=lambda share: -share["work_ns"])

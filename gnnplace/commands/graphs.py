@@ -1,0 +1,101 @@
+"""`gnnplace graphs list|show|import`: the corpus."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from gnnplace.commands import inputs, terminal
+from gnnplace.commands.graph_summary import summary
+from gnnplace.commands.usage import DONE, Parser
+from gnnplace.corpus import manifest
+from gnnplace.costs import roofline
+from gnnplace.frontends.json_graph import read_graph
+
+BUILDER = "gnnplace graphs import"
+LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges", "licence", "sha256")
+MOST_KINDS = 15
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The corpus: list its graphs, show what one holds, import one from JSON."""
+    parser = Parser("graphs", main.__doc__ or "")
+    actions = {"list": _list, "show": _show, "import": _import}
+    parser.add_argument("action", choices=tuple(actions), metavar="list|show|import", help="ACTION --help says more")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
+    chosen = parser.parse_args(arguments)
+    return actions[chosen.action](chosen.arguments)
+
+
+def _list(arguments: Sequence[str]) -> int:
+    parser = Parser("graphs list", "The graphs of the corpus.")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    chosen = parser.parse_args(arguments)
+    entries = [entry.model_dump(include=set(LISTED)) for entry in manifest.entries()]
+    if chosen.json:
+        terminal.print_json(entries)
+    else:
+        columns = ("name", "family", "split", "mode", "ops", "edges", "source", "licence")
+        terminal.print_table(columns, [[str(entry[column]) for column in columns] for entry in entries])
+    return DONE
+
+
+def _show(arguments: Sequence[str]) -> int:
+    parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
+    inputs.add_problem_arguments(parser, preset="k40-2")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    chosen = parser.parse_args(arguments)
+    found = summary(roofline.problem(inputs.graph(chosen.graph), inputs.cluster(chosen.cluster)))
+    if chosen.json:
+        terminal.print_json(found)
+    else:
+        _print(found)
+    return DONE
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = [
+        ("ops", f"{found['ops']:,}, of them {found['ops_without_kernel']:,} without a kernel"),
+        ("edges", f"{found['edges']:,}, of them {found['control_edges']:,} control"),
+        ("arithmetic", f"{found['flops'] / 1e9:,.1f} GFLOP"),
+        ("parameters and optimiser", terminal.mebibytes(found["persistent_bytes"])),
+        ("outputs, aliases not counted", terminal.mebibytes(found["output_bytes"])),
+        ("largest workspace", terminal.mebibytes(found["largest_workspace_bytes"])),
+        ("work, fastest devices", terminal.milliseconds(found["work_ns"])),
+        ("critical path, free transfers", terminal.milliseconds(found["critical_path_ns"])),
+        ("work / critical path", f"{found['parallelism']:.2f}"),
+        ("bound of any placement", terminal.milliseconds(found["bound_ns"])),
+    ]
+    terminal.print_table((f"{found['name']} on {found['cluster']}", ""), rows)
+    _print_shares("kind", found["kinds"])
+    _print_shares("phase", found["phases"])
+
+
+def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
+    rows = [
+        (share["value"] or terminal.NONE, f"{share['ops']:,}", f"{share['flops'] / 1e9:,.1f}", terminal.milliseconds(share["work_ns"]))
+        for share in shares[:MOST_KINDS]
+    ]
+    title = f"the {MOST_KINDS} of {len(shares)} with most work" if len(shares) > MOST_KINDS else None
+    terminal.print_table((what, "ops", "GFLOP", "work"), rows, title)
+
+
+def _import(arguments: Sequence[str]) -> int:
+    parser = Parser("graphs import", "Adds a graph in JSON to the corpus.")
+    parser.add_argument("file", metavar="FILE", help="the JSON file")
+    parser.add_argument("--name", help="the name in the corpus; its own where absent")
+    for option in ("family", "lineage", "source", "licence"):
+        parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--split", choices=("train", "validation", "test"), required=True)
+    parser.add_argument("--mode", choices=("training", "inference"), required=True)
+    chosen = vars(parser.parse_args(arguments))
+    graph = read_graph(chosen.pop("file"))
+    name = chosen.pop("name")
+    graph = graph if name is None else replace(graph, name=name)
+    if graph.name in manifest.names():
+        raise ValueError(f"{graph.name!r} is in the corpus already; choose another --name")
+    entry = manifest.add(graph, builder=BUILDER, **chosen)
+    print(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
+    return DONE

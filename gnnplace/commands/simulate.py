@@ -1,0 +1,54 @@
+"""`gnnplace simulate`: the step time and memory of a placement. An infeasible placement is a result, with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gnnplace.cli import DONE, Parser
+from gnnplace.commands import inputs, terminal
+from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.frontends.json_placement import Predicted, predicted, read_placement
+from gnnplace.placement import SCHEDULES, Placement, Schedule
+from gnnplace.problem import Problem
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Prints what the placement takes: one line of JSON (`predicted` in FORMATS.md) or a table."""
+    parser = Parser("simulate", main.__doc__ or "")
+    inputs.add_problem_arguments(parser)
+    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, where it is not to be the placement's own")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    chosen = parser.parse_args(arguments)
+    problem = inputs.problem(chosen)
+    placement = read_placement(chosen.placement, problem.graph, problem.cluster)
+    placement = scheduled(placement, chosen.schedule or placement.schedule)
+    (result,) = simulate(problem, [placement])
+    found = predicted(problem.cluster, result, lower_bound(problem))
+    if chosen.json:
+        terminal.print_json(found.model_dump(exclude_unset=True))
+    else:
+        _print(problem, placement, found)
+    return DONE
+
+
+def scheduled(placement: Placement, schedule: Schedule) -> Placement:
+    """The same devices under a schedule; its priorities stay for `given` alone."""
+    return Placement(placement.device, schedule, placement.priority if schedule == "given" else None)
+
+
+def _print(problem: Problem, placement: Placement, found: Predicted) -> None:
+    title = f"{problem.graph.name} on {problem.cluster.name}, schedule {placement.schedule}"
+    rows = [
+        ("step time", terminal.milliseconds(found.step_time_ns)),
+        ("feasible", found.infeasible or "yes"),
+        ("bound", terminal.milliseconds(found.bound_ns)),
+        ("transferred", f"{terminal.mebibytes(found.transferred_bytes)} in {found.transfers}"),
+    ]
+    for device in problem.cluster.devices:
+        peak = None if found.peak_memory_bytes is None else found.peak_memory_bytes[device.name]
+        memory = f"peak {terminal.mebibytes(peak)} of {terminal.mebibytes(device.memory_bytes)}"
+        rows.append((device.name, f"busy {terminal.milliseconds(found.busy_ns[device.name])}, {memory}"))
+    terminal.print_table((title, ""), rows)

@@ -1,0 +1,50 @@
+"""How commands print: figures with readable units, tables for people, one line of JSON for programs, progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+Progress = Callable[[str], None]
+
+WIDTH_OF_A_FILE = 240
+NONE = "-"
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON on stdout."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
+    """A table on stdout; columns after the first are aligned right."""
+    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", show_edge=False, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="right" if index else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console = Console() if sys.stdout.isatty() else Console(width=Progress = Callable[[str], None]
+
+WIDTH_OF_A_FILE)
+    console.print(table, markup=False)
+
+
+def progress(quiet: bool) -> Progress:
+    """What prints lines of progress to stderr, or nowhere."""
+    return lambda line: None if quiet else print(line, file=sys.stderr, flush=True)
+
+
+def milliseconds(time_ns: int | None) -> str:
+    """`12.345 ms`."""
+    return NONE if time_ns is None else f"{time_ns / 1e6:,.3f} ms"
+
+
+def mebibytes(size: int | None) -> str:
+    """`12.3 MiB`."""
+    return NONE if size is None else f"{size / 2**20:,.1f} MiB"

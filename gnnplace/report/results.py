@@ -1,0 +1,54 @@
+"""Published figures: results of an experiment with the commit, hardware and date they come from, saved atomically."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from gnnplace.atomic import write_bytes
+
+
+def provenance(repository: Path) -> dict[str, Any]:
+    """What figures must name: commit (and whether files differ from it), processor, cores, Python and date."""
+    commit = _git(repository, "rev-parse", "--short=12", "HEAD")
+    changed = bool(_git(repository, "status", "--porcelain", "--", "gnnplace", "datasets", "configs"))
+    return {
+        "commit": commit + ("+changes" if changed else ""),
+        "hardware": {"processor": _processor(), "cores": os.cpu_count()},
+        "python": platform.python_version(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+    }
+
+
+def save(path: Path, document: dict[str, Any]) -> None:
+    """Write a JSON document whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, (json.dumps(document, indent=1) + "\n").encode())
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The document of an earlier run, empty where there is none: experiments resume from it."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def _git(repository: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else "no commit"
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,51 @@
+"""The PyTorch graphs of the corpus: what their files hold is what their builders build."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from datasets.build.torch_models import WORKLOADS, traced
+from gnnplace.corpus import manifest
+from torch.utils.flop_counter import FlopCounterMode
+
+MATMULS = ("matmul", "batch_matmul")
+
+
+@pytest.mark.parametrize("name", sorted(WORKLOADS))
+def test_rebuilding_gives_the_checksum_of_the_manifest(name: str) -> None:
+    step = traced(name)
+    assert step.graph.sha256 == manifest.entry(name).sha256
+    assert not step.uncounted
+
+
+@pytest.mark.parametrize("name", ["bert-base", "two-tower"])
+def test_products_count_as_torch_counts_them(name: str) -> None:
+    graph = manifest.graph(name)
+    with torch.device("meta"):
+        workload = WORKLOADS[name]()
+        with FlopCounterMode(display=False) as counter:
+            workload.loss(workload.module, *workload.inputs).backward()
+    assert graph.flops[graph.canonical_kind.among(MATMULS)].sum() == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("bert-base", 109_514_298), ("gpt2", 124_439_808)])
+def test_persistent_memory_is_the_published_number_of_parameters(name: str, parameters: int) -> None:
+    """Parameter and two moments in float32, and a 4-byte counter for each tensor; BERT's two index buffers besides."""
+    graph = manifest.graph(name)
+    trained = graph.kind.among(["parameter"])
+    assert graph.persistent_bytes[trained].sum() == 12 * parameters + 4 * np.count_nonzero(trained)
+
+
+def test_experts_are_parallel_branches() -> None:
+    """The up-projections of the eight experts of a layer lie at the same depth."""
+    graph = manifest.graph("moe-8e")
+    projections = graph.kind.among(["aten.addmm"])
+    depths = [graph.level[projections & graph.layer.among([f"layers.2.experts.experts.{expert}.up"])] for expert in range(8)]
+    assert {len(depth) for depth in depths} == {1}
+    assert len(set(np.concatenate(depths).tolist())) == 1
+
+
+def test_unknown_workloads_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'bert' is none of bert-base, gpt2"):
+        traced("bert")

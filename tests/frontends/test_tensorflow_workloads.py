@@ -1,0 +1,137 @@
+"""The TensorFlow workloads of the corpus: their sizes by formula, their roles, and that their steps really train."""
+
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+sys.path.append(str(Path(__file__).parents[2]))
+
+from datasets import build_tensorflow  # noqa: E402
+from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_rnnlm  # noqa: E402
+from datasets.build.tensorflow_adam import BETA1, BETA2, EPSILON, RATE, minimize  # noqa: E402
+from datasets.build_tensorflow import WORKLOADS  # noqa: E402
+from gnnplace.frontends.tensorflow import read_step, unknown_kinds  # noqa: E402
+from gnnplace.graph import NONE, ComputationGraph  # noqa: E402
+
+v1 = tf.compat.v1
+
+
+graph = cache(build_tensorflow.graph)
+
+
+@pytest.fixture(params=list(WORKLOADS))
+def workload(request) -> ComputationGraph:
+    return graph(request.param)
+
+
+def matmul_flops(graph: ComputationGraph, phase: str) -> int:
+    chosen = graph.canonical_kind.among(["matmul"]) & graph.phase.among([phase])
+    return int(graph.flops[chosen].sum())
+
+
+def trained(module, updates: int, feeds: dict[str, np.ndarray], **sizes: int) -> list[float]:
+    """The losses of a small build, fed the same batch at each step."""
+    with tf.Graph().as_default() as built, v1.Session() as session:
+        loss, train = module.build(**sizes)
+        session.run(v1.global_variables_initializer())
+        feed = {f"input/{name}:0": value for name, value in feeds.items()}
+        assert set(feed) == {f"{op.name}:0" for op in built.get_operations() if op.type == "Placeholder"}
+        return [float(session.run([loss, train], feed)[0]) for _ in range(updates)]
+
+
+def test_every_op_but_the_scalars_of_the_optimiser_has_a_block(workload):
+    without = np.flatnonzero(workload.block == NONE)
+    assert all(workload.op_names[op].startswith("adam/") or workload.op_names[op] == "train" for op in without)
+    assert workload.flops[without].sum() < 10
+    assert not unknown_kinds(workload)
+
+
+def test_layers_have_all_phases_and_variables_one_read(workload):
+    kinds = np.array([workload.kind[op] for op in range(workload.num_ops)])
+    for op in np.flatnonzero(workload.persistent_bytes):
+        uses = kinds[workload.edge_dst[workload.edge_src == op]]
+        assert (uses == "ReadVariableOp").sum() <= 1
+    for block in range(workload.block.max() + 1):
+        phases = {workload.phase[int(op)] for op in np.flatnonzero(workload.block == block)}
+        assert phases == {"forward", "backward_data", "backward_weight", "update"}
+
+
+def test_groups_stand_within_a_block(workload):
+    for group in range(len(workload.colocation.values)):
+        assert len(set(workload.block[workload.colocation.index == group].tolist())) == 1
+
+
+def test_rnnlm_has_the_flops_of_its_formula():
+    step = graph("rnnlm-2")
+    layer, softmax = 2 * 64 * (2 * 2048) * (4 * 2048), 2 * 64 * 2048 * 10_000
+    assert matmul_flops(step, "forward") == matmul_flops(step, "backward_weight") == 40 * (2 * layer + softmax)
+    assert matmul_flops(step, "backward_data") == 40 * (2 * layer + softmax)
+    parameters = 2 * (4096 * 8192 + 8192) + 10_000 * 2048 + 2048 * 10_000 + 10_000
+    assert step.persistent_bytes.sum() == 3 * 4 * parameters + 2 * 4
+
+
+def test_nmt_has_the_flops_of_its_formula():
+    step = graph("nmt-2")
+    cell = 2 * 64 * 1024 * 4096  # a product with 1,024 inputs of a cell
+    cells, attention, softmax = (2 + 2 + 3 + 2) * cell, 2 * 64 * 2048 * 1024, 2 * 64 * 1024 * 32_000
+    keys = 2 * (64 * 40) * 1024 * 1024
+    assert matmul_flops(step, "forward") == matmul_flops(step, "backward_weight") == 40 * (cells + attention + softmax) + keys
+
+
+def test_inception_has_the_parameters_and_the_flops_of_the_published_network():
+    one, many = graph("inception-v3-b1"), graph("inception-v3-b32")
+    trainable = one.persistent_bytes[one.phase.among(["forward"])].sum() / 4
+    assert trainable == pytest.approx(27.16e6, rel=0.01)  # 23.8 million and 3.3 of the auxiliary head
+    forward = many.flops[many.phase.among(["forward"])].sum() / 32
+    assert forward == pytest.approx(2 * 5.72e9, rel=0.02)  # multiply-adds of an image
+    assert (one.num_ops, one.num_edges) == (many.num_ops, many.num_edges)
+
+
+def test_a_rebuilt_graph_is_the_same():
+    assert build_tensorflow.graph("inception-v3-b1").sha256 == graph("inception-v3-b1").sha256
+
+
+def test_rnnlm_trains():
+    tokens = np.array([[1, 2], [3, 1], [1, 1]], dtype=np.int32)
+    losses = trained(tensorflow_rnnlm, 30, {"tokens": tokens, "targets": tokens[::-1]}, units=8, steps=3, batch=2, vocabulary=11)
+    assert losses[-1] < losses[0] - 0.05
+
+
+def test_nmt_trains():
+    rows = np.array([[1, 2], [3, 1], [1, 1]], dtype=np.int32)
+    feeds = {"source": rows, "inputs": rows, "targets": rows[::-1]}
+    losses = trained(tensorflow_nmt, 30, feeds, units=8, steps=3, batch=2, vocabulary=11)
+    assert losses[-1] < losses[0] - 0.05
+
+
+def test_inception_trains():
+    feeds = {"images": np.random.default_rng(0).random((2, 139, 139, 3), dtype=np.float32), "labels": np.array([1, 2], dtype=np.int32)}
+    losses = trained(tensorflow_inception, 2, feeds, batch=2, size=139, classes=5)
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+
+
+def test_sparse_adam_sums_repeated_rows_and_leaves_the_others():
+    rows = np.array([2, 0, 2], dtype=np.int32)
+    factor = np.array([[1.0], [10.0], [100.0]], dtype=np.float32)
+    with tf.Graph().as_default(), v1.Session() as session:
+        table = v1.get_variable("table", (4, 1), use_resource=True, initializer=v1.zeros_initializer())
+        picked = tf.raw_ops.ResourceGather(resource=table.handle, indices=rows, dtype=tf.float32)
+        train = minimize(tf.reduce_sum(picked * factor), [table])
+        session.run(v1.global_variables_initializer())
+        session.run(train)
+        moved, first = session.run([table, "table_m/Read/ReadVariableOp:0"])
+    np.testing.assert_allclose(first[:, 0], [(1 - BETA1) * 10, 0, (1 - BETA1) * 101, 0], rtol=1e-5)
+    rate = RATE * np.sqrt(1 - BETA2) / (1 - BETA1)
+    expected = -rate * (1 - BETA1) * 101 / (np.sqrt(1 - BETA2) * 101 + EPSILON)
+    np.testing.assert_allclose(moved[:, 0], [expected, 0, expected, 0], rtol=1e-4)
+
+
+def test_four_layers_make_the_larger_model():
+    with tf.Graph().as_default() as built:
+        loss, train = tensorflow_nmt.build(layers=4, units=8, steps=3, batch=2, vocabulary=11)
+    step = read_step(built, [loss.name, train.name], "nmt-4", tensorflow_nmt.blocks(4))
+    assert sorted(set(step.block.tolist())) == [NONE, 0, 1, 2, 3]

@@ -1,0 +1,50 @@
+"""Rewards by hand."""
+
+import math
+
+import numpy as np
+import pytest
+from gnnplace.result import StepResult
+from gnnplace.training.reward import INVALID, log_speedup, negative_square_root, overflow
+
+
+def took(step_time_ns, peaks=(100, 200), infeasible=None):
+    peak = None if peaks is None else np.array(peaks)
+    return StepResult("critical-path", step_time_ns, infeasible, peak, np.zeros(2, dtype=np.int64), 0, 0)
+
+
+MEMORY = np.array([100, 200])
+
+
+def test_negative_square_root_of_seconds():
+    assert negative_square_root(took(250_000_000)) == -0.5
+    assert negative_square_root(took(4_000_000_000)) == -2
+    assert negative_square_root(took(4_000_000_000)) < negative_square_root(took(250_000_000))
+
+
+def test_an_invalid_placement_is_as_bad_as_a_step_of_100_seconds():
+    assert negative_square_root(took(1, infeasible="memory")) == negative_square_root(took(100 * 10**9)) == INVALID == -10
+    assert negative_square_root(took(None, None, "no link"), invalid=-3.0) == -3
+
+
+def test_log_speedup_compares_with_the_reference():
+    assert log_speedup(took(500), 500, MEMORY, 1.0) == 0
+    assert log_speedup(took(250), 500, MEMORY, 1.0) == pytest.approx(math.log(2))
+    assert log_speedup(took(1000), 500, MEMORY, 1.0) == pytest.approx(-math.log(2))
+
+
+def test_overflow_is_the_missing_share_of_memory_summed_over_devices():
+    assert overflow(np.array([150, 300]), MEMORY) == 1.0
+    assert overflow(np.array([100, 300]), MEMORY) == 0.5
+    assert overflow(np.array([0, 200]), MEMORY) == 0
+    assert overflow(np.array([7, 0]), np.array([0, 0])) == 7  # of a device without memory
+
+
+def test_log_speedup_charges_overflow():
+    assert log_speedup(took(500, (150, 300), "memory"), 500, MEMORY, 5.0) == -5.0
+    assert log_speedup(took(250, (150, 300), "memory"), 500, MEMORY, 5.0) == pytest.approx(math.log(2) - 5)
+
+
+@pytest.mark.parametrize("result", [took(None, None, "no link"), took(500, infeasible="colocation group split")])
+def test_log_speedup_of_a_placement_that_breaks_another_rule(result):
+    assert log_speedup(result, 500, MEMORY, 5.0) == INVALID
