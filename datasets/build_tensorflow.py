@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import tensorflow as tf
+
 from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_rnnlm
 from gnnplace.corpus import manifest
 from gnnplace.frontends.tensorflow import read_step

@@ -1,7 +1,7 @@
 """`gnnplace COMMAND ...`: finds the command, runs it, and turns what goes wrong into one line and an exit status.
 
-0 done, 2 usage, 3 nothing feasible found, 4 bad input, 5 measurement failed, 130 interrupted, 143 terminated. Each command is
-a module of `gnnplace.commands` with `main(arguments) -> status`, imported when it is asked for: nothing here is slow to import.
+Each command is a module of `gnnplace.commands` with `main(arguments) -> status`, imported when it is asked for: nothing here is
+slow to import.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
 
+from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, Parser
 from gnnplace.version import VERSION
 
 COMMANDS = {
@@ -23,17 +24,6 @@ COMMANDS = {
     "compare": "every planner on one problem: step time, memory, bound, planning time",
     "graphs": "the corpus: list, show, import",
 }
-DONE, USAGE, NOTHING_FEASIBLE, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 2, 3, 4, 130, 143
-
-
-class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations whose complaint is one line."""
-
-    def __init__(self, command: str, description: str) -> None:
-        super().__init__(prog=f"gnnplace {command}".strip(), description=description, allow_abbrev=False)
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")
 
 
 class Terminated(BaseException):

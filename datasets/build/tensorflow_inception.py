@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import tensorflow as tf
+
 from datasets.build.tensorflow_adam import slot
 from datasets.build.tensorflow_lstm import read, variable
 

@@ -8,6 +8,7 @@ vector of the step before; scores are products with the projected encoder output
 from __future__ import annotations
 
 import tensorflow as tf
+
 from datasets.build.tensorflow_adam import minimize
 from datasets.build.tensorflow_lstm import embedding, lstm, read, softmax_losses
 

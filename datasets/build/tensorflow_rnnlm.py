@@ -9,6 +9,7 @@ once (12.1 GB in all), on which the papers ran the model.
 from __future__ import annotations
 
 import tensorflow as tf
+
 from datasets.build.tensorflow_adam import IN_PAIRS, minimize
 from datasets.build.tensorflow_lstm import embedding, lstm, softmax_losses
 

@@ -56,8 +56,15 @@ def _parser() -> Parser:
     parser.add_argument("-o", "--output", metavar="PLACEMENT", required=True, help="the JSON file to write")
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--planner", metavar="NAME", default=BEST, help=f"one planner; {BEST} (the default) asks all, for the fastest")
-    way.add_argument("--checkpoint", metavar="PATH", help="a trained policy")
+    way.add_argument("--checkpoint", metavar="PATH", help="a trained policy: its greedy placement")
+    parser.add_argument("--samples", metavar="N", type=_count, default=0, help="with --checkpoint: the fastest of that and of N samples")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
+    return int(text)
 
 
 def _planners(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Source:
@@ -70,9 +77,9 @@ def _planners(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> S
 
 
 def _policy(chosen: argparse.Namespace) -> Source:
-    from gnnplace.training import zero_shot  # torch, which no other way needs
+    from gnnplace.commands import zero_shot  # torch, which no other way needs
 
-    policy = zero_shot.planner(chosen.checkpoint, chosen.seed)
+    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples)
     checksum = hashlib.sha256(Path(chosen.checkpoint).read_bytes()).hexdigest()
     return Source({policy.name: policy}, policy.encoder, checksum)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnplace.cli import DONE, Parser
 from gnnplace.commands import inputs, terminal
+from gnnplace.commands.candidates import scheduled
+from gnnplace.commands.usage import DONE, Parser
 from gnnplace.evaluate.bounds import lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.frontends.json_placement import Predicted, predicted, read_placement
-from gnnplace.placement import SCHEDULES, Placement, Schedule
+from gnnplace.placement import SCHEDULES, Placement
 from gnnplace.problem import Problem
 
 
@@ -24,7 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     problem = inputs.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, problem.cluster)
-    placement = scheduled(placement, chosen.schedule or placement.schedule)
+    if chosen.schedule is not None:
+        placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement])
     found = predicted(problem.cluster, result, lower_bound(problem))
     if chosen.json:
@@ -32,11 +34,6 @@ def main(arguments: Sequence[str]) -> int:
     else:
         _print(problem, placement, found)
     return DONE
-
-
-def scheduled(placement: Placement, schedule: Schedule) -> Placement:
-    """The same devices under a schedule; its priorities stay for `given` alone."""
-    return Placement(placement.device, schedule, placement.priority if schedule == "given" else None)
 
 
 def _print(problem: Problem, placement: Placement, found: Predicted) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -12,7 +14,6 @@ from rich.console import Console
 from rich.table import Table
 
 Progress = Callable[[str], None]
-
 WIDTH_OF_A_FILE = 240
 NONE = "-"
 
@@ -29,10 +30,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
         table.add_column(column, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
-    console = Console() if sys.stdout.isatty() else Console(width=Progress = Callable[[str], None]
-
-WIDTH_OF_A_FILE)
-    console.print(table, markup=False)
+    text = io.StringIO()  # rich would end the program where stdout is a closed pipe
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_A_FILE
+    Console(file=text, width=width, markup=False, highlight=False).print(table)  # names may hold brackets
+    sys.stdout.write(text.getvalue())
 
 
 def progress(quiet: bool) -> Progress:

@@ -1,7 +1,73 @@
-"""`gnnplace train`: every argument goes to the trainer, which reads its configuration from them."""
+"""`gnnplace train`: trains a policy, then shows what it found beside the baselines and the bound."""
 
 from __future__ import annotations
 
-from gnnplace.training.cli_train import main
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
-__all__ = ["main"]
+from gnnplace.commands import training_run, training_table
+from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
+from gnnplace.config import files
+from gnnplace.config.run import RunConfig
+from gnnplace.training import run_folder
+from gnnplace.training.run_folder import RunFolder
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file and a checkpoint."""
+    parser = _parser()
+    chosen, overrides = parser.parse_known_args(arguments)
+    if chosen.knobs:
+        sys.stdout.write(files.knobs_help())
+        return DONE
+    try:
+        config = _config(chosen, overrides)
+    except files.UsageError as error:
+        parser.error(str(error))
+    folder = run_folder.open_run(chosen.resume) if chosen.resume else _new(config)
+    try:
+        return _train(config, folder, chosen)
+    finally:
+        folder.close()
+
+
+def _parser() -> Parser:
+    parser = Parser("train", main.__doc__ or "")
+    parser.epilog = KNOBS
+    parser.add_argument("--encoder", choices=("paper", "gnn"), default="gnn", help="configs/paper.yaml, or configs/gnn.yaml unless given")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--config", type=Path, metavar="YAML", help="another complete configuration")
+    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run")
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
+    parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    return parser
+
+
+def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
+    if chosen.resume is None:
+        return files.read_config(chosen.config or CONFIGS / f"{chosen.encoder}.yaml", overrides)
+    if overrides:
+        raise files.UsageError(f"--resume: goes on with the run's own configuration, so {overrides[0]} can't be changed")
+    return files.read_config(chosen.resume / run_folder.CONFIG)
+
+
+def _new(config: RunConfig) -> RunFolder:
+    return run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
+
+
+def _train(config: RunConfig, folder: RunFolder, chosen: argparse.Namespace) -> int:
+    run = training_run.prepare(config, folder, resumed=chosen.resume is not None, quiet=chosen.quiet)
+    stopped = training_run.train(run)
+    if stopped is not None:
+        done = f"{run.learner.updates_done} of {config.training.all_updates} updates"
+        print(f"gnnplace train: stopped after {done}; go on with --resume {folder.path}", file=sys.stderr)
+        return 128 + stopped
+    found = training_table.results(run)
+    (training_table.print_json if chosen.json else training_table.print_tables)(run, found)
+    return DONE if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE

@@ -48,6 +48,11 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         raise UsageError(f"command line: {_one_line(error)}") from error
 
 
+def knobs_help() -> str:
+    """Every knob of a run, with its meaning and default, for each policy."""
+    return "\n\n".join(_parser(policy).format_help() for policy in POLICIES.values())
+
+
 def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
     """The configuration of plain data, as `to_document` gives it. Raises ValueError that begins with `place`."""
     policy = document.get("policy")

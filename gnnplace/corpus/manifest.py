@@ -89,9 +89,7 @@ def graph(name: str) -> ComputationGraph:
     return found
 
 
-def add(
-    graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str, builder: str
-) -> Entry:
+def add(graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str, builder: str) -> Entry:
     """Writes the graph's file, then its entry in the manifest (in place of one of the same name), each atomically.
 
     The entry's name is the graph's. Raises ValueError where an entry breaks a rule.

@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +21,8 @@ from pydantic_core import ErrorDetails
 
 MAX_DIGITS = 30
 MAX_SHOWN = 60
+MAX_DEPTH = 30
+TOO_DEEP = "document: nested too deeply to be one of ours"
 
 T = TypeVar("T")
 ModelT = TypeVar("ModelT", bound="Document")
@@ -121,8 +124,8 @@ class _Hooks:
     def pairs(self, items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
         if len(found) < len(items):
-            keys = [key for key, _ in items]
-            repeated = next(key for i, key in enumerate(keys) if key in keys[:i])
+            counts = Counter(key for key, _ in items)
+            repeated = next(key for key, count in counts.items() if count > 1)
             found[repeated] = self._refuse(shown(repeated), "a key may stand once in an object")
         return found
 
@@ -157,7 +160,7 @@ def _loads(data: bytes) -> object:
     except json.JSONDecodeError as error:
         raise ValueError(f"line {error.lineno} column {error.colno}: not JSON: {error.msg}") from None
     except RecursionError:
-        raise ValueError("document: nested too deeply to be one of ours") from None
+        raise ValueError(TOO_DEEP) from None
     if hooks.refused or re.search(rb"\\u[dD][89a-fA-F]", data):
         _refuse(document)
     return document
@@ -181,6 +184,8 @@ def _refuse(document: object) -> None:
 
 
 def _walk(value: object, location: tuple[object, ...]) -> Iterator[tuple[tuple[object, ...], object]]:
+    if len(location) > MAX_DEPTH:
+        raise ValueError(TOO_DEEP)
     yield location, value
     if isinstance(value, dict):
         for key, child in value.items():

@@ -24,22 +24,22 @@ from gnnplace.training.learner import Learner
 
 FORMAT, VERSION = "gnnplace.checkpoint", 1
 FILE = "checkpoint.safetensors"
-KEYS = ("config", "updates_done", "best")
+KEYS = ("description", "updates_done", "best")
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The tensors of a checkpoint, the configuration of its run (plain data) and where the run stood."""
+    """The tensors of a checkpoint, what describes its run (plain data) and where the run stood."""
 
     path: Path
-    config: Mapping[str, Any]
+    description: Mapping[str, Any]
     updates_done: int
     best: tuple[Mapping[str, Any] | None, ...]
     tensors: Mapping[str, Tensor]
 
 
-def save_checkpoint(path: str | os.PathLike[str], learner: Learner, config: Mapping[str, Any]) -> None:
-    """Writes the learner's state and its run's configuration, atomically. Raises OSError."""
+def save_checkpoint(path: str | os.PathLike[str], learner: Learner, description: Mapping[str, Any]) -> None:
+    """Writes the learner's state and what is needed to build the learner again (plain data), atomically. Raises OSError."""
     tensors = {f"learner.{name}": value for name, value in learner.state_dict().items()}
     for phase, optimizer in enumerate(_optimizers(learner)):
         tensors |= _adam(optimizer, learner.policy, f"adam.{phase}")
@@ -49,7 +49,7 @@ def save_checkpoint(path: str | os.PathLike[str], learner: Learner, config: Mapp
             if best.placement.priority is not None:
                 tensors[f"best.{problem}.priority"] = torch.from_numpy(best.placement.priority.copy())
     metadata = {
-        "format": FORMAT, "version": VERSION, "config": config, "updates_done": learner.updates_done,
+        "format": FORMAT, "version": VERSION, "description": description, "updates_done": learner.updates_done,
         "best": [_described(best) for best in learner.best.found],
     }  # fmt: skip
     atomic.write_bytes(path, save({name: value.contiguous() for name, value in tensors.items()}, {"gnnplace": json.dumps(metadata)}))
@@ -73,7 +73,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     missing = [key for key in KEYS if key not in metadata]
     if missing:
         raise ValueError(f"{path}: {missing[0]} is missing")
-    return Checkpoint(path, metadata["config"], metadata["updates_done"], tuple(metadata["best"]), tensors)
+    return Checkpoint(path, metadata["description"], metadata["updates_done"], tuple(metadata["best"]), tensors)
 
 
 def restore_policy(checkpoint: Checkpoint, policy: nn.Module) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from gnnplace.baselines.single import on_device
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -59,17 +60,11 @@ def sample_generator(seed: int, update: int, problem: int) -> torch.Generator:
 
 
 def reference_ns(problem: Problem, evaluate: Evaluator) -> int:
-    """The step time of the best single device that fits; ops that may not stand there go to the first device that they may.
+    """The step time of the best single device that fits (ops that may not stand there stand elsewhere).
 
     Where none fits, the fastest all the same; where none has a time (missing links), all work on the fastest devices.
     """
-    placements = [_on_one(problem, device) for device in range(problem.num_devices)]
-    results = evaluate(problem, placements)
+    results = evaluate(problem, [on_device(problem, device) for device in range(problem.num_devices)])
     feasible = [result.feasible_ns for result in results if result.feasible_ns is not None]
     timed = [result.step_time_ns for result in results if result.step_time_ns is not None]
     return min(feasible or timed or [int(problem.time_ns.min(axis=1).sum())])
-
-
-def _on_one(problem: Problem, device: int) -> Placement:
-    elsewhere = problem.allowed.argmax(axis=1)
-    return Placement(np.where(problem.allowed[:, device], device, elsewhere).astype(np.int32))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from graphs import chains, equal_gpus, op
 
 from gnnplace.choose import Tape
 from gnnplace.costs.roofline import problem
@@ -20,7 +21,6 @@ from gnnplace.policies.ungrouped import UngroupedPlanner
 from gnnplace.policies.unit_placer import UnitPlacer
 from gnnplace.policy import Policy
 from gnnplace.training.rollout import greedy, replay, rollout
-from graphs import chains, equal_gpus, op
 
 GROUPS = 3
 
@@ -88,7 +88,7 @@ def restricted():
     """Ops that may stand on different devices alone, and colocation groups among them."""
     devices = [("gpu:0", "gpu:1"), ("gpu:1", "gpu:2"), ("gpu:0",), ("gpu:2",), ("gpu:0", "gpu:1", "gpu:2")]
     ops = [
-        Op(f"o{i}", "Op", (Output(8),), time_ns={name: 10 for name in devices[i % 5]}, colocation=f"g{i % 5}" if i < 10 else None)
+        Op(f"o{i}", "Op", (Output(8),), time_ns=dict.fromkeys(devices[i % 5], 10), colocation=f"g{i % 5}" if i < 10 else None)
         for i in range(20)
     ]
     return problem(ComputationGraph.from_ops("restricted", ops, [(i, 0, i + 1) for i in range(19)]), equal_gpus(3))

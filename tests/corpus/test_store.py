@@ -1,6 +1,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+
 from gnnplace.corpus import store
 from gnnplace.graph import CONTROL, ComputationGraph, GraphError, Op, Output
 

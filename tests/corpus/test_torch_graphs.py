@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
+
 from datasets.build.torch_models import WORKLOADS, traced
 from gnnplace.corpus import manifest
-from torch.utils.flop_counter import FlopCounterMode
 
 MATMULS = ("matmul", "batch_matmul")
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from graphs import equal_gpus
 
 from gnnplace.costs.roofline import problem
 from gnnplace.encoders.breadth_first import breadth_first_index
@@ -13,7 +14,6 @@ from gnnplace.encoders.paper import PaperGroups, PaperOps, neighbours, output_sh
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.nn.grouper import Grouper
 from gnnplace.transforms.units import units
-from graphs import equal_gpus
 
 P = -1.0
 
@@ -22,8 +22,8 @@ def graph(ops, edges=()):
     return ComputationGraph.from_ops("g", ops, edges)
 
 
-def named(*names, kind="Op", outputs=(Output(4),)):
-    return [Op(name, kind, outputs) for name in names]
+def named(*names, outputs=1):
+    return [Op(name, "Op", outputs * (Output(4),)) for name in names]
 
 
 def test_vocabulary_is_the_most_frequent_kinds_of_all_graphs():
@@ -57,8 +57,7 @@ def test_breadth_first_from_the_ops_without_inputs():
 
 
 def test_neighbours_are_distinct_and_lowest_first():
-    outputs = (Output(4), Output(4))
-    of = graph(named("a", "b", "c", outputs=outputs), [(1, 0, 2), (1, 1, 2), (0, 0, 2)])
+    of = graph(named("a", "b", "c", outputs=2), [(1, 0, 2), (1, 1, 2), (0, 0, 2)])
     assert neighbours(of)[2].tolist() == [0, 1, P, P, P, P] + 6 * [P]
     assert neighbours(of)[0].tolist() == 6 * [P] + [2, P, P, P, P, P]
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import roofline
 from gnnplace.frontends import json_schemas
@@ -16,8 +19,6 @@ from gnnplace.frontends.networkx import from_networkx, to_networkx
 from gnnplace.graph import CANONICAL_KINDS, CONTROL, PHASES, ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.result import StepResult
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 pytestmark = pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, while strategies draw
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from gnnplace.corpus import clusters
 from gnnplace.frontends import strict_json
 from gnnplace.frontends.json_cluster import read_cluster
@@ -162,6 +163,7 @@ def test_rates_may_be_written_as_integral_floats():
         (b'{"ops": [{"time_ns": {"gpu:0": 1, "gpu:0": 2}}]}', "ops[0].time_ns['gpu:0']: 'gpu:0': a key may stand once"),
         (b'{"version": ' + b"9" * 5000 + b"}", "version: '99999"),
         (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "document: nested too deeply"),
+        (b'{"a": ' + b"[" * 900 + b"NaN" + b"]" * 900 + b"}", "document: nested too deeply"),
     ],
 )  # fmt: skip
 def test_what_is_not_strict_json_is_refused(data, message):

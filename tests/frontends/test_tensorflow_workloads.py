@@ -1,14 +1,11 @@
 """The TensorFlow workloads of the corpus: their sizes by formula, their roles, and that their steps really train."""
 
-import sys
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-sys.path.append(str(Path(__file__).parents[2]))
 
 from datasets import build_tensorflow  # noqa: E402
 from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_rnnlm  # noqa: E402

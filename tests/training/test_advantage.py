@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from gnnplace.training.advantage import MovingAverage, counted, leave_one_out
 
 ALL = torch.tensor([True, True, True])

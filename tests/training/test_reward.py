@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+
 from gnnplace.result import StepResult
 from gnnplace.training.reward import INVALID, log_speedup, negative_square_root, overflow
 

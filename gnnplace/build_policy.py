@@ -1,4 +1,7 @@
-"""Configurations to objects: the one place where a string becomes a class."""
+"""A policy's configuration to its networks: with `gnnplace.build`, the one place where a string becomes a class.
+
+Apart from `gnnplace.build` because it needs torch, which planners do without.
+"""
 
 from __future__ import annotations
 

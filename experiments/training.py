@@ -1,0 +1,66 @@
+"""Training inside experiments: one policy of a configuration on given problems, in memory, with its curve and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning import LightningModule, Trainer
+
+from gnnplace import build_policy
+from gnnplace.config import files
+from gnnplace.config.run import RunConfig
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.training.best import BestPlacements
+from gnnplace.training.data import Lesson, reference_ns
+from gnnplace.training.fit import fit
+from gnnplace.training.learner import Learner
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+
+
+class Curve(lightning.Callback):
+    """Keeps the metrics of every update."""
+
+    def __init__(self) -> None:
+        self.updates: list[dict[str, float]] = []
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
+        assert isinstance(pl_module, Learner)
+        self.updates.append(dict(pl_module.metrics))
+
+    def of(self, suffix: str) -> list[float | None]:
+        """One metric of a single problem over the updates, None where it was not measured."""
+        return [next((value for key, value in update.items() if key.endswith(suffix)), None) for update in self.updates]
+
+
+def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
+    """`configs/<name>.yaml` with overrides such as `--training.updates=10`."""
+    return files.read_config(CONFIGS / f"{name}.yaml", list(overrides))
+
+
+def train(config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None]) -> tuple[Learner, Curve]:
+    """A learner at the end of its training, on one thread: experiments run one process a core."""
+    torch.set_num_threads(1)
+    policy = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), config.training.groupings, config.seed)
+    lessons = [Lesson(problem, reference_ns(problem, simulate), teacher) for problem, teacher in zip(problems, teachers, strict=True)]
+    best = BestPlacements(len(lessons), lambda *found: None)
+    learner, curve = Learner(policy, lessons, config.training, config.seed, simulate, best), Curve()
+    fit(learner, lambda learner: None, callbacks=[curve])
+    return learner, curve
+
+
+def outcome(learner: Learner, problem: int = 0) -> dict[str, Any]:
+    """What training found for one problem: the best of its own samples and greedy decodings, and the greedy placement at the end."""
+    greedy = learner.decode(problem)
+    best = learner.best.found[problem]
+    return {
+        "best_ns": None if best is None else best.step_time_ns,
+        "best_is": None if best is None else best.origin,
+        "greedy_ns": greedy.feasible_ns,
+    }

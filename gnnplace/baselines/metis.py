@@ -1,0 +1,78 @@
+"""METIS: parts of equal work with the least transfer time between them (Karypis and Kumar, 1998), one part an accelerator.
+
+The partitioner does not know that a step is ordered in time; the best of several seeds, by the evaluator, makes up for little of that.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymetis
+from jaxtyping import Int64
+
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
+from gnnplace.transforms.units import Units, UnitsName, expand, unit_edges, units, work_ns
+
+LARGEST_WEIGHT = 10**6  # METIS adds weights up in 32 or 64 bits, as it was built
+
+
+def metis(
+    problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
+) -> Placement:
+    """The fastest of the partitions that seeds `0..seeds-1` give. Raises ValueError where a unit may stand nowhere."""
+    made = units(problem.graph, units_name)
+    devices = accelerators(problem)
+    wanted = [devices[part] for part in _partitions(problem, made, devices, seeds)]
+    return fastest(problem, [Placement(expand(made, legalised(problem, made, unit)), schedule) for unit in wanted], evaluate)
+
+
+def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], seeds: int) -> list[Int64[np.ndarray, " units"]]:
+    """The part of each unit, for each seed; parts are as large as their devices are fast."""
+    if len(devices) == 1 or units.num_units == 1:
+        return [np.zeros(units.num_units, dtype=np.int64)]
+    work = work_ns(problem, units)[:, devices]
+    speed = work.sum(axis=0).min() / work.sum(axis=0)
+    ptr, neighbours, weights = _adjacency(problem, units, devices)
+    parts = [
+        pymetis.part_graph(
+            len(devices),
+            pymetis.CSRAdjacency(ptr, neighbours),
+            vweights=_scaled(work.mean(axis=1)),
+            eweights=weights,
+            tpwgts=(speed / speed.sum()).tolist(),
+            options=pymetis.Options(seed=seed),
+        ).vertex_part
+        for seed in range(seeds)
+    ]
+    return [np.array(part, dtype=np.int64) for part in parts]
+
+
+def _adjacency(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> tuple[list[int], list[int], list[int]]:
+    """CSR of the undirected graph of units, weighted by the time that their edges would take over a mean link of the parts."""
+    edges = unit_edges(problem.graph, units)
+    count = units.num_units
+    low, high = np.minimum(edges.src, edges.dst).astype(np.int64), np.maximum(edges.src, edges.dst)
+    pairs, index = np.unique(low * count + high, return_inverse=True)
+    time = np.bincount(index, weights=_transfer_ns(problem, devices, edges.bytes), minlength=len(pairs))
+    ends = np.concatenate([pairs, pairs % count * count + pairs // count])
+    order = np.argsort(ends)
+    ptr = np.searchsorted(ends[order] // count, np.arange(count + 1))
+    return ptr.tolist(), (ends[order] % count).tolist(), _scaled(np.tile(time, 2)[order])
+
+
+def _transfer_ns(problem: Problem, devices: Int64[np.ndarray, " parts"], carried: Int64[np.ndarray, " edges"]) -> np.ndarray:
+    names = [problem.cluster.device_names[device] for device in devices]
+    links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
+    if not links:
+        return carried.astype(np.float64)
+    per_byte = np.mean([1e9 / link.bandwidth_bytes_per_s for link in links])
+    return carried * per_byte + np.mean([link.overhead_ns + link.latency_ns for link in links])
+
+
+def _scaled(weights: np.ndarray) -> list[int]:
+    """Whole weights of at least 1 and about `LARGEST_WEIGHT` at most."""
+    largest = float(weights.max(initial=1.0))
+    return np.maximum(1, np.rint(weights * min(1.0, LARGEST_WEIGHT / largest))).astype(np.int64).tolist()

@@ -1,0 +1,42 @@
+"""Random search: the fastest of many placements whose units are drawn evenly from the devices allowed to them."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from gnnplace.baselines.fastest import fastest
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
+from gnnplace.transforms.units import UnitsName, allowed, expand, units
+
+BATCH = 64  # placements evaluated together
+
+
+def random_units(
+    problem: Problem,
+    evaluate: Evaluator,
+    generator: np.random.Generator,
+    *,
+    units_name: UnitsName = "coarse",
+    evaluations: int = 64,
+    schedule: Schedule = "critical-path",
+) -> Placement:
+    """The fastest of `evaluations` draws. Raises ValueError where a unit may stand nowhere, or for no evaluations."""
+    made = units(problem.graph, units_name)
+    legal = allowed(problem, made)
+    best: list[Placement] = []
+    for start in range(0, evaluations, BATCH):
+        drawn = draw(legal, min(BATCH, evaluations - start), generator)
+        best = [fastest(problem, [*best, *(Placement(device, schedule) for device in expand(made, drawn))], evaluate)]
+    if not best:
+        raise ValueError(f"evaluations: {evaluations} is less than 1")
+    return best[0]
+
+
+def draw(legal: Bool[np.ndarray, "units devices"], samples: int, generator: np.random.Generator) -> Int32[np.ndarray, "samples units"]:
+    """A device for every unit of every sample, each allowed one as likely as another."""
+    chosen = np.floor(generator.random((samples, len(legal))) * legal.sum(axis=1)).astype(np.int64)
+    ordered = np.argsort(~legal, axis=1, kind="stable")  # allowed devices first
+    return ordered[np.arange(len(legal)), chosen].astype(np.int32)

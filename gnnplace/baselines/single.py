@@ -1,0 +1,33 @@
+"""One device for everything, but for ops that are not allowed there: the CPU, or the best accelerator that fits."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.legal import accelerators, legalised, processors
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
+from gnnplace.transforms.units import expand, units
+
+
+def on_device(problem: Problem, device: int, schedule: Schedule = "critical-path") -> Placement:
+    """Everything on one device; colocation groups that are not allowed there go where they are fastest."""
+    made = units(problem.graph, "ops")
+    return Placement(expand(made, legalised(problem, made, np.full(made.num_units, device))), schedule)
+
+
+def single_cpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
+    """The best CPU. Raises ValueError where the cluster has none."""
+    return _best(problem, processors(problem), evaluate, schedule)
+
+
+def single_gpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
+    """The best accelerator that fits; where none does, the one whose memory it exceeds least."""
+    return _best(problem, accelerators(problem), evaluate, schedule)
+
+
+def _best(problem: Problem, devices: Int64[np.ndarray, " devices"], evaluate: Evaluator, schedule: Schedule) -> Placement:
+    return fastest(problem, [on_device(problem, int(device), schedule) for device in devices], evaluate)

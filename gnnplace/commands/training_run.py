@@ -1,0 +1,147 @@
+"""A training run from its configuration: problems, policy, teachers, tracking, and the files that it leaves in its folder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gnnplace import build, build_policy
+from gnnplace.commands import inputs, run_description, terminal
+from gnnplace.commands.run_description import Described
+from gnnplace.commands.zero_shot import encoder_name
+from gnnplace.config.run import RunConfig
+from gnnplace.costs import roofline
+from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.simulator import simulate, usable_cores
+from gnnplace.frontends import strict_json
+from gnnplace.frontends.json_placement import Provenance, predicted, write_placement
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import Planner, StepResult
+from gnnplace.tracking.mlflow import MlflowRun, Status
+from gnnplace.training import run_folder
+from gnnplace.training.best import BestPlacements, Origin
+from gnnplace.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gnnplace.training.data import Lesson, reference_ns
+from gnnplace.training.fit import fit
+from gnnplace.training.imitation import teacher
+from gnnplace.training.interrupt import Interrupt
+from gnnplace.training.learner import Learner
+from gnnplace.training.progress import ProgressBar
+from gnnplace.training.run_folder import RunFolder
+from gnnplace.version import VERSION
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRun:
+    """All that a run consists of; `checkpoint` is where it goes on from, None for a new one."""
+
+    config: RunConfig
+    folder: RunFolder
+    learner: Learner
+    description: Mapping[str, Any]
+    checkpoint: Checkpoint | None
+    bounds_ns: tuple[int, ...]
+    tracking: MlflowRun | None
+    quiet: bool
+
+    def save(self, learner: Learner) -> None:
+        """Writes the checkpoint."""
+        save_checkpoint(self.folder.checkpoint, learner, self.description)
+
+
+def prepare(config: RunConfig, folder: RunFolder, *, resumed: bool, quiet: bool) -> TrainingRun:
+    """Everything but the training. Raises ValueError for problems, planners or a checkpoint that don't fit the configuration."""
+    torch.set_num_threads(config.training.threads or usable_cores())
+    problems = [roofline.problem(inputs.graph(graph), inputs.cluster(cluster)) for graph, cluster in config.problems]
+    checkpoint = load_checkpoint(folder.checkpoint) if resumed else None
+    described = run_description.described(config, build_policy.shape(config.policy, problems))
+    if checkpoint is not None:
+        run_description.check_problems(checkpoint.description, problems, str(checkpoint.path))
+    done = 0 if checkpoint is None else checkpoint.updates_done
+    lessons = [_lesson(config, problem, done, quiet) for problem in problems]
+    bounds = tuple(lower_bound(problem) for problem in problems)
+    best = _best(config, folder, lessons, bounds)
+    description = run_description.document(described, problems)
+    learner = Learner(described.policy, lessons, config.training, config.seed, simulate, best)
+    return TrainingRun(config, folder, learner, description, checkpoint, bounds, _tracking(described, folder, description), quiet)
+
+
+def train(run: TrainingRun) -> int | None:
+    """Trains to the end, decodes every problem greedily and saves; or stops after an update, and gives the signal that asked for it."""
+    status: Status = "FAILED"
+    try:
+        with Interrupt() as interrupt:
+            done = 0 if run.checkpoint is None else run.checkpoint.updates_done
+            bar = [] if run.quiet else [ProgressBar(run.config.training.all_updates, done)]
+            fit(run.learner, run.save, checkpoint=run.checkpoint, interrupt=interrupt, callbacks=bar, logger=run.tracking)
+            stopped = interrupt.received
+            if stopped is None:
+                _decode(run)
+        status = "FINISHED" if stopped is None else "KILLED"
+        return stopped
+    finally:
+        _end(run, status)
+
+
+def _decode(run: TrainingRun) -> None:
+    for problem in range(len(run.learner.lessons)):
+        run.learner.decode(problem)
+    run.save(run.learner)
+
+
+def _end(run: TrainingRun, status: Status) -> None:
+    if run.tracking is None:
+        return
+    for path in (run.folder.config, run.folder.checkpoint):
+        if path.exists():
+            run.tracking.artifact(path)
+    for lesson in run.learner.lessons:
+        if run.folder.placement(lesson.label).exists():
+            run.tracking.artifact(run.folder.placement(lesson.label), run_folder.PLACEMENTS)
+    run.tracking.end(status)
+
+
+def _tracking(described: Described, folder: RunFolder, description: Mapping[str, Any]) -> MlflowRun | None:
+    if described.config.tracking == "none":
+        return None
+    return MlflowRun(folder.path, description["config"], run_folder.in_use)
+
+
+def _lesson(config: RunConfig, problem: Problem, updates_done: int, quiet: bool) -> Lesson:
+    reference = reference_ns(problem, simulate)
+    warm = config.training.warm_start
+    if updates_done >= warm.updates:
+        return Lesson(problem, reference)
+    terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for a placement to imitate")
+    return Lesson(problem, reference, teacher(problem, _teachers(problem, warm.planners, config.seed), simulate))
+
+
+def _teachers(problem: Problem, names: tuple[str, ...], seed: int) -> list[Planner]:
+    planners = build.planners(problem, simulate, seed)
+    for name in names:
+        if name not in planners:
+            raise ValueError(f"training.warm_start.planners: {strict_json.unknown('planner', name, tuple(planners))}")
+    return [planners[name] for name in names or planners]
+
+
+def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: tuple[int, ...]) -> BestPlacements:
+    started = time.perf_counter_ns()
+
+    def write(number: int, placement: Placement, result: StepResult, origin: Origin) -> None:
+        problem = lessons[number].problem
+        provenance = Provenance(
+            tool=f"gnnplace {VERSION}",
+            planner=f"{config.policy.kind} ({origin})",
+            encoder=encoder_name(config.policy),
+            seed=config.seed,
+            wall_ns=time.perf_counter_ns() - started,
+        )
+        written = predicted(problem.cluster, result, bounds[number])
+        write_placement(folder.placement(lessons[number].label), problem, placement, written, provenance)
+
+    return BestPlacements(len(lessons), write, tuple(folder.written_ns(lesson.label) for lesson in lessons))

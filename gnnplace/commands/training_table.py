@@ -1,0 +1,89 @@
+"""The end of a training run: the policy's own placements beside the baselines and the bound, and where the files lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gnnplace import build
+from gnnplace.commands import terminal
+from gnnplace.commands.candidates import Candidate, candidates
+from gnnplace.commands.training_run import TrainingRun
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import Planner
+from gnnplace.tracking.mlflow import database
+from gnnplace.training.rollout import greedy
+
+
+def results(run: TrainingRun) -> list[list[Candidate]]:
+    """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first."""
+    progress = terminal.progress(run.quiet)
+    found = []
+    for number, lesson in enumerate(run.learner.lessons):
+        planners: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
+        best = run.learner.best.found[number]
+        if best is not None:
+            planners[f"policy, best found ({best.origin})"] = _known(best.placement)
+        planners |= build.planners(lesson.problem, simulate, run.config.seed)
+        found.append(candidates(lesson.problem, planners, run.config.policy.schedule, progress))
+    return found
+
+
+def _known(placement: Placement) -> Planner:
+    def plan(problem: Problem) -> Placement:
+        return placement
+
+    return plan
+
+
+def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
+    """A table for each problem on stdout, then the files."""
+    for lesson, bound, rows in zip(run.learner.lessons, run.bounds_ns, found, strict=True):
+        problem = lesson.problem
+        title = f"{problem.graph.name} ({problem.num_ops} ops) on {problem.cluster.name}"
+        lines = [_line(row) for row in rows] + [("lower bound", terminal.milliseconds(bound), "", "")]
+        terminal.print_table((title, f"step, {run.config.policy.schedule}", "step, fifo", "infeasible"), lines)
+        print(f"placement   {run.folder.placement(lesson.label)}")
+    print(f"checkpoint  {run.folder.checkpoint}")
+    if run.tracking is not None:
+        print(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
+
+
+def _line(row: Candidate) -> tuple[str, ...]:
+    times = (terminal.milliseconds(result.step_time_ns) for result in (row.result, row.fifo))
+    return row.planner, *times, row.result.infeasible or ""
+
+
+def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
+    """One line of JSON on stdout."""
+    problems = zip(run.learner.lessons, run.bounds_ns, found, strict=True)
+    terminal.print_json(
+        {
+            "run": str(run.folder.path),
+            "checkpoint": str(run.folder.checkpoint),
+            "mlflow": None if run.tracking is None else {"run": run.tracking.run_id, "store": database(run.folder.path.parent)},
+            "problems": [
+                {
+                    "graph": lesson.problem.graph.name,
+                    "cluster": lesson.problem.cluster.name,
+                    "ops": lesson.problem.num_ops,
+                    "bound_ns": bound,
+                    "schedule": run.config.policy.schedule,
+                    "placement": str(run.folder.placement(lesson.label)),
+                    "planners": [_document(row) for row in rows],
+                }
+                for lesson, bound, rows in problems
+            ],
+        }
+    )
+
+
+def _document(row: Candidate) -> dict[str, Any]:
+    return {
+        "planner": row.planner,
+        "step_time_ns": row.result.step_time_ns,
+        "infeasible": row.result.infeasible,
+        "fifo_step_time_ns": row.fifo.step_time_ns,
+        "planning_ns": row.planning_ns,
+    }

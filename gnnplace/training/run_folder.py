@@ -1,0 +1,85 @@
+"""The folder of one training run: its configuration, checkpoint and placements, locked while a process trains in it.
+
+The lock is the kernel's, so it goes with the process however that ends: a run whose folder is not locked has no process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import json
+from pathlib import Path
+
+from gnnplace import atomic
+from gnnplace.training.checkpoint import FILE as CHECKPOINT
+
+CONFIG, PLACEMENTS, LOCK = "config.yaml", "placements", "lock"
+
+
+class RunFolder:
+    """A run's folder, locked until `close`; `create` makes a new one, `open_run` goes on with one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = (path / LOCK).open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            self._lock.close()
+            raise ValueError(f"{path}: another process trains this run; wait for it or stop it") from error
+
+    @property
+    def config(self) -> Path:
+        return self.path / CONFIG
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / CHECKPOINT
+
+    def placement(self, label: str) -> Path:
+        """Where the best placement of the problem with this label is written."""
+        return self.path / PLACEMENTS / f"{label}.json"
+
+    def written_ns(self, label: str) -> int | None:
+        """The step time that the written best placement of a problem was predicted to take, None where there is none."""
+        path = self.placement(label)
+        return int(json.loads(path.read_text())["predicted"]["step_time_ns"]) if path.exists() else None
+
+    def close(self) -> None:
+        self._lock.close()
+
+
+def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
+    """A new folder `name-1`, `name-2`, ... under `runs` with the resolved configuration. Raises OSError."""
+    runs.mkdir(parents=True, exist_ok=True)
+    for number in itertools.count(1):
+        path = runs / f"{name}-{number}"
+        if not path.exists():
+            path.mkdir()
+            break
+    (path / PLACEMENTS).mkdir()
+    folder = RunFolder(path)
+    atomic.write_text(folder.config, config_yaml)
+    return folder
+
+
+def open_run(path: Path) -> RunFolder:
+    """The folder of an earlier run. Raises ValueError where it is none, holds no checkpoint, or is in use."""
+    for needed in (path / CONFIG, path / CHECKPOINT):
+        if not needed.is_file():
+            raise ValueError(f"{path}: no run to go on with: there is no {needed.name}")
+    return RunFolder(path)
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process trains in this folder."""
+    try:
+        lock = (path / LOCK).open("r+")
+    except FileNotFoundError:
+        return False
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

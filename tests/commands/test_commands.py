@@ -1,0 +1,250 @@
+"""Commands as users meet them: what they print, where, and their exit status. In process where that tells the same, as it is quicker."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gnnplace import cli
+from gnnplace.commands import candidates
+from gnnplace.corpus import manifest
+from gnnplace.frontends.json_graph import read_graph
+
+# x (cpu, 0) -> left (gpu) and right (cpu); by hand: EXECUTION_MODEL.md
+GRAPH = {
+    "format": "gnnplace.graph", "version": 1, "name": "fork",
+    "ops": [
+        {"name": "x", "kind": "Read", "outputs": [{"bytes": 1000}], "time_ns": {"cpu": 10, "gpu": 10}, "phase": "forward"},
+        {"name": "left", "kind": "MatMul", "outputs": [{"bytes": 0}], "time_ns": {"cpu": 100, "gpu": 20}, "persistent_bytes": 50},
+        {"name": "right", "kind": "MatMul", "outputs": [], "time_ns": {"cpu": 40, "gpu": 30}, "flops": 7},
+    ],
+    "edges": [[0, 0, 1], [0, 0, 2]],
+}  # fmt: skip
+CLUSTER = {
+    "format": "gnnplace.cluster", "version": 1, "name": "pair",
+    "devices": [
+        {"name": "cpu:0", "kind": "cpu", "memory_bytes": 5000, "flops_per_s": 10**9, "memory_bytes_per_s": 10**9},
+        {"name": "gpu:0", "kind": "gpu", "memory_bytes": 5000, "flops_per_s": 10**9, "memory_bytes_per_s": 10**9},
+    ],
+    "links": [
+        {"src": "cpu:0", "dst": "gpu:0", "bandwidth_bytes_per_s": 10**12, "overhead_ns": 4, "latency_ns": 3},
+        {"src": "gpu:0", "dst": "cpu:0", "bandwidth_bytes_per_s": 10**12, "overhead_ns": 4, "latency_ns": 3},
+    ],
+}  # fmt: skip
+PLACEMENT = {"format": "gnnplace.placement", "version": 1, "device": {"x": "cpu:0", "left": "gpu:0", "right": "cpu:0"}}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    for name, document in (("graph", GRAPH), ("cluster", CLUSTER), ("placement", PLACEMENT)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(document))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(capsys, *arguments):
+    """Exit status, stdout and stderr of a command, in this process."""
+    try:
+        status = cli.main(arguments)
+    except SystemExit as finished:
+        status = finished.code
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_simulate_prints_the_predicted_object_in_one_line(folder, capsys):
+    status, out, err = run(capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--json")
+    assert (status, err, out.count("\n")) == (0, "", 1)
+    found = json.loads(out)
+    assert found.pop("bound_ns") >= 30  # x, then left, each on its fastest device
+    found.pop("bound", None)
+    # x ends at 10 and takes the channel for 4 + 1, arrives 3 later; left runs 18-38, right 10-50
+    assert found == {
+        "step_time_ns": 50, "infeasible": None, "peak_memory_bytes": {"cpu:0": 1000, "gpu:0": 1050},
+        "busy_ns": {"cpu:0": 50, "gpu:0": 20}, "transferred_bytes": 1000, "transfers": 1,
+    }  # fmt: skip
+
+
+def test_an_infeasible_placement_is_a_result(folder, capsys):
+    small, large = CLUSTER["devices"]
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"devices": [small | {"memory_bytes": 10}, large]}))
+    status, out, _ = run(capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--json")
+    found = json.loads(out)
+    assert status == 0 and found["step_time_ns"] == 50 and "cpu:0" in found["infeasible"] and "990" in found["infeasible"]
+
+
+def test_simulate_prints_a_table_for_people(folder, capsys):
+    status, out, _ = run(
+        capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--schedule", "fifo"
+    )
+    assert status == 0 and "fork on pair, schedule fifo" in out and "gpu:0" in out
+
+
+def test_compare_lists_every_planner_fastest_feasible_first(folder, capsys):
+    status, out, err = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json")
+    found = json.loads(out)
+    assert status == 0 and (found["graph"], found["cluster"], found["ops"], found["schedule"]) == ("fork", "pair", 3, "critical-path")
+    rows = found["planners"]
+    keys = {
+        "planner", "step_time_ns", "infeasible", "peak_memory_bytes", "planning_ns", "fifo_step_time_ns", "busy_ns", "transferred_bytes"
+    }  # fmt: skip
+    assert len(rows) >= 2 and all(set(row) == keys for row in rows)
+    times = [row["step_time_ns"] for row in rows if row["infeasible"] is None]
+    assert times == sorted(times) and times[0] >= found["bound_ns"]
+    assert [row["infeasible"] is None for row in rows] == sorted((row["infeasible"] is None for row in rows), reverse=True)
+    assert len(err.splitlines()) == len(rows)  # progress
+
+
+def test_quiet_is_quiet_and_fifo_is_fifo(folder, capsys):
+    status, out, err = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q", "--schedule", "fifo")
+    assert (status, err) == (0, "")
+    assert all(row["step_time_ns"] == row["fifo_step_time_ns"] for row in json.loads(out)["planners"])
+
+
+def test_a_written_placement_simulates_as_predicted(folder, capsys):
+    status, out, _ = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "--seed", "3", "-q")
+    assert (status, out) == (0, "")
+    document = json.loads((folder / "found.json").read_text())
+    assert document["provenance"]["seed"] == 3 and document["provenance"]["tool"].startswith("gnnplace ")
+    assert document["graph"]["sha256"] == read_graph(folder / "graph.json").sha256
+    status, out, _ = run(capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "found.json", "--json")
+    assert status == 0 and json.loads(out) == document["predicted"]
+
+
+def test_one_planner_may_be_named(folder, capsys):
+    _, out, _ = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q")
+    name = json.loads(out)["planners"][-1]["planner"]
+    status, _, _ = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "--planner", name, "-q")
+    assert status == 0 and json.loads((folder / "found.json").read_text())["provenance"]["planner"] == name
+    status, _, err = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "--planner", "heff")
+    assert status == 2 and "'heff' is no planner" in err and name in err and err.count("\n") == 1
+
+
+def test_where_nothing_is_feasible_the_status_is_3_and_nothing_is_written(folder, capsys):
+    small = [device | {"memory_bytes": 10} for device in CLUSTER["devices"]]
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"devices": small}))
+    status, out, err = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "-q")
+    assert (status, out) == (3, "") and "nothing feasible found" in err and not (folder / "found.json").exists()
+    status, out, _ = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q")
+    assert status == 3 and all(row["infeasible"] for row in json.loads(out)["planners"])
+
+
+IN = ("graph.json", "--cluster", "cluster.json")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("simulat",), 2, "invalid choice: 'simulat'"),
+        ((), 2, "required: COMMAND"),
+        (("simulate",), 2, "required: GRAPH, --cluster, --placement"),
+        (("simulate", *IN, "--placement", "placement.json", "--fast"), 2, "unrecognized arguments: --fast"),
+        (("simulate", *IN, "--placement", "placement.json", "--schedule", "random"), 2, "invalid choice: 'random'"),
+        (("simulate", *IN, "--placement", "placement.json", "--schedule", "given"), 4, "priority: the schedule 'given' needs priorities"),
+        (("simulate", *IN, "--placement", "none.json"), 4, "gnnplace simulate: none.json: No such file or directory"),
+        (("simulate", *IN, "--placement", "."), 4, ".: Is a directory"),
+        (("simulate", *IN, "--placement", "graph.json"), 4, "graph.json: format: 'gnnplace.graph' is not known"),
+        (("simulate", "nmt", "--cluster", "k40-2", "--placement", "placement.json"), 4, "'nmt' is no graph of the corpus"),
+        (("compare", "graph.json", "--cluster", "k80-2"), 4, "'k80-2' is no cluster preset"),
+        (("place", *IN, "-o", "none/found.json"), 4, "none/found.json: there is no such folder"),
+        (("place", *IN, "-o", "p.json", "--planner", "heft", "--checkpoint", "c"), 2, "not allowed with"),
+        (("place", *IN, "-o", "p.json", "--samples", "-1"), 2, "'-1' is not a count"),
+        (("graphs", "shwo"), 2, "invalid choice: 'shwo'"),
+        (("graphs", "show", "none"), 4, "'none' is no graph of the corpus"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_one_line_and_a_status(folder, capsys, monkeypatch, arguments, status, message):
+    monkeypatch.setenv("GNNPLACE_DATASETS", str(folder))
+    found, out, err = run(capsys, *arguments)
+    assert (found, out, err.count("\n")) == (status, "", 1)
+    assert message in err
+
+
+def test_a_graph_is_imported_listed_and_shown(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GNNPLACE_DATASETS", str(folder))
+    about = ["--family", "toy", "--lineage", "toy", "--source", "made", "--licence", "Apache-2.0", "--split", "test", "--mode", "training"]
+    assert run(capsys, "graphs", "import", "graph.json", *about)[0] == 0
+    assert manifest.names() == ("fork",)
+    status, out, _ = run(capsys, "graphs", "list", "--json")
+    assert status == 0 and json.loads(out) == [
+        {"name": "fork", "family": "toy", "lineage": "toy", "split": "test", "mode": "training", "source": "made",
+         "ops": 3, "edges": 2, "licence": "Apache-2.0", "sha256": read_graph(folder / "graph.json").sha256}
+    ]  # fmt: skip
+    assert "fork" in run(capsys, "graphs", "list")[1]
+    status, _, err = run(capsys, "graphs", "import", "graph.json", *about)
+    assert status == 4 and "'fork' is in the corpus already" in err
+    assert run(capsys, "graphs", "import", "graph.json", "--name", "fork-2", *about)[0] == 0
+    assert manifest.graph("fork-2").name == "fork-2"
+
+
+def test_show_says_what_a_graph_holds_and_what_placing_it_can_gain(folder, capsys):
+    status, out, _ = run(capsys, "graphs", "show", "graph.json", "--cluster", "cluster.json", "--json")
+    found = json.loads(out)
+    # fastest: 10 + 20 + 30; critical path x -> right
+    assert status == 0 and (found["work_ns"], found["critical_path_ns"], found["parallelism"]) == (60, 40, 1.5)
+    assert found["bound_ns"] >= 40 and found["persistent_bytes"] == 50 and found["output_bytes"] == 1000
+    assert found["kinds"] == [
+        {"value": "MatMul", "ops": 2, "flops": 7, "work_ns": 50, "persistent_bytes": 50},
+        {"value": "Read", "ops": 1, "flops": 0, "work_ns": 10, "persistent_bytes": 0},
+    ]
+    assert [(share["value"], share["ops"]) for share in found["phases"]] == [(None, 2), ("forward", 1)]
+    status, out, _ = run(capsys, "graphs", "show", "graph.json", "--cluster", "cluster.json")
+    assert status == 0 and "work / critical path" in out and "1.50" in out and "MatMul" in out
+
+
+def test_an_interrupt_and_a_termination_have_their_status(folder, capsys, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    def terminated(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for stop, status in ((interrupted, 130), (terminated, 143)):
+        monkeypatch.setattr(candidates, "simulate", stop)
+        found, out, err = run(capsys, "place", *IN, "-o", "found.json", "-q")
+        assert (found, out, err.count("\n")) == (status, "", 1)
+        assert not (folder / "found.json").exists()
+
+
+def test_the_version_is_that_of_the_project():
+    import tomllib
+
+    from gnnplace.version import VERSION
+
+    assert tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"] == VERSION
+
+
+def test_help_and_simulate_import_neither_torch_nor_tensorflow(folder):
+    program = (
+        "import sys; from gnnplace.cli import main\n"
+        "for arguments in (['--help'], 'simulate graph.json --cluster cluster.json --placement placement.json --json'.split()):\n"
+        "    try: main(arguments)\n"
+        "    except SystemExit: assert 'numpy' not in sys.modules\n"
+        "heavy = {'torch', 'tensorflow', 'lightning', 'mlflow', 'torch_geometric'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "commands:" in done.stdout and json.loads(done.stdout.splitlines()[-1])["step_time_ns"] == 50
+
+
+def test_the_program_itself_ends_with_the_status_and_without_a_traceback(folder):
+    (folder / "graph.json").write_text('{"format": "gnnplace.graph", "version": 1, "name": "g", "ops": [{}], "edges": []}')
+    command = [sys.executable, "-m", "gnnplace", "simulate", *IN, "--placement", "placement.json"]
+    done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "gnnplace simulate: graph.json: ops[0].name: is missing\n"
+
+
+def test_a_reader_that_leaves_is_no_error(folder):
+    command = f"{sys.executable} -m gnnplace graphs show graph.json --cluster cluster.json --json | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], cwd=folder, env=_environment(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def _environment():
+    return os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
