@@ -101,24 +101,30 @@ class Tape:
         if self.answer != "replay":
             return None, None if self.noise_std == 0 else self.noise_std * torch.randn(logits.shape, generator=self.generator)
         choice, noise = self._recorded[name]
-        if choice.shape == logits.shape[:-1]:
-            return choice, noise
+        if choice.numel() == logits.shape[:-1].numel():  # one question, or all of an episode's in one
+            return choice.reshape(logits.shape[:-1]), None if noise is None else noise.reshape(logits.shape)
         return choice[:, step], None if noise is None else noise[:, step]
 
     def _draw(self, logits: Float[Tensor, "leading *shape options"]) -> Int[Tensor, "leading *shape"]:
         if self.answer == "argmax":
             return logits.argmax(-1)
-        exponential = torch.empty_like(logits).exponential_(generator=self.generator)
-        return (logits - exponential.log()).argmax(-1)  # Gumbel: argmax of logits - log(Exp(1)) is a draw from the softmax
+        cumulative = torch.softmax(logits, dim=-1).cumsum(-1)
+        uniform = torch.rand(logits.shape[:-1], generator=self.generator).unsqueeze(-1)
+        choice = (cumulative <= uniform * cumulative[..., -1:]).sum(-1)
+        return torch.where(choice < logits.shape[-1], choice, logits.argmax(-1))  # a uniform that rounds up to 1
 
     def log_probability(self) -> Float[Tensor, " samples"]:
         """The log-probability of each sample: the sum over all its decisions, shared ones included."""
         return self._per_sample([made.log_probability() for made in self.decisions.values()])
 
     def entropy(self) -> Float[Tensor, " samples"]:
-        """The mean entropy of a sample's decisions, in nats."""
-        entropies = [made.entropy() for made in self.decisions.values()]
-        return self._per_sample(entropies) / max(1, sum(entropy[0].numel() for entropy in entropies))
+        """The entropy of each sample in nats: the sum over its decisions, as with its log-probability."""
+        return self._per_sample([made.entropy() for made in self.decisions.values()])
+
+    @property
+    def decisions_per_sample(self) -> int:
+        """How many decisions make one sample."""
+        return sum(choice[0].numel() for made in self.decisions.values() for choice in made.choices)
 
     def _per_sample(self, values: list[Tensor]) -> Float[Tensor, " samples"]:
         sums = [value.flatten(1).sum(1) if value.dim() > 1 else value for value in values]

@@ -16,7 +16,7 @@ from torch import Tensor
 from gnnplace.graph import CANONICAL_KINDS, NONE, PHASES, Categorical
 from gnnplace.problem import Problem
 from gnnplace.transforms.paths import longest_paths
-from gnnplace.transforms.units import Units, unit_edges
+from gnnplace.transforms.units import Units, output_bytes, persistent_bytes, unit_edges, work_ns
 
 NODE_FEATURES = len(CANONICAL_KINDS) + len(PHASES) + 16
 EDGE_FEATURES = 2
@@ -67,12 +67,11 @@ def _shares(problem: Problem, units: Units, column: Categorical, words: tuple[st
 
 def _work(problem: Problem, units: Units) -> Float[np.ndarray, "units 4"]:
     work = _sum(units, _fastest(problem))
-    per_device = np.stack([_sum(units, problem.time_ns[:, d].astype(np.float64)) for d in range(problem.num_devices)], axis=1)
     return np.stack(
         [
             np.log(work / work.mean()),
             work / work.max(),
-            np.log(per_device.max(axis=1) / work),
+            np.log(work_ns(problem, units).max(axis=1) / work),
             np.log(np.bincount(units.unit, minlength=units.num_units) * units.num_units / problem.num_ops),
         ],
         axis=1,
@@ -81,10 +80,9 @@ def _work(problem: Problem, units: Units) -> Float[np.ndarray, "units 4"]:
 
 def _memory(problem: Problem, units: Units) -> Float[np.ndarray, "units 3"]:
     graph, room = problem.graph, float(max(1, problem.cluster.memory_bytes.max()))
-    own = np.where(graph.output_alias == NONE, graph.output_bytes, 0).astype(np.float64)
-    outputs = _sum(units, np.bincount(graph.output_op, weights=own, minlength=problem.num_ops))
-    persistent, workspace = (_sum(units, column.astype(np.float64)) for column in (graph.persistent_bytes, graph.workspace_bytes))
-    return np.log1p(100 * np.stack([persistent, outputs, workspace], axis=1) / room)
+    workspace = _sum(units, graph.workspace_bytes.astype(np.float64))
+    held = np.stack([persistent_bytes(graph, units), output_bytes(graph, units), workspace], axis=1)
+    return np.log1p(100 * held / room)
 
 
 def _position(problem: Problem, units: Units) -> Float[np.ndarray, "units 7"]:

@@ -86,7 +86,7 @@ def _load(path: Path) -> dict[str, Any]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: {_one_line(error)}") from error
+        raise ValueError(f"{path}: {_reason(error)}") from error
     if not isinstance(document, dict):
         raise ValueError(f"{path}: {type(document).__name__} is not a map of knobs")
     return document
@@ -156,3 +156,7 @@ def _check_keys(keys: Iterator[str], policy: type[PolicyConfig], place: str, err
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def _reason(error: Exception) -> str:
+    return str(error.strerror) if isinstance(error, OSError) else _one_line(error)

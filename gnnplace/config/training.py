@@ -77,7 +77,7 @@ class ExplorationConfig:
     Args:
         noise: standard deviation of Gaussian noise on every logit during the first updates, at least 0
         noise_updates: how many updates add noise
-        entropy_start: nats of mean decision entropy are rewarded with this coefficient at the first update
+        entropy_start: reward of a nat of entropy (summed over a sample's decisions) at the first update
         entropy_end: the coefficient at the last update, linear in between
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ from gnnplace.transforms.unit_tables import decision_order, unit_tables
 from gnnplace.transforms.units import Units, UnitsName, allowed, expand, units
 
 
+Constants = tuple[Units, Int64[np.ndarray, " units"], UnitTables, GraphFeatures, Bool[Tensor, "units devices"]]
+
+
 class Episode(NamedTuple):
     """The constants of one problem: its units in decision order, and what the networks read of them."""
 
@@ -41,6 +45,8 @@ class Episode(NamedTuple):
 
 class UnitPlacer(nn.Module):
     """Places the units of a problem in order of their time in the step; one question, `device`, a unit."""
+
+    seen: Tensor
 
     def __init__(
         self,
@@ -59,13 +65,13 @@ class UnitPlacer(nn.Module):
         self.scorer = DeviceScorer(width, len(OBSERVATIONS), hidden)
         seen = torch.tensor([state_features or name in STATIC for name in OBSERVATIONS])
         self.register_buffer("seen", seen.float(), persistent=False)
-        self._last: Episode | None = None
+        self._episodes: WeakKeyDictionary[Problem, Constants] = WeakKeyDictionary()
 
     def reset(self, problem: Problem, samples: int) -> Episode:
-        """The constants of a problem; those of the last problem are kept, since updates repeat it."""
-        if self._last is None or self._last.problem is not problem:
-            self._last = _episode(problem, self.units_name)
-        return self._last._replace(samples=samples)
+        """The constants of a problem; they are kept as long as the problem lives, since updates repeat it."""
+        if problem not in self._episodes:
+            self._episodes[problem] = _constants(problem, self.units_name)
+        return Episode(problem, samples, *self._episodes[problem])
 
     def step(self, state: Episode, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], None]:
         embedding = self.encoder(*state.features)[torch.from_numpy(state.order)]
@@ -86,9 +92,10 @@ class UnitPlacer(nn.Module):
         return partial.device
 
     def _rescore(
-        self, state: Episode, terms: Float[Tensor, "units hidden"], choose: Choose, given: Int[Tensor, "samples units"]
+        self, state: Episode, terms: Float[Tensor, "units hidden"], choose: Choose, given: Int[Tensor, "samples *steps"]
     ) -> Int64[np.ndarray, "samples units"]:
         """All decisions of known placements in one pass."""
+        given = given.reshape(len(given), -1)  # a single unit's choices come without an axis of units
         observed = torch.from_numpy(PartialPlacements(state.tables, len(given)).replay(given.numpy()))
         return choose("device", self.scorer(terms, observed * self.seen), state.allowed).numpy()
 
@@ -101,11 +108,11 @@ class UnitPlacer(nn.Module):
         return {"device": torch.from_numpy(_by_first_use(problem, device))[None]}
 
 
-def _episode(problem: Problem, units_name: UnitsName) -> Episode:
+def _constants(problem: Problem, units_name: UnitsName) -> Constants:
     made = units(problem.graph, units_name)
     order = decision_order(problem, made)
     tables = unit_tables(problem, made, order)
-    return Episode(problem, 1, made, order, tables, features(problem, made), torch.from_numpy(allowed(problem, made)[order]))
+    return made, order, tables, features(problem, made), torch.from_numpy(allowed(problem, made)[order])
 
 
 def _by_first_use(problem: Problem, device: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, " units"]:

@@ -66,8 +66,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
     except (SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: not a checkpoint: {error}") from error
-    if metadata.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {metadata.get('format')!r} is not {FORMAT!r}")
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        raise ValueError(f"{path}: format {metadata.get('format') if isinstance(metadata, dict) else metadata!r} is not {FORMAT!r}")
     if metadata.get("version") != VERSION:
         raise ValueError(f"{path}: version {metadata.get('version')!r} of {FORMAT} is not known; this is version {VERSION}")
     missing = [key for key in KEYS if key not in metadata]

@@ -17,6 +17,13 @@ from gnnplace.training.interrupt import Interrupt
 from gnnplace.training.learner import Learner
 
 
+EXPECTED_WARNINGS = (
+    ".*does not have many workers.*",  # the data are numbers
+    "Total length of .* is zero.*",  # a finished run that is resumed
+    ".*LeafSpec.* is deprecated.*",  # between Lightning and torch
+)
+
+
 class _Saving(Callback):
     """Restores a learner before its first update; saves it every `every` updates and at the end, interrupted or not."""
 
@@ -56,7 +63,8 @@ def fit(
     saving = _Saving(save, config.checkpoint_every, checkpoint)
     trainer = _trainer([saving, *([interrupt] if interrupt else []), *callbacks], logger)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        for expected in EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", message=expected)
         trainer.fit(learner, DataLoader(updates, batch_size=None, collate_fn=tuple))
 
 
@@ -67,6 +75,7 @@ def _trainer(callbacks: list[Callback], logger: Logger | None) -> Trainer:
         max_epochs=1,
         logger=logger if logger is not None else False,
         callbacks=callbacks,
+        log_every_n_steps=1,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,

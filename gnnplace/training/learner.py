@@ -96,7 +96,7 @@ class Learner(lightning.LightningModule):
         scored = replay(self.policy, lesson.problem, tape, episode)
         entropy, progress = scored.entropy(), update / max(1, self.config.updates - 1)
         loss = reinforce_loss(scored.log_probability(), entropy, advantage, counts, exploration.entropy(progress))
-        self._measure(lesson, episode[-1], float(entropy.detach().mean()), advantage)
+        self._measure(lesson, episode[-1], float(entropy.detach().mean()) / scored.decisions_per_sample, advantage)
         if loss is not None:
             self.manual_backward(loss * weight)
         return loss is not None

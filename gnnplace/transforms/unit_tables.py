@@ -46,7 +46,7 @@ def _blocks(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
     return work.argmax(axis=1)
 
 
-def _peers(problem: Problem, units: Units, position: Int64[np.ndarray, " units"]) -> tuple[np.ndarray, ...]:
+def _peers(problem: Problem, units: Units, position: Int64[np.ndarray, " units"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """CSR of neighbours with the bytes sent to and received from each."""
     edges = unit_edges(problem.graph, units)
     src, dst = position[edges.src], position[edges.dst]
