@@ -10,7 +10,7 @@ import lightning
 import torch
 from lightning import LightningModule, Trainer
 
-from gnnplace import build_policy
+from gnnplace import build, build_policy
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.evaluate.simulator import simulate
@@ -19,6 +19,7 @@ from gnnplace.problem import Problem
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.data import Lesson, reference_ns
 from gnnplace.training.fit import fit
+from gnnplace.training.imitation import teacher
 from gnnplace.training.learner import Learner
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -64,3 +65,12 @@ def outcome(learner: Learner, problem: int = 0) -> dict[str, Any]:
         "best_is": None if best is None else best.origin,
         "greedy_ns": greedy.feasible_ns,
     }
+
+
+def teacher_of(problem: Problem, config: RunConfig) -> Placement | None:
+    """What a warm start imitates: the fastest placement of the heuristics that the configuration names, None without one."""
+    if not config.training.warm_start.updates:
+        return None
+    planners = build.planners(problem, simulate, config.seed)
+    names = config.training.warm_start.planners or tuple(planners)
+    return teacher(problem, [planners[name] for name in names], simulate)

@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
+
 from gnnplace.config.training import AdvantageConfig, ExplorationConfig, OptimizerConfig, TrainingConfig, WarmStartConfig
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.data import Lesson
 from gnnplace.training.learner import Learner
-from torch import nn
 
 
 class TableState(NamedTuple):

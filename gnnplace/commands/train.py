@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from gnnplace.commands import training_run, training_table
+from gnnplace.commands.training_run import TrainingRun
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.training import run_folder
-from gnnplace.training.run_folder import RunFolder
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
@@ -29,11 +30,17 @@ def main(arguments: Sequence[str]) -> int:
         config = _config(chosen, overrides)
     except files.UsageError as error:
         parser.error(str(error))
-    folder = run_folder.open_run(chosen.resume) if chosen.resume else _new(config)
-    try:
-        return _train(config, folder, chosen)
-    finally:
-        folder.close()
+    with ExitStack() as stack:
+        if chosen.resume:
+            folder = run_folder.open_run(chosen.resume)
+            stack.callback(folder.close)
+            return _train(training_run.prepare(config, folder, resumed=True, quiet=chosen.quiet), chosen)
+        folder = run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
+        stack.callback(folder.discard)
+        run = training_run.prepare(config, folder, resumed=False, quiet=chosen.quiet)
+        stack.pop_all()
+        stack.callback(folder.close)
+        return _train(run, chosen)
 
 
 def _parser() -> Parser:
@@ -57,16 +64,11 @@ def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     return files.read_config(chosen.resume / run_folder.CONFIG)
 
 
-def _new(config: RunConfig) -> RunFolder:
-    return run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
-
-
-def _train(config: RunConfig, folder: RunFolder, chosen: argparse.Namespace) -> int:
-    run = training_run.prepare(config, folder, resumed=chosen.resume is not None, quiet=chosen.quiet)
+def _train(run: TrainingRun, chosen: argparse.Namespace) -> int:
     stopped = training_run.train(run)
     if stopped is not None:
-        done = f"{run.learner.updates_done} of {config.training.all_updates} updates"
-        print(f"gnnplace train: stopped after {done}; go on with --resume {folder.path}", file=sys.stderr)
+        done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
+        print(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}", file=sys.stderr)
         return 128 + stopped
     found = training_table.results(run)
     (training_table.print_json if chosen.json else training_table.print_tables)(run, found)

@@ -114,19 +114,20 @@ def _tracking(described: Described, folder: RunFolder, description: Mapping[str,
 
 def _lesson(config: RunConfig, problem: Problem, updates_done: int, quiet: bool) -> Lesson:
     reference = reference_ns(problem, simulate)
-    warm = config.training.warm_start
-    if updates_done >= warm.updates:
+    if updates_done >= config.training.warm_start.updates:
         return Lesson(problem, reference)
     terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for a placement to imitate")
-    return Lesson(problem, reference, teacher(problem, _teachers(problem, warm.planners, config.seed), simulate))
+    return Lesson(problem, reference, teacher(problem, _teachers(config, problem), simulate))
 
 
-def _teachers(problem: Problem, names: tuple[str, ...], seed: int) -> list[Planner]:
-    planners = build.planners(problem, simulate, seed)
-    for name in names:
+def _teachers(config: RunConfig, problem: Problem) -> list[Planner]:
+    """The planners that a warm start names; where it names none, all heuristics, which searches are not."""
+    planners = build.planners(problem, simulate, config.seed, config.policy.schedule)
+    for name in config.training.warm_start.planners:
         if name not in planners:
             raise ValueError(f"training.warm_start.planners: {strict_json.unknown('planner', name, tuple(planners))}")
-    return [planners[name] for name in names or planners]
+    names = config.training.warm_start.planners or [name for name in planners if name not in build.SEARCHES]
+    return [planner for name, planner in planners.items() if name in names]
 
 
 def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: tuple[int, ...]) -> BestPlacements:

@@ -25,7 +25,7 @@ def results(run: TrainingRun) -> list[list[Candidate]]:
         best = run.learner.best.found[number]
         if best is not None:
             planners[f"policy, best found ({best.origin})"] = _known(best.placement)
-        planners |= build.planners(lesson.problem, simulate, run.config.seed)
+        planners |= build.planners(lesson.problem, simulate, run.config.seed, run.config.policy.schedule)
         found.append(candidates(lesson.problem, planners, run.config.policy.schedule, progress))
     return found
 

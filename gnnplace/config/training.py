@@ -124,6 +124,7 @@ class TrainingConfig:
         placements: placements sampled of each grouping (k); an update evaluates m x k samples of a problem
         problems_per_update: problems whose gradients are averaged in an update, in a seeded order
         mask_infeasible_after: from this update on infeasible samples don't count; null = they always count
+        self_imitation: weight of the nats of the best own sample of a problem so far, at least 0; 0 = plain policy gradient
         checkpoint_every: updates between checkpoints
         greedy_every: updates between greedy decodings
         threads: threads of torch and of the simulator; 0 = all cores
@@ -139,6 +140,7 @@ class TrainingConfig:
     placements: int = 64
     problems_per_update: int = 1
     mask_infeasible_after: int | None = None
+    self_imitation: float = 0.0
     checkpoint_every: int = 50
     greedy_every: int = 10
     threads: int = 0
@@ -149,7 +151,7 @@ class TrainingConfig:
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
 
     def __post_init__(self) -> None:
-        at_least(0, "training.", updates=self.updates, threads=self.threads)
+        at_least(0, "training.", updates=self.updates, threads=self.threads, self_imitation=self.self_imitation)
         at_least(1, "training.", groupings=self.groupings, placements=self.placements, problems_per_update=self.problems_per_update)
         at_least(1, "training.", checkpoint_every=self.checkpoint_every, greedy_every=self.greedy_every)
         if self.mask_infeasible_after is not None:

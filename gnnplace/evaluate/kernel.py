@@ -6,115 +6,44 @@ op sends and who waits for them), then run event by event. Integers throughout; 
 - A *slot* is the buffer of one root on one device. A *touch* is an op that consumes or produces a root: it holds the slot.
 - A *message* is an output, or the control of an op, on its way to one other device.
 - A *source* is where time comes from: devices `0..D-1`, then channels; `next_ns` is when each next needs attention.
+
+All compiled functions of the simulator are in this file: numba notices no change of a function that another file inlines.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, no_type_check
+from typing import no_type_check
 
 import numba
 import numpy as np
-from jaxtyping import Bool, Int8, Int32, Int64
 
-from gnnplace.evaluate.heap import pop, push
+from gnnplace.evaluate.tables import NOBODY, Scratch
 from gnnplace.graph import CONTROL
-from gnnplace.transforms.schedule import Delays, fill_rank
 
-NOBODY = -1  # no edge, no message
 NEVER = 2**63 - 1
-FIFO, CRITICAL_PATH, GIVEN = 0, 1, 2
-
-
-class Tables(NamedTuple):
-    """What the kernel needs of a problem. Touches lie by op; `root_touch` lists them by root, the producer's first."""
-
-    delays: Delays
-    num_inputs: Int32[np.ndarray, " ops"]
-    leader: Int32[np.ndarray, " ops"]  # the first op of the colocation group
-    allowed: Bool[np.ndarray, "ops devices"]
-    persistent_bytes: Int64[np.ndarray, " ops"]
-    workspace_bytes: Int64[np.ndarray, " ops"]
-    start_bytes: Int64[np.ndarray, " ops"]  # workspace and the outputs that are not aliases
-    output_bytes: Int64[np.ndarray, " outputs"]
-    output_op: Int32[np.ndarray, " outputs"]
-    output_touch: Int32[np.ndarray, " outputs"]
-    edge_touch: Int32[np.ndarray, " edges"]  # the consumer's touch, NOBODY for a control edge
-    result_touch: Int32[np.ndarray, " results"]
-    touch_ptr: Int32[np.ndarray, " ops_plus_1"]
-    root_ptr: Int32[np.ndarray, " roots_plus_1"]
-    root_touch: Int32[np.ndarray, " touches"]
-    root_touch_op: Int32[np.ndarray, " touches"]
-    root_bytes: Int64[np.ndarray, " roots"]
-    streams: Int64[np.ndarray, " devices"]
-    link_channel: Int32[np.ndarray, " links"]
-    num_channels: int
-
-
-class Steps(NamedTuple):
-    """What comes out, one row a sample. `legal` is False where an op is not allowed or a group is split."""
-
-    step_time_ns: Int64[np.ndarray, " samples"]
-    legal: Bool[np.ndarray, " samples"]
-    linked: Bool[np.ndarray, " samples"]  # False without a needed link: then there is no step time and no peak
-    peak_memory_bytes: Int64[np.ndarray, "samples devices"]
-    busy_ns: Int64[np.ndarray, "samples devices"]
-    transferred_bytes: Int64[np.ndarray, " samples"]
-    transfers: Int64[np.ndarray, " samples"]
-
-
-class Trace(NamedTuple):
-    """When every op started, and every transfer: a row a sample, or no rows where nobody asked."""
-
-    start_ns: Int64[np.ndarray, "rows ops"]
-    transfer: Int64[np.ndarray, "rows transfers 5"]  # output, source device, destination, start, end
-
-
-class Scratch(NamedTuple):
-    """Working memory of one thread."""
-
-    slot_of: Int32[np.ndarray, " touches"]
-    holds: Int32[np.ndarray, " slots"]
-    size: Int64[np.ndarray, " slots"]
-    live: Int8[np.ndarray, " slots"]
-    local: Int32[np.ndarray, " ops"]  # first edge to a consumer on the same device
-    behind: Int32[np.ndarray, " edges"]  # next edge of the same list
-    message_ptr: Int32[np.ndarray, " ops_plus_1"]
-    message_edge: Int32[np.ndarray, " edges"]
-    message_device: Int32[np.ndarray, " edges"]
-    message_next: Int32[np.ndarray, " edges"]
-    rank: Int64[np.ndarray, " ops"]
-    missing: Int32[np.ndarray, " ops"]
-    ready_ns: Int64[np.ndarray, " ops"]
-    first_row: Int64[np.ndarray, " devices_plus_1"]
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def simulate_rows(tables, device, schedule, priority, low, high, steps, trace):
-    """Simulates the samples `low..high-1` and writes their rows of `steps`, and of `trace` if it has rows."""
+def simulate_rows(tables, device, priority, steps, trace):
+    """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows."""
     num_ops, num_devices = tables.allowed.shape
     num_edges, num_touches = len(tables.edge_touch), len(tables.root_touch)
     scratch = Scratch(
         np.empty(num_touches, np.int32), np.empty(num_touches, np.int32), np.empty(num_touches, np.int64),
         np.empty(num_touches, np.int8), np.empty(num_ops, np.int32), np.empty(num_edges, np.int32),
         np.empty(num_ops + 1, np.int32), np.empty(num_edges, np.int32), np.empty(num_edges, np.int32),
-        np.empty(num_edges, np.int32), np.empty(num_ops, np.int64), np.empty(num_ops, np.int32),
-        np.empty(num_ops, np.int64), np.empty(num_devices + 1, np.int64),
+        np.empty(num_edges, np.int32), np.empty(num_edges, np.int32), np.empty(num_edges, np.int32),
+        np.empty(num_edges, np.int64), np.empty(num_edges, np.int32), np.empty(num_ops, np.int32),
+        np.empty(num_ops, np.int64), np.empty(num_devices + 1, np.int64), np.empty((3, 2, num_ops), np.int64),
     )  # fmt: skip
-    for sample in range(low, high):
+    for sample in range(len(device)):
         row = device[sample]
         place_ops(tables, row, scratch, steps, sample)
         hold_buffers(tables, row, scratch)
         address_messages(tables, row, scratch, steps, sample)
-        if not steps.linked[sample]:
-            continue
-        if schedule[sample] == CRITICAL_PATH:
-            fill_rank(tables.delays, row, scratch.rank)
-        elif schedule[sample] == GIVEN:
-            scratch.rank[:] = priority[sample]
-        else:
-            scratch.rank[:] = 0
-        run_events(tables, row, scratch, steps, trace, sample)
+        if steps.linked[sample]:
+            run_events(tables, row, priority[sample], scratch, steps, trace, sample)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -409,3 +338,39 @@ def run_events(tables, device, scratch, steps, trace, sample):
                 following = min(following, pending_a[row])
             next_ns[here] = following
         steps.step_time_ns[sample] = now
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def push(first, second, at, size, a, b):
+    """Adds (a, b) to the heap of `size` pairs in rows `at..`."""
+    row = size
+    while row > 0:
+        parent = (row - 1) >> 1
+        above = first[at + parent]
+        if above < a or (above == a and second[at + parent] < b):
+            break
+        first[at + row] = above
+        second[at + row] = second[at + parent]
+        row = parent
+    first[at + row] = a
+    second[at + row] = b
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def pop(first, second, at, size):
+    """Removes the smallest pair, which the caller has read in row `at`, from the heap of `size` pairs."""
+    last = size - 1
+    row, child = 0, 1
+    while child < last:  # down to a leaf by the smaller child: which one it is can't be predicted, so it is added, not branched on
+        here, there = first[at + child], first[at + child + 1]
+        if here == there:
+            child += second[at + child + 1] < second[at + child]
+        else:
+            child += there < here
+        first[at + row] = first[at + child]
+        second[at + row] = second[at + child]
+        row = child
+        child = 2 * row + 1
+    push(first, second, at, row, first[at + last], second[at + last])  # then up with the last pair, mostly by no step

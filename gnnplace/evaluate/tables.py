@@ -6,16 +6,80 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Bool, Int8, Int32, Int64
 
-from gnnplace.evaluate.kernel import NOBODY, Tables
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problem import Problem
-from gnnplace.transforms.schedule import compact, delays
+from gnnplace.transforms.schedule import Delays, compact, delays
+
+NOBODY = -1  # no edge, no message, no touch
 
 MAX_MEMORY_BYTES = 2**62
 
 _tables: WeakKeyDictionary[Problem, Tables] = WeakKeyDictionary()
+
+
+class Tables(NamedTuple):
+    """What the kernel needs of a problem. Touches lie by op; `root_touch` lists them by root, the producer's first."""
+
+    delays: Delays
+    num_inputs: Int32[np.ndarray, " ops"]
+    leader: Int32[np.ndarray, " ops"]  # the first op of the colocation group
+    allowed: Bool[np.ndarray, "ops devices"]
+    persistent_bytes: Int64[np.ndarray, " ops"]
+    workspace_bytes: Int64[np.ndarray, " ops"]
+    start_bytes: Int64[np.ndarray, " ops"]  # workspace and the outputs that are not aliases
+    output_bytes: Int64[np.ndarray, " outputs"]
+    output_op: Int32[np.ndarray, " outputs"]
+    output_touch: Int32[np.ndarray, " outputs"]
+    edge_touch: Int32[np.ndarray, " edges"]  # the consumer's touch, NOBODY for a control edge
+    result_touch: Int32[np.ndarray, " results"]
+    touch_ptr: Int32[np.ndarray, " ops_plus_1"]
+    root_ptr: Int32[np.ndarray, " roots_plus_1"]
+    root_touch: Int32[np.ndarray, " touches"]
+    root_touch_op: Int32[np.ndarray, " touches"]
+    root_bytes: Int64[np.ndarray, " roots"]
+    streams: Int64[np.ndarray, " devices"]
+    link_channel: Int32[np.ndarray, " links"]
+    num_channels: int
+
+
+class Steps(NamedTuple):
+    """What comes out, one row a sample. `legal` is False where an op is not allowed or a group is split."""
+
+    step_time_ns: Int64[np.ndarray, " samples"]
+    legal: Bool[np.ndarray, " samples"]
+    linked: Bool[np.ndarray, " samples"]  # False without a needed link: then there is no step time and no peak
+    peak_memory_bytes: Int64[np.ndarray, "samples devices"]
+    busy_ns: Int64[np.ndarray, "samples devices"]
+    transferred_bytes: Int64[np.ndarray, " samples"]
+    transfers: Int64[np.ndarray, " samples"]
+
+
+class Trace(NamedTuple):
+    """When every op started, and every transfer: a row a sample, or no rows where nobody asked."""
+
+    start_ns: Int64[np.ndarray, "rows ops"]
+    transfer: Int64[np.ndarray, "rows transfers 5"]  # output, source device, destination, start, end
+
+
+class Scratch(NamedTuple):
+    """Working memory of one thread."""
+
+    slot_of: Int32[np.ndarray, " touches"]
+    holds: Int32[np.ndarray, " slots"]
+    size: Int64[np.ndarray, " slots"]
+    live: Int8[np.ndarray, " slots"]
+    local: Int32[np.ndarray, " ops"]  # first edge to a consumer on the same device
+    behind: Int32[np.ndarray, " edges"]  # next edge of the same list
+    message_ptr: Int32[np.ndarray, " ops_plus_1"]
+    message_edge: Int32[np.ndarray, " edges"]
+    message_device: Int32[np.ndarray, " edges"]
+    message_next: Int32[np.ndarray, " edges"]
+    rank: Int64[np.ndarray, " ops"]
+    missing: Int32[np.ndarray, " ops"]
+    ready_ns: Int64[np.ndarray, " ops"]
+    first_row: Int64[np.ndarray, " devices_plus_1"]
 
 
 class Touches(NamedTuple):

@@ -16,7 +16,6 @@ from gnnplace.training.data import Updates
 from gnnplace.training.interrupt import Interrupt
 from gnnplace.training.learner import Learner
 
-
 EXPECTED_WARNINGS = (
     ".*does not have many workers.*",  # the data are numbers
     "Total length of .* is zero.*",  # a finished run that is resumed

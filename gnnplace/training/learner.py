@@ -98,8 +98,15 @@ class Learner(lightning.LightningModule):
         loss = reinforce_loss(scored.log_probability(), entropy, advantage, counts, exploration.entropy(progress))
         self._measure(lesson, episode[-1], float(entropy.detach().mean()) / scored.decisions_per_sample, advantage)
         if loss is not None:
-            self.manual_backward(loss * weight)
+            self.manual_backward((loss + self._self_imitation(lesson, problem, scored.decisions_per_sample)) * weight)
         return loss is not None
+
+    def _self_imitation(self, lesson: Lesson, problem: int, decisions: int) -> Float[Tensor, ""] | float:
+        """The weighted nats of the best placement that the policy itself found for a problem (Oh et al. 2018, for one best sample)."""
+        best, weight = self.best.found[problem], self.config.self_imitation
+        if best is None or weight == 0:
+            return 0.0
+        return weight * decisions * imitation_loss(self.policy, lesson.problem, best.placement)
 
     def _zeroed(self, phase: int) -> torch.optim.Optimizer:
         optimizers = self.optimizers(use_pl_optimizer=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 from gnnplace import atomic
@@ -47,6 +48,11 @@ class RunFolder:
 
     def close(self) -> None:
         self._lock.close()
+
+    def discard(self) -> None:
+        """Removes the folder of a run that never began."""
+        self.close()
+        shutil.rmtree(self.path)
 
 
 def create(runs: Path, name: str, config_yaml: str) -> RunFolder:

@@ -2,6 +2,7 @@
 
 import mlflow
 import pytest
+
 from gnnplace.tracking.mlflow import BATCH_STEPS, MlflowRun, database
 
 

@@ -4,7 +4,14 @@ import json
 
 import pytest
 import torch
+from graphs import chains
+from learners import TablePolicy, ignore, learner, settings
+from lightning import Callback
+from safetensors.torch import load_file, save_file
+
 from gnnplace.config.training import TrainingConfig
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer import UnitPlacer
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.checkpoint import load_checkpoint, restore, restore_policy, save_checkpoint
@@ -12,13 +19,6 @@ from gnnplace.training.data import Lesson, Updates
 from gnnplace.training.fit import fit
 from gnnplace.training.interrupt import Interrupt
 from gnnplace.training.learner import Learner
-from gnnplace.evaluate.simulator import simulate
-from gnnplace.placement import Placement
-from lightning import Callback
-from safetensors.torch import load_file, save_file
-
-from graphs import chains
-from learners import TablePolicy, ignore, learner, settings
 
 
 class StopAfter(Callback):
@@ -45,7 +45,7 @@ def run(make, path, config, stop=None, checkpoint=None):
     taught = make(config)
     with Interrupt() as interrupt:
         callbacks = [] if stop is None else [StopAfter(interrupt, stop)]
-        fit(taught, lambda l: save_checkpoint(path, l, {}), checkpoint=checkpoint, interrupt=interrupt, callbacks=callbacks)
+        fit(taught, lambda present: save_checkpoint(path, present, {}), checkpoint=checkpoint, interrupt=interrupt, callbacks=callbacks)
         assert (interrupt.received is not None) == (stop is not None)
     return taught
 

@@ -1,18 +1,19 @@
 """The learner through real Lightning: the sign, a known optimum, updates that must change nothing, one call for all samples."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
 import torch
+from graphs import chains, equal_gpus, op
+from learners import ignore, learner, settings
+
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.training.fit import fit
-
-from graphs import chains, equal_gpus, op
-from learners import ignore, learner, settings
 
 
 def skip_saving(learner):
@@ -35,12 +36,15 @@ def test_one_update_makes_the_faster_placement_more_probable(fast, advantage):
     assert probability[fast] > 0.5 > probability[1 - fast]
 
 
-def test_learning_reaches_the_known_optimum_of_two_chains():
-    taught = learner([chains(2, 3, 2)], settings(updates=120, samples=32))
+def test_learning_reaches_the_optimum_that_enumeration_finds():
+    times = [{"gpu:0": 100 + 900 * (i < 3), "gpu:1": 100 + 900 * (i >= 3)} for i in range(6)]
+    ops = [dataclasses.replace(op(f"o{i}", size=10), time_ns=time) for i, time in enumerate(times)]
+    of = roofline(ComputationGraph.from_ops("chain", ops, [(i, 0, i + 1) for i in range(5)]), equal_gpus(2))
+    everything = [Placement(np.array(devices, dtype=np.int32)) for devices in itertools.product(range(2), repeat=6)]
+    optimum = min(result.step_time_ns for result in simulate(of, everything))
+    taught = learner([of], settings(updates=60, samples=16))
     fit(taught, skip_saving)
-    result = taught.decode(0)
-    assert result.feasible_ns == 3 * 1000  # each chain on a device of its own
-    assert taught.best.found[0].step_time_ns == 3 * 1000
+    assert taught.decode(0).feasible_ns == taught.best.found[0].step_time_ns == optimum == 6 * 100 + 10
 
 
 def test_an_update_without_a_counted_sample_changes_nothing():

@@ -1,0 +1,157 @@
+"""First transfer: train one policy on five graphs and several clusters, place families and clusters that it never saw.
+
+Two folds leave out a family with all its siblings. Each held-out problem compares the greedy placement of the trained
+policy with the same policy untrained, with one trained without message passing, with the best of 64 random unit
+placements and with the best heuristic. Resumable: finished cells are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from experiments import training
+from gnnplace import build, build_policy
+from gnnplace.baselines.random_units import random_units
+from gnnplace.corpus import clusters, manifest
+from gnnplace.costs import roofline
+from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+from gnnplace.policy import Policy
+from gnnplace.problem import Problem
+from gnnplace.report import results
+from gnnplace.training.rollout import best_of, greedy
+
+HERE = Path(__file__).resolve().parent
+FOLDS = {  # held-out family (with its siblings) -> the five graphs that are trained on
+    "recurrent": (("nmt-2", "rnnlm-2"), ("inception-v3-b1", "inception-v3-b32", "bert-base", "gpt2", "two-tower")),
+    "convolutional": (("inception-v3-b32", "inception-v3-b1"), ("nmt-2", "rnnlm-2", "bert-base", "gpt2", "two-tower")),
+}
+TRAINED_ON = ("k40-2", "mixed-4", "p100-8")
+UNSEEN = ("k40-4", "v100-8")
+VARIANTS = {"gnn": (), "no message passing": ("--policy.message_passing=false",)}
+RANDOM = 64
+SEARCHES = ("random", "hill-climb")
+
+
+def problem_of(graph: str, cluster: str) -> Problem:
+    return roofline.problem(manifest.graph(graph), clusters.cluster(cluster))
+
+
+def held_out(fold: str) -> list[tuple[str, str]]:
+    """Problems that nobody trained on: unseen graphs on a cluster that was seen, and on clusters that were not."""
+    return [(graph, cluster) for graph in FOLDS[fold][0] for cluster in (TRAINED_ON[0], *UNSEEN)]
+
+
+def transfer(fold: str, variant: str, seed: int, updates: int) -> dict[str, Any]:
+    """Train on the fold's graphs; place what was held out, before and after."""
+    overrides = (*VARIANTS[variant], f"--seed={seed}", f"--training.updates={updates}", "--training.warm_start.updates=150")
+    config = training.config_of("gnn", overrides)
+    problems = [problem_of(graph, cluster) for graph in FOLDS[fold][1] for cluster in TRAINED_ON]
+    untrained = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), 1, seed)
+    before = {f"{graph}.{cluster}": _greedy(untrained, problem_of(graph, cluster)) for graph, cluster in held_out(fold)}
+    learner, _ = training.train(config, problems, [training.teacher_of(problem, config) for problem in problems])
+    after = {}
+    for graph, cluster in held_out(fold):
+        problem = problem_of(graph, cluster)
+        samples = best_of(learner.policy, RANDOM, simulate, torch.Generator().manual_seed(seed))
+        after[f"{graph}.{cluster}"] = {"greedy_ns": _greedy(learner.policy, problem), "best_of_64_ns": _time(problem, samples(problem))}
+    return {"untrained": before, "trained": after}
+
+
+def others(graph: str, cluster: str) -> dict[str, Any]:
+    """Random placements of the same units (all devices; GPUs alone), the best heuristic and the bound."""
+    problem = problem_of(graph, cluster)
+    times = {name: _time(problem, planner(problem)) for name, planner in build.planners(problem, simulate, 0).items() if name not in SEARCHES}
+    feasible = {name: time for name, time in times.items() if time is not None}
+    best = min(feasible, key=lambda name: feasible[name])
+    random = [_time(problem, random_units(problem, simulate, np.random.default_rng(seed), evaluations=RANDOM)) for seed in range(3)]
+    return {"random_ns": random, "heuristic": best, "heuristic_ns": feasible[best], "bound_ns": int(lower_bound(problem))}
+
+
+def _greedy(policy: Policy, problem: Problem) -> int | None:
+    return _time(problem, greedy(policy)(problem))
+
+
+def _time(problem: Problem, placement: Placement) -> int | None:
+    return simulate(problem, [placement])[0].feasible_ns
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Compute what is missing, one process a core, saving after each cell."""
+    path = HERE / "results" / "first_transfer.json"
+    document = results.load(path) or {"provenance": results.provenance(HERE), "updates": arguments.updates, "cells": {}}
+    jobs: dict[str, Any] = {f"others/{g}.{c}": (others, (g, c)) for fold in FOLDS for g, c in held_out(fold)}
+    for seed in range(arguments.seeds):
+        jobs |= {f"{fold}/{variant}/{seed}": (transfer, (fold, variant, seed, arguments.updates)) for fold in FOLDS for variant in VARIANTS}
+    missing = {name: job for name, job in jobs.items() if name not in document["cells"]}
+    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(function, *values): name for name, (function, values) in missing.items()}
+        for future in as_completed(futures):
+            document["cells"][futures[future]] = future.result()
+            results.save(path, document)
+            print(futures[future], json.dumps(future.result()), flush=True)
+    return document
+
+
+HEADER = ["held out", "cluster", "random, best of 64", "untrained, greedy", "no message passing, greedy", "**trained, greedy**",
+          "trained, best of 64", "best heuristic", "greedy / heuristic", "bound"]  # fmt: skip
+
+
+def rows(document: dict[str, Any]) -> list[list[str]]:
+    """One row a held-out problem: milliseconds, medians over seeds."""
+    return [_row(document["cells"], fold, graph, cluster) for fold in FOLDS for graph, cluster in held_out(fold)]
+
+
+def _row(cells: dict[str, Any], fold: str, graph: str, cluster: str) -> list[str]:
+    label, other = f"{graph}.{cluster}", cells[f"others/{graph}.{cluster}"]
+    full, without = ([cell for name, cell in sorted(cells.items()) if name.startswith(f"{fold}/{variant}/")] for variant in VARIANTS)
+    greedy_ns = _median([cell["trained"][label]["greedy_ns"] for cell in full])
+    columns = [
+        _median(other["random_ns"]),
+        _median([cell["untrained"][label] for cell in full]),
+        _median([cell["trained"][label]["greedy_ns"] for cell in without]),
+        greedy_ns,
+        _median([cell["trained"][label]["best_of_64_ns"] for cell in full]),
+    ]
+    worth = "-" if greedy_ns is None else f"{greedy_ns / other['heuristic_ns']:.2f}"
+    seen = cluster if cluster in TRAINED_ON else f"{cluster} (unseen)"
+    return [graph, seen, *map(_ms, columns), f"{_ms(other['heuristic_ns'])} ({other['heuristic']})", worth, _ms(other["bound_ns"])]
+
+
+def _median(times: list[int | None]) -> int | None:
+    """The median, where an infeasible placement is slower than any; None where it is the median."""
+    middle = statistics.median_high([float("inf") if time is None else time for time in times])
+    return None if middle == float("inf") else int(middle)
+
+
+def _ms(time_ns: int | None) -> str:
+    return "infeasible" if time_ns is None else f"{time_ns / 1e6:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--updates", type=int, default=450, help="updates by policy gradient, after 150 of imitation")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    arguments = parser.parse_args()
+    document = run(arguments)
+    table = results.markdown_table(HEADER, rows(document))
+    (HERE / "results" / "first_transfer.md").write_text(table)
+    print(table)
+    if arguments.json:
+        print(json.dumps({"header": HEADER, "rows": rows(document)}))
+
+
+if __name__ == "__main__":
+    main()

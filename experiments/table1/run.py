@@ -1,0 +1,156 @@
+"""Table 1 of the hierarchical planner's paper beside ours: heuristics, search and learned policies on one CPU and two K40s.
+
+Each policy's cell is the best of its *own* samples and greedy decodings; no heuristic's placement is a candidate.
+Random search and hill climbing get as many evaluations over the same units. Resumable: finished cells are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments import training
+from gnnplace import build
+from gnnplace.baselines.hill_climb import hill_climb
+from gnnplace.baselines.random_units import random_units
+from gnnplace.corpus import clusters, manifest
+from gnnplace.costs import roofline
+from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.report import results
+
+HERE = Path(__file__).resolve().parent
+GRAPHS = ("inception-v3-b1", "inception-v3-b32", "rnnlm-2", "nmt-2")
+CLUSTER = "k40-2"
+SEARCHES = ("random", "hill-climb")
+PAPER = {  # ICLR 2018, table 1: seconds (None: out of memory)
+    "inception-v3-b1": {"cpu": 0.61, "gpu": 0.15, "expert": 0.15, "scotch": 0.93, "mincut": 0.82, "planner": 0.13},
+    "rnnlm-2": {"cpu": 6.89, "gpu": 1.57, "expert": 1.57, "scotch": 5.62, "mincut": 5.21, "planner": 1.57},
+    "nmt-2": {"cpu": 6.46, "gpu": None, "expert": 2.13, "scotch": 3.21, "mincut": 5.34, "planner": 0.84},
+}
+
+
+def problem_of(graph: str) -> Problem:
+    return roofline.problem(manifest.graph(graph), clusters.cluster(CLUSTER))
+
+
+def heuristics(graph: str) -> dict[str, Any]:
+    """Every baseline but search, under the critical-path schedule, and the bound."""
+    problem = problem_of(graph)
+    rows = {name: _time(problem, planner(problem)) for name, planner in build.planners(problem, simulate, 0).items() if name not in SEARCHES}
+    return {"heuristics": rows, "bound_ns": int(lower_bound(problem))}
+
+
+def search(graph: str, name: str, seed: int, evaluations: int) -> dict[str, Any]:
+    """The best of as many evaluations as a policy gets, over the same units."""
+    problem, generator = problem_of(graph), np.random.default_rng(seed)
+    planner = {"random": random_units, "hill-climb": hill_climb}[name]
+    return {"best_ns": _time(problem, planner(problem, simulate, generator, units_name="coarse", evaluations=evaluations))}
+
+
+def policy(graph: str, encoder: str, seed: int, overrides: tuple[str, ...]) -> dict[str, Any]:
+    """One training run of a configuration from configs/."""
+    problem = problem_of(graph)
+    config = training.config_of(encoder, (f"--seed={seed}", *overrides))
+    teachers = [training.teacher_of(problem, config)]
+    learner, curve = training.train(config, [problem], teachers)
+    times = {key: curve.of(key) for key in ("/mean_ns", "/best_ns", "/greedy_ns", "/entropy")}
+    ops = {name: curve.of(f"/ops on {name}") for name in problem.cluster.device_names}
+    return training.outcome(learner) | {"evaluations": config.training.samples * config.training.updates, "curve": times, "ops": ops}
+
+
+def _time(problem: Problem, placement: Placement) -> int | None:
+    return simulate(problem, [placement])[0].feasible_ns
+
+
+def jobs(arguments: argparse.Namespace) -> dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]]:
+    """Everything to be computed, by the name of its cell."""
+    gnn = (f"--training.updates={arguments.updates}",)
+    evaluations = arguments.updates * training.config_of("gnn", gnn).training.samples
+    made: dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = {}
+    for graph in GRAPHS:
+        made[f"{graph}/heuristics"] = (heuristics, (graph,))
+        for seed in range(arguments.seeds):
+            made[f"{graph}/gnn/{seed}"] = (policy, (graph, "gnn", seed, gnn))
+            for name in SEARCHES:
+                made[f"{graph}/{name}/{seed}"] = (search, (graph, name, seed, evaluations))
+    for graph in GRAPHS:
+        paper = (f"--training.updates={arguments.paper_updates}",)
+        made[f"{graph}/paper/0"] = (policy, (graph, "paper", 0, paper))
+    return made
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Compute what is missing, one process a core, saving after each cell."""
+    path = HERE / "results" / "table1.json"
+    document = results.load(path) or {"provenance": results.provenance(HERE), "updates": arguments.updates, "cells": {}}
+    missing = {name: job for name, job in jobs(arguments).items() if name not in document["cells"]}
+    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
+        futures = {pool.submit(function, *values): name for name, (function, values) in missing.items()}
+        for future in as_completed(futures):
+            document["cells"][futures[future]] = future.result()
+            results.save(path, document)
+            print(futures[future], {k: v for k, v in future.result().items() if k not in ("curve", "ops")}, flush=True)
+    return document
+
+
+def rows(document: dict[str, Any]) -> list[list[str]]:
+    """One row a graph: milliseconds; policies and searches as median [least - most] over seeds."""
+    return [_row(graph, document["cells"]) for graph in GRAPHS]
+
+
+def _row(graph: str, cells: dict[str, Any]) -> list[str]:
+    found = cells[f"{graph}/heuristics"]
+    times = {name: value for name, value in found["heuristics"].items() if value is not None}
+    best = min(times, key=lambda name: times[name])
+    groups = [_spread([cells[name]["best_ns"] for name in sorted(cells) if name.startswith(f"{graph}/{column}/")]) for column in
+              ("random", "hill-climb", "gnn", "paper")]  # fmt: skip
+    greedy = _spread([cells[name]["greedy_ns"] for name in sorted(cells) if name.startswith(f"{graph}/gnn/")])
+    singles = [_ms(times.get(name)) for name in ("cpu", "gpu", "expert")]
+    return [graph, *singles, f"{_ms(times[best])} ({best})", *groups, greedy, _ms(found["bound_ns"])]
+
+
+def _ms(time_ns: int | None) -> str:
+    return "-" if time_ns is None else f"{time_ns / 1e6:.2f}"
+
+
+def _spread(times: list[int | None]) -> str:
+    known = [time for time in times if time is not None]
+    if not known:
+        return "-"
+    median = _ms(int(statistics.median(known)))
+    return median if len(known) == 1 else f"{median} [{_ms(min(known))} - {_ms(max(known))}]"
+
+
+HEADER = ["graph", "CPU", "1 GPU", "expert", "best heuristic", "random", "hill climbing", "`--encoder gnn`", "`--encoder paper`",
+          "gnn, greedy", "bound"]  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--updates", type=int, default=300, help="updates of the gnn policy")
+    parser.add_argument("--paper-updates", type=int, default=1000, help="updates of the paper's policy")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="end with one JSON line")
+    arguments = parser.parse_args()
+    document = run(arguments)
+    table = results.markdown_table(HEADER, rows(document))
+    (HERE / "results" / "table1.md").write_text(table)
+    print(table)
+    if arguments.json:
+        print(json.dumps({"header": HEADER, "rows": rows(document)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The free gaps of streams and channels: where a list scheduler may still insert an op or a transfer.
+
+Each resource keeps its latest `KEPT` gaps, sorted by time; the last one never ends. Older gaps are forgotten, so that memory and
+time stay bounded on graphs of any size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, no_type_check
+
+import numba
+import numpy as np
+from jaxtyping import Int64
+
+KEPT = 512
+NEVER = 2**62
+
+
+class Gaps(NamedTuple):
+    """Gap k of resource r lasts from `begins[r, k]` to `ends[r, k]`, for k below `number[r]`."""
+
+    begins: Int64[np.ndarray, "resources kept"]
+    ends: Int64[np.ndarray, "resources kept"]
+    number: Int64[np.ndarray, " resources"]
+
+
+def free(resources: int) -> Gaps:
+    """Resources that nothing occupies yet."""
+    start, end = np.zeros((resources, KEPT), dtype=np.int64), np.full((resources, KEPT), NEVER, dtype=np.int64)
+    return Gaps(start, end, np.ones(resources, dtype=np.int64))
+
+
+@no_type_check
+@numba.njit(cache=True)
+def earliest(gaps, resource, ready, duration):
+    """The first gap that can hold `duration` from `ready` on, and when it would start there."""
+    low, high = 0, gaps.number[resource] - 1
+    while low < high:
+        middle = (low + high) // 2
+        if gaps.ends[resource, middle] > ready:
+            high = middle
+        else:
+            low = middle + 1
+    while True:
+        start = max(gaps.begins[resource, low], ready)
+        if start + duration <= gaps.ends[resource, low]:
+            return low, start
+        low += 1
+
+
+@no_type_check
+@numba.njit(cache=True)
+def take(gaps, resource, gap, start, duration):
+    """Occupies a gap from `start` for `duration`, and leaves what is free before and after."""
+    begins, ends = gaps.begins[resource], gaps.ends[resource]
+    before, after = start > begins[gap], start + duration < ends[gap]
+    if before and after:
+        if gaps.number[resource] == len(begins):
+            if gap == 0:  # what is free before is forgotten
+                begins[0] = start + duration
+                return
+            forget_first(gaps, resource)
+            gap -= 1
+        for k in range(gaps.number[resource], gap, -1):
+            begins[k], ends[k] = begins[k - 1], ends[k - 1]
+        gaps.number[resource] += 1
+        ends[gap], begins[gap + 1] = start, start + duration
+    elif before:
+        ends[gap] = start
+    elif after:
+        begins[gap] = start + duration
+    else:
+        for k in range(gap, gaps.number[resource] - 1):
+            begins[k], ends[k] = begins[k + 1], ends[k + 1]
+        gaps.number[resource] -= 1
+
+
+@no_type_check
+@numba.njit(cache=True)
+def forget_first(gaps, resource):
+    """Drops the earliest gap."""
+    for k in range(1, gaps.number[resource]):
+        gaps.begins[resource, k - 1], gaps.ends[resource, k - 1] = gaps.begins[resource, k], gaps.ends[resource, k]
+    gaps.number[resource] -= 1

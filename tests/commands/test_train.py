@@ -1,0 +1,161 @@
+"""`gnnplace train` from end to end: files, table, JSON, tracking, interruption and resumption, and wrong input in one line."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import mlflow
+import pytest
+from graphs import chains
+
+from gnnplace import cli
+from gnnplace.commands import zero_shot
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.tracking.mlflow import database
+from gnnplace.training.checkpoint import load_checkpoint
+
+OP = {"kind": "MatMul", "canonical_kind": "matmul", "phase": "forward", "time_ns": {"gpu": 1000}, "outputs": [{"bytes": 100}]}
+DEVICE = {"kind": "gpu", "memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}
+SMALL = ["--policy.units=ops", "--policy.width=8", "--policy.rounds=1", "--policy.hidden=8", "--training.placements=8"]
+QUICK = [*SMALL, "--training.warm_start.updates=2", "--training.updates=4", "--training.checkpoint_every=2", "-q"]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Two chains of three ops and two equal GPUs, as JSON files: the `--problems` option that names them."""
+    folder = tmp_path_factory.mktemp("files")
+    ops = [OP | {"name": f"c{chain}/{i}"} for chain in range(2) for i in range(3)]
+    edges = [[3 * chain + i, 0, 3 * chain + i + 1] for chain in range(2) for i in range(2)]
+    graph = {"format": "gnnplace.graph", "version": 1, "name": "two chains", "ops": ops, "edges": edges}
+    links = [{"src": f"gpu:{a}", "dst": f"gpu:{1 - a}", "bandwidth_bytes_per_s": 10**9} for a in range(2)]
+    devices = [DEVICE | {"name": f"gpu:{d}"} for d in range(2)]
+    cluster = {"format": "gnnplace.cluster", "version": 1, "name": "pair", "devices": devices, "links": links}
+    (folder / "graph.json").write_text(json.dumps(graph))
+    (folder / "cluster.json").write_text(json.dumps(cluster))
+    return f"--problems=[[{folder}/graph.json, {folder}/cluster.json]]"
+
+
+@pytest.fixture(scope="module")
+def trained(files, tmp_path_factory):
+    """The runs folder of a finished run with tracking, and what the command printed."""
+    runs = tmp_path_factory.mktemp("runs")
+    out = runs / "out.txt"
+    with out.open("w") as stdout:
+        saved, sys.stdout = sys.stdout, stdout
+        try:
+            assert cli.main(["train", files, *QUICK, "--runs", str(runs), "--json"]) == 0
+        finally:
+            sys.stdout = saved
+    return runs, json.loads(out.read_text())
+
+
+def test_the_end_names_planners_bound_and_files(trained):
+    runs, printed = trained
+    (problem,) = printed["problems"]
+    rows = {row["planner"]: row for row in problem["planners"]}
+    assert {"policy, greedy"} < set(rows) and any(name.startswith("policy, best found") for name in rows)
+    assert all(row["step_time_ns"] >= problem["bound_ns"] > 0 for row in rows.values())
+    assert printed["run"] == str(runs / "gnn-1") and Path(printed["checkpoint"]).exists() and Path(problem["placement"]).exists()
+
+
+def test_the_written_placement_takes_what_it_says(trained):
+    runs, printed = trained
+    of = chains(2, 3, 2)
+    document = json.loads(Path(printed["problems"][0]["placement"]).read_text())
+    times = [row["step_time_ns"] for row in printed["problems"][0]["planners"] if row["planner"].startswith("policy")]
+    assert document["predicted"]["step_time_ns"] == min(times)
+    device = [document["device"][name] for name in of.graph.op_names]
+    assert set(device) <= {"gpu:0", "gpu:1"} and document["provenance"]["planner"].startswith("unit-placer (")
+
+
+def test_metrics_of_every_update_and_the_files_are_in_mlflow(trained):
+    runs, printed = trained
+    client = mlflow.MlflowClient(tracking_uri=database(runs))
+    run_id = printed["mlflow"]["run"]
+    steps = [metric.step for metric in client.get_metric_history(run_id, "seconds")]
+    assert steps == list(range(6)) and client.get_run(run_id).info.status == "FINISHED"
+    kinds = {"imitation_nats", "entropy", "best_ns", "mean_ns", "median_ns", "infeasible", "advantage_std", "ops on gpu:0"}
+    assert {f"two_chains.pair/{kind}" for kind in kinds} <= set(client.get_run(run_id).data.metrics)
+    assert client.get_run(run_id).data.params["policy.width"] == "8"
+    assert {artifact.path for artifact in client.list_artifacts(run_id)} == {"checkpoint.safetensors", "config.yaml", "placements"}
+
+
+def test_a_checkpoint_places_a_problem_that_it_never_saw(trained):
+    of, (_, printed) = chains(3, 2, 3), trained
+    plain = zero_shot.planner(printed["checkpoint"], seed=0)
+    sampled = zero_shot.planner(printed["checkpoint"], seed=0, samples=16)
+    times = [simulate(of, [planner(of)])[0].step_time_ns for planner in (plain, sampled)]
+    assert times[1] <= times[0] and plain.encoder == "gnn" and plain.name == "unit-placer"
+
+
+def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninterrupted_one(files, tmp_path):
+    long = [files, *QUICK, "--training.updates=400", "--tracking=none", "--runs", str(tmp_path)]
+    command = [sys.executable, "-m", "gnnplace", "train", *long, "--training.checkpoint_every=1"]
+    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    checkpoint = tmp_path / "gnn-1" / "checkpoint.safetensors"
+    deadline = time.monotonic() + 120
+    while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == 143 and complaint.count("\n") == 1 and "--resume" in complaint
+    assert 0 < load_checkpoint(checkpoint).updates_done < 402
+    zero_shot.planner(str(checkpoint), seed=0)  # it is usable
+    assert cli.main(["train", "--resume", str(tmp_path / "gnn-1"), "-q"]) == 0
+    assert load_checkpoint(checkpoint).updates_done == 402
+
+
+def one_line(capsys) -> str:
+    complaint = capsys.readouterr().err
+    assert complaint.count("\n") == 1
+    return complaint
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--training.updats=3"], "the nearest is 'training.updates'"),
+        (["--config", "a", "--resume", "b"], "not allowed with"),
+        (["--encoder", "lstm"], "invalid choice: 'lstm'"),
+    ],
+)
+def test_a_wrong_command_line_exits_with_2(arguments, words, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["train", *arguments])
+    assert exit_.value.code == 2 and words in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--problems=[[nmt-99, k40-2]]"], "'nmt-99' is no graph of the corpus"),
+        (["--resume", "nowhere"], "nowhere"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
+    ],
+)
+def test_bad_input_exits_with_4_and_leaves_nothing(arguments, words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", *arguments]) == 4
+    assert words in one_line(capsys)
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_an_unknown_teacher_is_named(files, tmp_path, capsys):
+    wrong = ["--training.warm_start.planners=[nobody]", "--tracking=none", "--runs", str(tmp_path)]
+    assert cli.main(["train", files, *QUICK, *wrong]) == 4
+    assert "training.warm_start.planners: 'nobody' is no planner" in one_line(capsys)
+
+
+def test_a_run_is_not_trained_by_two_processes(trained, capsys):
+    from gnnplace.training.run_folder import open_run
+
+    runs, _ = trained
+    folder = open_run(runs / "gnn-1")
+    assert cli.main(["train", "--resume", str(runs / "gnn-1")]) == 4
+    assert "another process trains this run" in one_line(capsys)
+    folder.close()
