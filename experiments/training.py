@@ -19,7 +19,6 @@ from gnnplace.problem import Problem
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.data import Lesson, reference_ns
 from gnnplace.training.fit import fit
-from gnnplace.training.imitation import teacher
 from gnnplace.training.learner import Learner
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -68,9 +67,7 @@ def outcome(learner: Learner, problem: int = 0) -> dict[str, Any]:
 
 
 def teacher_of(problem: Problem, config: RunConfig) -> Placement | None:
-    """What a warm start imitates: the fastest placement of the heuristics that the configuration names, None without one."""
+    """What a warm start imitates: the fastest placement of all heuristics, None without one."""
     if not config.training.warm_start.updates:
         return None
-    planners = build.planners(problem, simulate, config.seed)
-    names = config.training.warm_start.planners or tuple(planners)
-    return teacher(problem, [planners[name] for name in names], simulate)
+    return build.best_heuristic(problem, simulate)

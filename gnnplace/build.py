@@ -30,7 +30,7 @@ RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
 
 
-def planners(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> dict[PlannerName, Planner]:
+def planners(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> dict[str, Planner]:
     """Every baseline that a problem's cluster allows, by name: `cpu` needs a CPU."""
     has_cpu = any(device.kind == "cpu" for device in problem.cluster.devices)
     names: tuple[PlannerName, ...] = get_args(PlannerName)

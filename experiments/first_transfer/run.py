@@ -40,7 +40,6 @@ TRAINED_ON = ("k40-2", "mixed-4", "p100-8")
 UNSEEN = ("k40-4", "v100-8")
 VARIANTS = {"gnn": (), "no message passing": ("--policy.message_passing=false",)}
 RANDOM = 64
-SEARCHES = ("random", "hill-climb")
 
 
 def problem_of(graph: str, cluster: str) -> Problem:
@@ -71,7 +70,8 @@ def transfer(fold: str, variant: str, seed: int, updates: int) -> dict[str, Any]
 def others(graph: str, cluster: str) -> dict[str, Any]:
     """Random placements of the same units (all devices; GPUs alone), the best heuristic and the bound."""
     problem = problem_of(graph, cluster)
-    times = {name: _time(problem, planner(problem)) for name, planner in build.planners(problem, simulate, 0).items() if name not in SEARCHES}
+    planners = build.planners(problem, simulate, 0)
+    times = {name: _time(problem, planners[name](problem)) for name in planners if name not in build.SEARCHES}
     feasible = {name: time for name, time in times.items() if time is not None}
     best = min(feasible, key=lambda name: feasible[name])
     random = [_time(problem, random_units(problem, simulate, np.random.default_rng(seed), evaluations=RANDOM)) for seed in range(3)]

@@ -1,18 +1,21 @@
 """What a human expert does: one layer, or a run of blocks of equal work, on each accelerator (Mirhoseini et al., 2017 and 2018).
 
 Gradients, their sums and updates stand with their layer. Embeddings go with the first block, softmax and attention with the last,
-by the graph's column `block`; a layer without a block goes to the block that its forward ops lie nearest to. Networks of
-convolutions, and graphs without blocks, go to a single accelerator, as in the papers.
+by the graph's column `block`; a layer without a block goes to the block that its forward ops lie nearest to. Towers that meet only in
+the loss are set one after another, so that each has its own accelerators. Networks of convolutions, and graphs without blocks, go to
+a single accelerator, as in the papers.
 """
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 
 from gnnplace.baselines.legal import accelerators, legalised
 from gnnplace.baselines.single import single_gpu
-from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.graph import NONE, Categorical, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -41,19 +44,40 @@ def _convolutional(graph: ComputationGraph) -> bool:
 
 
 def _block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The block of every op: its own, its layer's, or that of the ops next to it; a variable's family stands in one."""
-    block = graph.block.astype(np.int64)
-    forward = graph.phase.among(["forward"])
+    """The place of every op in the row of blocks, tower after tower: its own, its layer's, or that of the ops next to it."""
+    tower = _tower_of_layers(graph)
+    row_length = int(graph.block.max()) + 1
+    block = np.where(graph.block == NONE, NONE, graph.block + row_length * tower[graph.layer.index]).astype(np.int64)
+    forward = _forward(graph)
     centre = _mean_level(graph, block, forward & (block != NONE))
-    known = np.flatnonzero(~np.isnan(centre))
     layer = graph.layer.index.astype(np.int64)
-    for index, level in enumerate(_mean_level(graph, layer, forward & (block == NONE) & (layer != NONE))):
-        if len(known) and not np.isnan(level):
-            block[(layer == index) & (block == NONE)] = known[np.argmin(np.abs(centre[known] - level))]
+    nameless = forward & (block == NONE) & (layer != NONE)
+    for index, level in enumerate(_mean_level(graph, layer, nameless)):
+        near = np.flatnonzero(~np.isnan(centre) & ((tower[index] == 0) | (np.arange(len(centre)) // row_length == tower[index])))
+        if len(near) and not np.isnan(level):
+            block[(layer == index) & (block == NONE)] = near[np.argmin(np.abs(centre[near] - level))]
     return _with_families(graph, _spread(graph, block))
 
 
-def _mean_level(graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rows: np.ndarray) -> Float[np.ndarray, " labels"]:
+def _tower_of_layers(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
+    """The tower of each layer, 0 outside: towers are top scopes with blocks of their own and no forward edge between them."""
+    tops = Categorical.of(re.split(r"[/.]", layer)[0] for layer in graph.layer.values)
+    top = np.append(tops.index, NONE)[graph.layer.index]
+    blocked = np.unique(top[(graph.block != NONE) & (top != NONE)])
+    forward = _forward(graph)
+    ends = np.stack([top[graph.edge_src], top[graph.edge_dst]])[:, forward[graph.edge_src] & forward[graph.edge_dst]]
+    joined = (ends[0] != ends[1]) & np.isin(ends, blocked).all(axis=0)
+    number = np.zeros(len(tops.values) + 1, dtype=np.int64)
+    if not joined.any():
+        number[blocked] = 1 + np.arange(len(blocked))
+    return number[np.append(tops.index, NONE)]
+
+
+def _forward(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
+    return graph.phase.among(["forward"]) | (graph.phase.index == NONE)
+
+
+def _mean_level(graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"]) -> Float[np.ndarray, " labels"]:
     """The mean level of the chosen ops of each label, nan where it has none."""
     size = int(label.max(initial=0)) + 1
     count = np.bincount(label[rows], minlength=size)
@@ -99,7 +123,7 @@ def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"])
     for run, rate in enumerate(speed):
         load = np.maximum((ends[None, :] - ends[:, None]) / rate, slowest[:, None])  # [start, end]
         load[np.tril_indices(count + 1, -1)] = np.inf
-        starts[run] = load.argmin(axis=0)
+        starts[run] = count - load[::-1].argmin(axis=0)  # the latest of equals: the first devices are used first
         slowest = load.min(axis=0)
     run_of, end = np.zeros(count, dtype=np.int64), count
     for run in range(len(speed) - 1, -1, -1):

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.legal import accelerators
+from gnnplace.baselines.legal import accelerators, on_accelerators
 from gnnplace.baselines.list_schedule import instance, schedule_units
 from gnnplace.graph import CONTROL
 from gnnplace.placement import Placement, Schedule
@@ -52,10 +52,8 @@ def upward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
 
 def _device_sets(problem: Problem, legal: Bool[np.ndarray, "units devices"]) -> list[Bool[np.ndarray, "units devices"]]:
     """Where units may stand; and, if there are CPUs, the same without CPUs wherever that leaves a device."""
-    fast = np.isin(np.arange(problem.num_devices), accelerators(problem))
-    if fast.all():
-        return [legal]
-    return [legal, np.where((legal & fast).any(axis=1, keepdims=True), legal & fast, legal)]
+    fast = on_accelerators(problem, legal)
+    return [legal] if np.array_equal(fast, legal) else [legal, fast]
 
 
 def _sequence(problem: Problem, rank: Float[np.ndarray, " ops"]) -> tuple[Int64[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.problem import Problem
 from gnnplace.transforms.units import Units, allowed, work_ns
@@ -21,6 +21,12 @@ def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
     if not found:
         raise ValueError(f"{problem.cluster.name}: no device of kind 'cpu'; its devices are {', '.join(problem.cluster.device_names)}")
     return np.array(found, dtype=np.int64)
+
+
+def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) -> Bool[np.ndarray, "units devices"]:
+    """Where units may stand if CPUs are left out wherever that leaves a device."""
+    fast = legal & np.isin(np.arange(problem.num_devices), accelerators(problem))
+    return np.where(fast.any(axis=1, keepdims=True), fast, legal)
 
 
 def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, " units"]) -> Int32[np.ndarray, " units"]:

@@ -1,4 +1,4 @@
-"""Random search: the fastest of many placements whose units are drawn evenly from the devices allowed to them."""
+"""Random search: the fastest of many placements whose units are drawn evenly from the accelerators allowed to them (else CPUs)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Int32
 
 from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.legal import on_accelerators
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -25,7 +26,7 @@ def random_units(
 ) -> Placement:
     """The fastest of `evaluations` draws. Raises ValueError where a unit may stand nowhere, or for no evaluations."""
     made = units(problem.graph, units_name)
-    legal = allowed(problem, made)
+    legal = on_accelerators(problem, allowed(problem, made))
     best: list[Placement] = []
     for start in range(0, evaluations, BATCH):
         drawn = draw(legal, min(BATCH, evaluations - start), generator)

@@ -7,8 +7,8 @@ from typing import Literal
 
 from gnnplace.config.checks import above, at_least
 from gnnplace.placement import Schedule
-from gnnplace.transforms.units import UnitsName
 
+UnitsName = Literal["ops", "weights", "coarse"]  # what is placed together: see transforms/units
 GrouperName = Literal["learned", "random", "none"]
 EncoderName = Literal["paper", "gnn"]
 Activation = Literal["relu", "linear"]

@@ -17,8 +17,9 @@ from typing import no_type_check
 import numba
 import numpy as np
 
-from gnnplace.evaluate.tables import NOBODY, Scratch
-from gnnplace.graph import CONTROL
+from gnnplace.cluster import NO_LINK
+from gnnplace.evaluate.tables import Scratch
+from gnnplace.transforms.schedule import NOTHING
 
 NEVER = 2**63 - 1
 
@@ -30,12 +31,12 @@ def simulate_rows(tables, device, priority, steps, trace):
     num_ops, num_devices = tables.allowed.shape
     num_edges, num_touches = len(tables.edge_touch), len(tables.root_touch)
     scratch = Scratch(
-        np.empty(num_touches, np.int32), np.empty(num_touches, np.int32), np.empty(num_touches, np.int64),
-        np.empty(num_touches, np.int8), np.empty(num_ops, np.int32), np.empty(num_edges, np.int32),
-        np.empty(num_ops + 1, np.int32), np.empty(num_edges, np.int32), np.empty(num_edges, np.int32),
-        np.empty(num_edges, np.int32), np.empty(num_edges, np.int32), np.empty(num_edges, np.int32),
-        np.empty(num_edges, np.int64), np.empty(num_edges, np.int32), np.empty(num_ops, np.int32),
-        np.empty(num_ops, np.int64), np.empty(num_devices + 1, np.int64), np.empty((3, 2, num_ops), np.int64),
+        np.empty(num_touches, np.uint32), np.empty(num_touches, np.int32), np.empty(num_touches, np.int64),
+        np.empty(num_touches, np.int8), np.empty(num_ops, np.uint32), np.empty(num_edges, np.uint32),
+        np.empty(num_ops + 1, np.uint32), np.empty(num_edges, np.uint32), np.empty(num_edges, np.uint32),
+        np.empty(num_edges, np.uint32), np.empty(num_edges, np.uint32), np.empty(num_edges, np.int64),
+        np.empty(num_edges, np.uint32), np.empty(num_ops, np.int32), np.empty(num_ops, np.int64),
+        np.empty(num_devices + 1, np.uint32), np.empty((3, 2, num_ops), np.int64),
     )  # fmt: skip
     for sample in range(len(device)):
         row = device[sample]
@@ -71,20 +72,19 @@ def place_ops(tables, device, scratch, steps, sample):
 def hold_buffers(tables, device, scratch):
     """Numbers the slots, root by root, and counts who holds each from the start of the step."""
     slot_of, holds, size, live = scratch.slot_of, scratch.holds, scratch.size, scratch.live
-    newest = np.full(tables.allowed.shape[1], -1, np.int32)
+    newest = np.full(tables.allowed.shape[1], -1, np.int64)  # slot of the root at hand on each device
     slots = 0
     for root in range(len(tables.root_bytes)):
         origin = slots
         for row in range(tables.root_ptr[root], tables.root_ptr[root + 1]):
             here = device[tables.root_touch_op[row]]
-            slot = newest[here]
-            if slot < origin:
-                slot = slots
+            if newest[here] < origin:
+                newest[here] = slots
+                holds[slots] = 0
+                size[slots] = 0
+                live[slots] = 0
                 slots += 1
-                newest[here] = slot
-                holds[slot] = 0
-                size[slot] = 0
-                live[slot] = 0
+            slot = np.uint32(newest[here])
             holds[slot] += 1
             slot_of[tables.root_touch[row]] = slot
         size[origin] = tables.root_bytes[root]
@@ -98,14 +98,14 @@ def hold_buffers(tables, device, scratch):
 def address_messages(tables, device, scratch, steps, sample):
     """The messages of every op, by output (control first) and then by device, each with the list of its consumers."""
     edge_dst, edge_data, out_ptr = tables.delays.edge_dst, tables.delays.edge_data, tables.delays.out_ptr
-    behind, message_edge, message_device = scratch.behind, scratch.message_edge, scratch.message_device
-    num_devices = tables.allowed.shape[1]
-    consumer = np.full(num_devices, NOBODY, np.int32)
-    found = np.empty(num_devices, np.int32)
+    behind, message_edge = scratch.behind, scratch.message_edge
+    num_devices, transfer_ns = tables.allowed.shape[1], tables.delays.transfer_ns
+    consumer = np.full(num_devices, NOTHING, np.uint32)
+    found = np.empty(num_devices, np.uint32)
     messages, transfers, transferred, linked = 0, 0, 0, True
     for op in range(len(device)):
         here = device[op]
-        local = NOBODY
+        local = NOTHING
         scratch.message_ptr[op] = messages
         edge, end = out_ptr[op], out_ptr[op + 1]
         while edge < end:
@@ -116,7 +116,7 @@ def address_messages(tables, device, scratch, steps, sample):
                     behind[edge] = local
                     local = edge
                 else:
-                    if consumer[there] == NOBODY:
+                    if consumer[there] == NOTHING:
                         place = count
                         while place > 0 and found[place - 1] > there:
                             found[place] = found[place - 1]
@@ -128,18 +128,24 @@ def address_messages(tables, device, scratch, steps, sample):
                 edge += 1
             for place in range(count):
                 there = found[place]
-                linked &= tables.delays.link_index[here, there] >= 0
+                link = tables.delays.link_index[here, there]
+                linked &= link != NO_LINK
                 message_edge[messages] = consumer[there]
-                message_device[messages] = there
-                messages += 1
-                if output != CONTROL:
+                scratch.message_link[messages] = link
+                slot = NOTHING
+                if output != NOTHING:
                     sent = tables.output_bytes[output]
                     slot = scratch.slot_of[tables.edge_touch[consumer[there]]]
                     if scratch.live[slot] == 0 and scratch.size[slot] < sent:
                         scratch.size[slot] = sent
                     transfers += 1
                     transferred += sent
-                consumer[there] = NOBODY
+                    if link != NO_LINK:
+                        scratch.message_ns[messages] = transfer_ns[output, tables.delays.link_rate[link]]
+                        scratch.message_source[messages] = scratch.slot_of[tables.output_touch[output]]
+                scratch.message_slot[messages] = slot
+                messages += 1
+                consumer[there] = NOTHING
         scratch.local[op] = local
     scratch.message_ptr[len(device)] = messages
     steps.transfers[sample] = transfers
@@ -149,42 +155,41 @@ def address_messages(tables, device, scratch, steps, sample):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def run_events(tables, device, scratch, steps, trace, sample):
+def run_events(tables, device, priority, scratch, steps, trace, sample):
     """Lets time run: at each `now` what ends and arrives, then channels start, then devices start."""
     # unpacked once: the loop below reads them all
-    edge_dst, edge_data, time_ns = tables.delays.edge_dst, tables.delays.edge_data, tables.delays.time_ns
-    transfer_ns, link_index, link_rate = tables.delays.transfer_ns, tables.delays.link_index, tables.delays.link_rate
-    latency_ns, link_channel, streams = tables.delays.link_latency_ns, tables.link_channel, tables.streams
+    edge_dst, time_ns, latency_ns = tables.delays.edge_dst, tables.delays.time_ns, tables.delays.link_latency_ns
+    link_src, link_dst, link_channel, streams = tables.link_src, tables.link_dst, tables.link_channel, tables.streams
     start_bytes, workspace_bytes, touch_ptr = tables.start_bytes, tables.workspace_bytes, tables.touch_ptr
-    output_touch, edge_touch = tables.output_touch, tables.edge_touch
     slot_of, holds, size, live = scratch.slot_of, scratch.holds, scratch.size, scratch.live
     local, behind, message_ptr, message_edge = scratch.local, scratch.behind, scratch.message_ptr, scratch.message_edge
-    message_device, message_next, rank = scratch.message_device, scratch.message_next, scratch.rank
+    message_link, message_slot, message_source = scratch.message_link, scratch.message_slot, scratch.message_source
+    message_ns, message_next = scratch.message_ns, scratch.message_next
     missing, ready_ns, first_row = scratch.missing, scratch.ready_ns, scratch.first_row
     num_ops, num_devices, num_channels = len(device), len(streams), tables.num_channels
     peak = steps.peak_memory_bytes[sample]
     memory = peak.copy()
 
     # three heaps a device: (ready time, op) not ready yet; (priority, order of readiness) ready; (end, op) running
-    pending_a, pending_b, num_pending = np.empty(num_ops, np.int64), np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
-    ready_a, ready_b, num_ready = np.empty(num_ops, np.int64), np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
-    running_a, running_b, num_running = np.empty(num_ops, np.int64), np.empty(num_ops, np.int64), np.zeros(num_devices, np.int64)
-    num_seen = np.zeros(num_devices, np.int64)
+    (pending_a, pending_b), num_pending = scratch.queues[0], np.zeros(num_devices, np.int64)
+    (ready_a, ready_b), num_ready = scratch.queues[1], np.zeros(num_devices, np.int64)
+    (running_a, running_b), num_running = scratch.queues[2], np.zeros(num_devices, np.int64)
     next_ns = np.full(num_devices + num_channels, NEVER, np.int64)
-    carried, carried_from = np.full(num_channels, NOBODY, np.int32), np.zeros(num_channels, np.int32)
-    head, tail = np.full(num_channels, NOBODY, np.int32), np.full(num_channels, NOBODY, np.int32)
-    woken = np.empty(2 * num_channels, np.int32)
-    ended = np.empty(num_ops, np.int32)
+    carried = np.full(num_channels, NOTHING, np.uint32)
+    head, tail = np.full(num_channels, NOTHING, np.uint32), np.full(num_channels, NOTHING, np.uint32)
+    woken = np.empty(2 * num_channels, np.uint32)
+    ended = np.empty(num_ops, np.uint32)
     transfers = 0
 
     missing[:] = tables.num_inputs
     ready_ns[:] = 0
-    for op in range(num_ops):
-        if missing[op] == 0:
-            here = device[op]
-            push(pending_a, pending_b, first_row[here], num_pending[here], 0, op)
-            num_pending[here] += 1
+    for first in range(num_ops):
+        if missing[first] == 0:
+            here = device[first]
+            push(ready_a, ready_b, first_row[here], num_ready[here], ~priority[first], num_ready[here] << 32 | first)
+            num_ready[here] += 1
             next_ns[here] = 0
+    num_seen = num_ready.copy()
 
     while True:
         now = NEVER
@@ -199,15 +204,15 @@ def run_events(tables, device, scratch, steps, trace, sample):
             if next_ns[num_devices + channel] != now:
                 continue
             message = carried[channel]
-            there = message_device[message]
-            here = carried_from[channel]
-            edge = message_edge[message]
-            slot = slot_of[output_touch[edge_data[edge]]]
+            link = message_link[message]
+            there = link_dst[link]
+            slot = message_source[message]
             holds[slot] -= 1
             if holds[slot] == 0:
-                memory[here] -= size[slot]
-            arrival = now + latency_ns[link_index[here, there]]
-            while edge != NOBODY:
+                memory[link_src[link]] -= size[slot]
+            arrival = now + latency_ns[link]
+            edge = message_edge[message]
+            while edge != NOTHING:
                 dst = edge_dst[edge]
                 ready_ns[dst] = max(ready_ns[dst], arrival)
                 missing[dst] -= 1
@@ -217,7 +222,7 @@ def run_events(tables, device, scratch, steps, trace, sample):
                     if num_running[there] < streams[there]:
                         next_ns[there] = min(next_ns[there], ready_ns[dst])
                 edge = behind[edge]
-            carried[channel] = NOBODY
+            carried[channel] = NOTHING
             next_ns[num_devices + channel] = NEVER
             woken[num_woken] = channel
             num_woken += 1
@@ -228,7 +233,7 @@ def run_events(tables, device, scratch, steps, trace, sample):
                 continue
             row = first_row[here]
             while num_running[here] > 0 and running_a[row] == now:
-                op = running_b[row]
+                op = np.uint32(running_b[row])
                 pop(running_a, running_b, row, num_running[here])
                 num_running[here] -= 1
                 place = num_ended
@@ -242,7 +247,7 @@ def run_events(tables, device, scratch, steps, trace, sample):
             op = ended[place]
             here = device[op]
             edge = local[op]
-            while edge != NOBODY:
+            while edge != NOTHING:
                 dst = edge_dst[edge]
                 ready_ns[dst] = max(ready_ns[dst], now)
                 missing[dst] -= 1
@@ -251,13 +256,12 @@ def run_events(tables, device, scratch, steps, trace, sample):
                     num_pending[here] += 1
                 edge = behind[edge]
             for message in range(message_ptr[op], message_ptr[op + 1]):
-                there = message_device[message]
-                link = link_index[here, there]
-                edge = message_edge[message]
-                output = edge_data[edge]
-                if output == CONTROL:
+                link = message_link[message]
+                if message_slot[message] == NOTHING:
+                    there = link_dst[link]
+                    edge = message_edge[message]
                     arrival = now + max(1, latency_ns[link])
-                    while edge != NOBODY:
+                    while edge != NOTHING:
                         dst = edge_dst[edge]
                         ready_ns[dst] = max(ready_ns[dst], arrival)
                         missing[dst] -= 1
@@ -268,12 +272,12 @@ def run_events(tables, device, scratch, steps, trace, sample):
                                 next_ns[there] = min(next_ns[there], ready_ns[dst])
                         edge = behind[edge]
                 else:
-                    holds[slot_of[output_touch[output]]] += 1
+                    holds[message_source[message]] += 1
                     channel = link_channel[link]
-                    message_next[message] = NOBODY
-                    if head[channel] == NOBODY:
+                    message_next[message] = NOTHING
+                    if head[channel] == NOTHING:
                         head[channel] = message
-                        if carried[channel] == NOBODY:
+                        if carried[channel] == NOTHING:
                             woken[num_woken] = channel
                             num_woken += 1
                     else:
@@ -290,25 +294,22 @@ def run_events(tables, device, scratch, steps, trace, sample):
         for place in range(num_woken):
             channel = woken[place]
             message = head[channel]
-            if carried[channel] != NOBODY or message == NOBODY:
+            if carried[channel] != NOTHING or message == NOTHING:
                 continue
             head[channel] = message_next[message]
-            edge = message_edge[message]
-            output = edge_data[edge]
-            there = message_device[message]
-            here = device[tables.output_op[output]]
             carried[channel] = message
-            carried_from[channel] = here
-            leaves = now + transfer_ns[output, link_rate[link_index[here, there]]]
-            next_ns[num_devices + channel] = leaves
-            slot = slot_of[edge_touch[edge]]
+            next_ns[num_devices + channel] = now + message_ns[message]
+            slot = message_slot[message]
             if live[slot] == 0:
                 live[slot] = 1
+                there = link_dst[message_link[message]]
                 memory[there] += size[slot]
                 peak[there] = max(peak[there], memory[there])
             if len(trace.start_ns) > 0:
+                link, output = message_link[message], tables.delays.edge_data[message_edge[message]]
                 entry = trace.transfer[sample, transfers]
-                entry[0], entry[1], entry[2], entry[3], entry[4] = output, here, there, now, leaves
+                entry[0], entry[1], entry[2] = output, link_src[link], link_dst[link]
+                entry[3], entry[4] = now, next_ns[num_devices + channel]
                 transfers += 1
 
         # 3. devices start ready ops while they have an idle stream
@@ -317,14 +318,14 @@ def run_events(tables, device, scratch, steps, trace, sample):
                 continue
             row = first_row[here]
             while num_pending[here] > 0 and pending_a[row] <= now:
-                op = pending_b[row]
+                op = np.uint32(pending_b[row])
                 pop(pending_a, pending_b, row, num_pending[here])
                 num_pending[here] -= 1
-                push(ready_a, ready_b, row, num_ready[here], ~rank[op], num_seen[here] << 32 | op)
+                push(ready_a, ready_b, row, num_ready[here], ~priority[op], num_seen[here] << 32 | op)
                 num_ready[here] += 1
                 num_seen[here] += 1
             while num_ready[here] > 0 and num_running[here] < streams[here]:
-                op = ready_b[row] & 0xFFFFFFFF
+                op = np.uint32(ready_b[row] & 0xFFFFFFFF)
                 pop(ready_a, ready_b, row, num_ready[here])
                 num_ready[here] -= 1
                 push(running_a, running_b, row, num_running[here], now + time_ns[op, here], op)
@@ -347,30 +348,25 @@ def push(first, second, at, size, a, b):
     row = size
     while row > 0:
         parent = (row - 1) >> 1
-        above = first[at + parent]
-        if above < a or (above == a and second[at + parent] < b):
+        here, above = np.uint32(at + row), np.uint32(at + parent)
+        if first[above] < a or (first[above] == a and second[above] < b):
             break
-        first[at + row] = above
-        second[at + row] = second[at + parent]
+        first[here], second[here] = first[above], second[above]
         row = parent
-    first[at + row] = a
-    second[at + row] = b
+    here = np.uint32(at + row)
+    first[here], second[here] = a, b
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def pop(first, second, at, size):
     """Removes the smallest pair, which the caller has read in row `at`, from the heap of `size` pairs."""
-    last = size - 1
-    row, child = 0, 1
+    last, row, child = size - 1, 0, 1
     while child < last:  # down to a leaf by the smaller child: which one it is can't be predicted, so it is added, not branched on
-        here, there = first[at + child], first[at + child + 1]
-        if here == there:
-            child += second[at + child + 1] < second[at + child]
-        else:
-            child += there < here
-        first[at + row] = first[at + child]
-        second[at + row] = second[at + child]
-        row = child
-        child = 2 * row + 1
-    push(first, second, at, row, first[at + last], second[at + last])  # then up with the last pair, mostly by no step
+        left, right = np.uint32(at + child), np.uint32(at + child + 1)
+        child += second[right] < second[left] if first[left] == first[right] else first[right] < first[left]
+        here, below = np.uint32(at + row), np.uint32(at + child)
+        first[here], second[here] = first[below], second[below]
+        row, child = child, 2 * child + 1
+    end = np.uint32(at + last)
+    push(first, second, at, row, first[end], second[end])  # then up with the last pair, mostly by no step

@@ -7,20 +7,21 @@ a result with its reason; a placement that does not fit the problem is a ValueEr
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Int32, Int64, UInt32
 
-from gnnplace.evaluate.kernel import CRITICAL_PATH, FIFO, GIVEN, Steps, Trace, simulate_rows
-from gnnplace.evaluate.tables import tables
+from gnnplace.evaluate.kernel import simulate_rows
+from gnnplace.evaluate.tables import Steps, Trace, tables
 from gnnplace.placement import Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult, Timeline
+from gnnplace.transforms.schedule import delays, fill_ranks
 
-SCHEDULE_CODES: dict[Schedule, int] = {"fifo": FIFO, "critical-path": CRITICAL_PATH, "given": GIVEN}
-MIN_OPS_PER_TASK = 20_000  # a task below this many ops (about 5 ms) costs more to hand out than it saves
+MIN_OPS_PER_TASK = 20_000  # a task of fewer ops (about 6 ms) costs more to hand out than it saves
+MAX_SAMPLES_PER_TASK = 16
 
 
 def simulate(problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]:
@@ -32,10 +33,15 @@ def simulate(problem: Problem, placements: Sequence[Placement], *, timeline: boo
         return ()
     for placement in placements:
         _require_cover(problem, placement.device)
-    device = np.stack([placement.device for placement in placements])
-    schedule = np.array([SCHEDULE_CODES[placement.schedule] for placement in placements], dtype=np.int8)
+        if placement.priority is not None and placement.priority.shape != placement.device.shape:
+            raise ValueError(f"priority: {len(placement.priority)} entries for {problem.num_ops} ops")
+    device = np.stack([placement.device for placement in placements]).astype(np.uint32)
     trace = _empty_trace(problem, len(placements) if timeline else 0)
-    steps = _run(problem, device, schedule, _stack_priorities(problem, placements), trace, usable_cores())
+
+    def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
+        return _priorities(problem, placements[low:high], device[low:high])
+
+    steps = _run(problem, device, priority, trace, usable_cores())
     return tuple(_result(problem, placement, steps, trace, sample) for sample, placement in enumerate(placements))
 
 
@@ -49,10 +55,12 @@ def simulate_devices(
     if schedule not in ("fifo", "critical-path"):
         raise ValueError(f"schedule: {schedule!r} needs priorities; use simulate")
     _require_cover(problem, device)
-    codes = np.full(len(device), SCHEDULE_CODES[schedule], dtype=np.int8)
-    priority = np.empty((0, problem.num_ops), dtype=np.int64)
-    rows = np.array(device, dtype=np.int32)
-    return _run(problem, rows, codes, priority, _empty_trace(problem, 0), threads or usable_cores())
+    rows = device.astype(np.uint32)
+
+    def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
+        return _ranks(problem, rows[low:high], np.full(high - low, schedule == "critical-path"))
+
+    return _run(problem, rows, priority, _empty_trace(problem, 0), threads or usable_cores())
 
 
 def feasible(problem: Problem, steps: Steps) -> Bool[np.ndarray, " samples"]:
@@ -73,16 +81,18 @@ def _require_cover(problem: Problem, device: Int32[np.ndarray, "*samples ops"]) 
         raise ValueError(f"device: {wrong} is none of the {problem.num_devices} devices of {problem.cluster.name}")
 
 
-def _stack_priorities(problem: Problem, placements: Sequence[Placement]) -> Int64[np.ndarray, "rows ops"]:
-    if all(placement.priority is None for placement in placements):
-        return np.empty((0, problem.num_ops), dtype=np.int64)
-    rows = np.zeros((len(placements), problem.num_ops), dtype=np.int64)
+def _priorities(problem: Problem, placements: Sequence[Placement], device: UInt32[np.ndarray, "rows ops"]) -> Int64[np.ndarray, "rows ops"]:
+    rows = _ranks(problem, device, np.array([placement.schedule == "critical-path" for placement in placements]))
     for row, placement in zip(rows, placements, strict=True):
         if placement.priority is not None:
-            if placement.priority.shape != row.shape:
-                raise ValueError(f"priority: {placement.priority.shape[0]} entries for {problem.num_ops} ops")
             row[:] = placement.priority
     return rows
+
+
+def _ranks(problem: Problem, device: UInt32[np.ndarray, "rows ops"], wanted: Bool[np.ndarray, " rows"]) -> Int64[np.ndarray, "rows ops"]:
+    rank = np.zeros(device.shape, dtype=np.int64)
+    fill_ranks(delays(problem), device, wanted, rank)
+    return rank
 
 
 def _empty_trace(problem: Problem, rows: int) -> Trace:
@@ -92,26 +102,27 @@ def _empty_trace(problem: Problem, rows: int) -> Trace:
 
 def _run(
     problem: Problem,
-    device: Int32[np.ndarray, "samples ops"],
-    schedule: np.ndarray,
-    priority: Int64[np.ndarray, "rows ops"],
+    device: UInt32[np.ndarray, "samples ops"],
+    priority: Callable[[int, int], Int64[np.ndarray, "rows ops"]],
     trace: Trace,
     threads: int,
 ) -> Steps:
+    """Simulates rows in tasks of a few samples, whose `priority` is asked for by the thread that simulates them."""
     samples, steps, prepared = len(device), _empty_steps(problem, len(device)), tables(problem)
-    least = -(-MIN_OPS_PER_TASK // problem.num_ops)
-    size = max(least, -(-samples // (4 * threads))) if threads > 1 else max(1, samples)
-    tasks = [(low, min(low + size, samples)) for low in range(0, samples, size)]
+    least = max(1, MIN_OPS_PER_TASK // problem.num_ops)
+    size = max(least, min(MAX_SAMPLES_PER_TASK, -(-samples // (4 * threads))))
 
-    def work(task: tuple[int, int]) -> None:
-        simulate_rows(prepared, device, schedule, priority, *task, steps, trace)
+    def work(low: int) -> None:
+        rows = slice(low, min(low + size, samples))
+        part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
+        simulate_rows(prepared, device[rows], priority(low, rows.stop), part, traced)
 
-    if threads == 1 or len(tasks) == 1:
-        for task in tasks:
-            work(task)
+    if threads == 1 or samples <= size:
+        for low in range(0, samples, size):
+            work(low)
     else:
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, tasks))
+            list(pool.map(work, range(0, samples, size)))
     return steps
 
 

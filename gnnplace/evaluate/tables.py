@@ -1,4 +1,4 @@
-"""The arrays that the simulator's kernel needs of a problem, built once for as long as the problem lives."""
+"""The arrays that the simulator's kernel reads and writes; those of a problem are built once for as long as it lives."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Bool, Int8, Int32, Int64
+from jaxtyping import Bool, Int8, Int32, Int64, UInt32
 
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problem import Problem
-from gnnplace.transforms.schedule import Delays, compact, delays
-
-NOBODY = -1  # no edge, no message, no touch
+from gnnplace.transforms.schedule import NOTHING, Delays, compact, delays
 
 MAX_MEMORY_BYTES = 2**62
 
@@ -24,23 +22,24 @@ class Tables(NamedTuple):
 
     delays: Delays
     num_inputs: Int32[np.ndarray, " ops"]
-    leader: Int32[np.ndarray, " ops"]  # the first op of the colocation group
+    leader: UInt32[np.ndarray, " ops"]  # the first op of the colocation group
     allowed: Bool[np.ndarray, "ops devices"]
     persistent_bytes: Int64[np.ndarray, " ops"]
     workspace_bytes: Int64[np.ndarray, " ops"]
     start_bytes: Int64[np.ndarray, " ops"]  # workspace and the outputs that are not aliases
     output_bytes: Int64[np.ndarray, " outputs"]
-    output_op: Int32[np.ndarray, " outputs"]
-    output_touch: Int32[np.ndarray, " outputs"]
-    edge_touch: Int32[np.ndarray, " edges"]  # the consumer's touch, NOBODY for a control edge
-    result_touch: Int32[np.ndarray, " results"]
-    touch_ptr: Int32[np.ndarray, " ops_plus_1"]
-    root_ptr: Int32[np.ndarray, " roots_plus_1"]
-    root_touch: Int32[np.ndarray, " touches"]
-    root_touch_op: Int32[np.ndarray, " touches"]
+    output_touch: UInt32[np.ndarray, " outputs"]
+    edge_touch: UInt32[np.ndarray, " edges"]  # the consumer's touch, NOTHING for a control edge
+    result_touch: UInt32[np.ndarray, " results"]
+    touch_ptr: UInt32[np.ndarray, " ops_plus_1"]
+    root_ptr: UInt32[np.ndarray, " roots_plus_1"]
+    root_touch: UInt32[np.ndarray, " touches"]
+    root_touch_op: UInt32[np.ndarray, " touches"]
     root_bytes: Int64[np.ndarray, " roots"]
     streams: Int64[np.ndarray, " devices"]
-    link_channel: Int32[np.ndarray, " links"]
+    link_channel: UInt32[np.ndarray, " links"]
+    link_src: UInt32[np.ndarray, " links"]
+    link_dst: UInt32[np.ndarray, " links"]
     num_channels: int
 
 
@@ -66,20 +65,23 @@ class Trace(NamedTuple):
 class Scratch(NamedTuple):
     """Working memory of one thread."""
 
-    slot_of: Int32[np.ndarray, " touches"]
+    slot_of: UInt32[np.ndarray, " touches"]
     holds: Int32[np.ndarray, " slots"]
     size: Int64[np.ndarray, " slots"]
     live: Int8[np.ndarray, " slots"]
-    local: Int32[np.ndarray, " ops"]  # first edge to a consumer on the same device
-    behind: Int32[np.ndarray, " edges"]  # next edge of the same list
-    message_ptr: Int32[np.ndarray, " ops_plus_1"]
-    message_edge: Int32[np.ndarray, " edges"]
-    message_device: Int32[np.ndarray, " edges"]
-    message_next: Int32[np.ndarray, " edges"]
-    rank: Int64[np.ndarray, " ops"]
+    local: UInt32[np.ndarray, " ops"]  # first edge to a consumer on the same device
+    behind: UInt32[np.ndarray, " edges"]  # next edge of the same list
+    message_ptr: UInt32[np.ndarray, " ops_plus_1"]
+    message_edge: UInt32[np.ndarray, " edges"]
+    message_link: UInt32[np.ndarray, " edges"]
+    message_slot: UInt32[np.ndarray, " edges"]  # where it arrives, NOTHING for control
+    message_source: UInt32[np.ndarray, " edges"]  # the slot that it is sent from
+    message_ns: Int64[np.ndarray, " edges"]  # its occupation of the channel
+    message_next: UInt32[np.ndarray, " edges"]
     missing: Int32[np.ndarray, " ops"]
     ready_ns: Int64[np.ndarray, " ops"]
-    first_row: Int64[np.ndarray, " devices_plus_1"]
+    first_row: UInt32[np.ndarray, " devices_plus_1"]
+    queues: Int64[np.ndarray, "3 2 ops"]  # pending, ready, running: pairs
 
 
 class Touches(NamedTuple):
@@ -108,7 +110,7 @@ def touches(graph: ComputationGraph) -> Touches:
     output_key = graph.output_op.astype(np.int64) * num_outputs + root
     keys = np.unique(np.concatenate([edge_key, output_key]))
     op, touched = keys // max(1, num_outputs), keys % max(1, num_outputs)
-    of_edge = np.full(graph.num_edges, NOBODY, dtype=np.int64)
+    of_edge = np.full(graph.num_edges, NOTHING, dtype=np.int64)
     of_edge[data] = np.searchsorted(keys, edge_key)
     by_root = np.lexsort((op, graph.output_op[touched] != op, touched))
     return Touches(
@@ -133,23 +135,24 @@ def _build(problem: Problem) -> Tables:
     return Tables(
         delays=delays(problem),
         num_inputs=compact(np.diff(graph.in_ptr), np.int32),
-        leader=compact(_leader(graph), np.int32),
+        leader=compact(_leader(graph), np.uint32),
         allowed=compact(problem.allowed, np.bool_),
         persistent_bytes=compact(graph.persistent_bytes, np.int64),
         workspace_bytes=compact(graph.workspace_bytes, np.int64),
         start_bytes=compact(start_bytes, np.int64),
         output_bytes=compact(graph.output_bytes, np.int64),
-        output_op=compact(graph.output_op, np.int32),
-        output_touch=compact(touch.of_output, np.int32),
-        edge_touch=compact(touch.of_edge, np.int32),
-        result_touch=compact(touch.of_output[graph.output_is_result], np.int32),
-        touch_ptr=compact(touch.ptr, np.int32),
-        root_ptr=compact(touch.root_ptr, np.int32),
-        root_touch=compact(touch.by_root, np.int32),
-        root_touch_op=compact(touch.by_root_op, np.int32),
+        output_touch=compact(touch.of_output, np.uint32),
+        edge_touch=compact(touch.of_edge, np.uint32),
+        result_touch=compact(touch.of_output[graph.output_is_result], np.uint32),
+        touch_ptr=compact(touch.ptr, np.uint32),
+        root_ptr=compact(touch.root_ptr, np.uint32),
+        root_touch=compact(touch.by_root, np.uint32),
+        root_touch_op=compact(touch.by_root_op, np.uint32),
         root_bytes=compact(graph.output_bytes[_roots(graph)], np.int64),
         streams=compact(cluster.streams, np.int64),
-        link_channel=compact(cluster.link_channel, np.int32),
+        link_channel=compact(cluster.link_channel, np.uint32),
+        link_src=compact(np.array([cluster.device_names.index(link.src) for link in cluster.links]), np.uint32),
+        link_dst=compact(np.array([cluster.device_names.index(link.dst) for link in cluster.links]), np.uint32),
         num_channels=cluster.num_channels,
     )
 

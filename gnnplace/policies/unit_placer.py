@@ -27,7 +27,6 @@ from gnnplace.transforms.partial import OBSERVATIONS, STATIC, PartialPlacements,
 from gnnplace.transforms.unit_tables import decision_order, unit_tables
 from gnnplace.transforms.units import Units, UnitsName, allowed, expand, units
 
-
 Constants = tuple[Units, Int64[np.ndarray, " units"], UnitTables, GraphFeatures, Bool[Tensor, "units devices"]]
 
 

@@ -11,24 +11,29 @@ from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
-from jaxtyping import Int32, Int64
+from jaxtyping import Int32, Int64, UInt32
 
-from gnnplace.graph import CONTROL
+from gnnplace.cluster import NO_LINK
 from gnnplace.placement import Placement, missing_link
 from gnnplace.problem import Problem
 
+NOTHING = np.uint32(2**32 - 1)  # no output, edge, message or touch
+
 
 class Delays(NamedTuple):
-    """What ranks need of a problem, in compact arrays. `edge_data` is an output's number, or `CONTROL`."""
+    """What ranks need of a problem. `edge_data` is an output's number, `NOTHING` for control.
 
-    order: Int32[np.ndarray, " ops"]
-    out_ptr: Int32[np.ndarray, " ops_plus_1"]
-    edge_dst: Int32[np.ndarray, " edges"]
-    edge_data: Int32[np.ndarray, " edges"]
+    What compiled code uses as an index is unsigned: an index that may be negative costs a test each time (a fifth of a simulation).
+    """
+
+    order: UInt32[np.ndarray, " ops"]
+    out_ptr: UInt32[np.ndarray, " ops_plus_1"]
+    edge_dst: UInt32[np.ndarray, " edges"]
+    edge_data: UInt32[np.ndarray, " edges"]
     time_ns: Int64[np.ndarray, "ops devices"]
     transfer_ns: Int64[np.ndarray, "outputs rates"]
     link_index: Int32[np.ndarray, "devices devices"]
-    link_rate: Int32[np.ndarray, " links"]
+    link_rate: UInt32[np.ndarray, " links"]
     link_latency_ns: Int64[np.ndarray, " links"]
 
 
@@ -41,14 +46,14 @@ def delays(problem: Problem) -> Delays:
         graph, cluster = problem.graph, problem.cluster
         in_document_order = bool((graph.edge_src < graph.edge_dst).all())  # then memory is read in sequence
         _delays[problem] = Delays(
-            order=compact(np.arange(graph.num_ops) if in_document_order else graph.order, np.int32),
-            out_ptr=compact(graph.out_ptr, np.int32),
-            edge_dst=compact(graph.edge_dst, np.int32),
-            edge_data=compact(graph.edge_data, np.int32),
+            order=compact(np.arange(graph.num_ops) if in_document_order else graph.order, np.uint32),
+            out_ptr=compact(graph.out_ptr, np.uint32),
+            edge_dst=compact(graph.edge_dst, np.uint32),
+            edge_data=compact(graph.edge_data, np.uint32),
             time_ns=compact(problem.time_ns, np.int64),
             transfer_ns=compact(problem.transfer_ns, np.int64),
             link_index=compact(cluster.link_index, np.int32),
-            link_rate=compact(problem.link_rate, np.int32),
+            link_rate=compact(problem.link_rate, np.uint32),
             link_latency_ns=compact(cluster.link_latency_ns, np.int64),
         )
     return _delays[problem]
@@ -56,7 +61,7 @@ def delays(problem: Problem) -> Delays:
 
 def compact(array: np.ndarray, dtype: type) -> np.ndarray:
     """The array as a kernel takes it: contiguous, of this type, read-only (so that a kernel is compiled once)."""
-    view: np.ndarray = np.ascontiguousarray(array, dtype=dtype).view()
+    view: np.ndarray = np.ascontiguousarray(array).astype(dtype, copy=False).view()
     view.setflags(write=False)
     return view
 
@@ -80,28 +85,35 @@ def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.nda
     """
     if (reason := missing_link(problem, device)) is not None:
         raise ValueError(f"critical-path: {reason}")
-    rank = np.empty(problem.num_ops, dtype=np.int64)
-    fill_rank(delays(problem), device.copy(), rank)  # a copy is writable, like the simulator's rows: one compiled kernel
-    return rank
+    rank = np.zeros((1, problem.num_ops), dtype=np.int64)
+    writable = device.reshape(1, -1).astype(np.uint32)  # as the simulator's rows are: one compiled kernel
+    fill_ranks(delays(problem), writable, np.array([True]), rank)
+    return rank[0]
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def fill_rank(delays, device, rank):
-    """`rank[i] = time[i] + max(0, max over consumers j of (delay(i, j) + rank[j]))`, last op first; every link must exist."""
+def fill_ranks(delays, device, wanted, rank):
+    """`rank[i] = time[i] + max(0, max over consumers j of (delay(i, j) + rank[j]))`, last op first, in each row that is wanted.
+
+    A row that needs a link which does not exist is left unfinished.
+    """
     edge_dst, edge_data, transfer_ns = delays.edge_dst, delays.edge_data, delays.transfer_ns
-    for position in range(len(delays.order) - 1, -1, -1):
-        op = delays.order[position]
-        here = device[op]
-        behind = 0
-        for edge in range(delays.out_ptr[op], delays.out_ptr[op + 1]):
-            dst = edge_dst[edge]
-            path = rank[dst]
-            there = device[dst]
-            if there != here:
-                link = delays.link_index[here, there]
-                latency = delays.link_latency_ns[link]
-                output = edge_data[edge]
-                path += max(1, latency) if output == CONTROL else latency + transfer_ns[output, delays.link_rate[link]]
-            behind = max(behind, path)
-        rank[op] = delays.time_ns[op, here] + behind
+    for row in np.flatnonzero(wanted):
+        linked, position = True, len(delays.order) - 1
+        while linked and position >= 0:
+            op = delays.order[position]
+            here, behind = device[row, op], 0
+            for edge in range(delays.out_ptr[op], delays.out_ptr[op + 1]):
+                dst = edge_dst[edge]
+                path, there = rank[row, dst], device[row, dst]
+                if there != here:
+                    link, output = delays.link_index[here, there], edge_data[edge]
+                    if link == NO_LINK:
+                        linked = False
+                        break
+                    latency = delays.link_latency_ns[link]
+                    path += max(1, latency) if output == NOTHING else latency + transfer_ns[output, delays.link_rate[link]]
+                behind = max(behind, path)
+            rank[row, op] = delays.time_ns[op, here] + behind
+            position -= 1

@@ -8,16 +8,15 @@ phase. All are functions of the graph alone. Contracting units may make cycles, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, assert_never
+from typing import NamedTuple, assert_never
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from gnnplace.config.policies import UnitsName as UnitsName
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problem import Problem
 from gnnplace.transforms import cells, variables
-
-UnitsName = Literal["ops", "weights", "coarse"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.graph import CONTROL, NONE, ComputationGraph
 
 SCALAR_BYTES = 8  # a tensor this small (a norm, a learning rate, a power of beta) binds nothing together
 
@@ -38,17 +38,14 @@ def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) 
 
 def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Families:
     """The family of every op: state first, then backwards the gradients that one update alone needs, then their norms."""
-    binds = (graph.edge_output >= 0) & ((graph.edge_bytes > SCALAR_BYTES) | (graph.persistent_bytes[graph.edge_src] > SCALAR_BYTES))
+    large = (graph.edge_bytes > SCALAR_BYTES) | (graph.persistent_bytes[graph.edge_src] > SCALAR_BYTES)
+    binds = (graph.edge_output != CONTROL) & large
     stateful = graph.persistent_bytes > SCALAR_BYTES
     label = merged(group, _root_op(graph, stateful))
-    held = np.zeros(graph.num_ops, dtype=bool)
-    held[label[stateful]] = True
-    updates = _updates(graph)
-    label = _join(label, graph.edge_src, graph.edge_dst, binds & held[label[graph.edge_src]] & updates[graph.edge_dst])
-    held = np.zeros(graph.num_ops, dtype=bool)
-    held[label[stateful]] = True
-    owner = np.where(held[label], label, NONE)
-    state = owner != NONE
+    updated = binds & _holds(label, stateful)[graph.edge_src] & _updates(graph)[graph.edge_dst]
+    label = _join(label, graph.edge_src, graph.edge_dst, updated)
+    state = _holds(label, stateful)
+    owner = np.where(state, label, NONE)
     size = np.zeros(graph.num_ops, dtype=np.int64)
     np.maximum.at(size, label, graph.persistent_bytes)
     _own(graph.order, graph.out_ptr, graph.edge_dst, graph.in_ptr, graph.in_edges, graph.edge_src, binds,
@@ -64,6 +61,13 @@ def merged(label: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, " ops"]) -> 
     return _join(label, asks, first[key[asks]], np.ones(len(asks), dtype=bool))
 
 
+def _holds(label: Int64[np.ndarray, " ops"], stateful: Bool[np.ndarray, " ops"]) -> Bool[np.ndarray, " ops"]:
+    """Which ops share a label with one that is stateful."""
+    held = np.zeros(len(label), dtype=bool)
+    held[label[stateful]] = True
+    return held[label]
+
+
 def _root_op(graph: ComputationGraph, stateful: Bool[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """For a variable, and an op with an alias of one among its outputs: the variable's op; else `NONE`."""
     root = np.where(stateful, np.arange(graph.num_ops), NONE)
@@ -74,9 +78,9 @@ def _root_op(graph: ComputationGraph, stateful: Bool[np.ndarray, " ops"]) -> Int
 
 
 def _updates(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
-    """Ops of the phase `update`; where an op has no phase, those that nothing takes data from."""
+    """Ops of the phase `update`; where an op has no phase, those that give no data."""
     gives = np.zeros(graph.num_ops, dtype=bool)
-    gives[graph.edge_src[graph.edge_output >= 0]] = True
+    gives[graph.output_op[graph.output_bytes > 0]] = True
     return graph.phase.among(["update"]) | ((graph.phase.index == NONE) & ~gives)
 
 
@@ -90,7 +94,7 @@ def _eligible(graph: ComputationGraph) -> tuple[Bool[np.ndarray, " ops"], Bool[n
 def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, " ops"]:
     """The family whose state an op takes the most bytes from, the lowest label on a tie; `NONE` where it takes none."""
     family = np.where(found.state, found.owner, NONE)[graph.edge_src]
-    rows = np.flatnonzero((graph.edge_output >= 0) & (family != NONE) & (graph.edge_bytes > SCALAR_BYTES))
+    rows = np.flatnonzero((graph.edge_output != CONTROL) & (family != NONE) & (graph.edge_bytes > SCALAR_BYTES))
     rows = rows[np.lexsort((family[rows], -graph.edge_bytes[rows]))]
     used = np.full(graph.num_ops, NONE, dtype=np.int64)
     used[graph.edge_dst[rows[::-1]]] = family[rows[::-1]]
@@ -130,8 +134,8 @@ def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, 
         if owner[op] == -1 and (by_phase[op] or by_size[op]):
             found = -1
             for edge in range(out_ptr[op], out_ptr[op + 1]):
-                if binds[edge]:
-                    family = owner[edge_dst[edge]]
+                family = owner[edge_dst[edge]]
+                if binds[edge] and (family != -1 or largest[edge_dst[edge]] > SCALAR_BYTES):  # its norm asks for nothing
                     found = family if found in (-1, family) and family != -1 else -2
             if found >= 0 and (by_phase[op] or largest[op] >= size[found] // 2):
                 owner[op] = found

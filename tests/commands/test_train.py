@@ -93,7 +93,7 @@ def test_a_checkpoint_places_a_problem_that_it_never_saw(trained):
 
 
 def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninterrupted_one(files, tmp_path):
-    long = [files, *QUICK, "--training.updates=400", "--tracking=none", "--runs", str(tmp_path)]
+    long = [files, *QUICK, "--training.updates=80", "--tracking=none", "--runs", str(tmp_path)]
     command = [sys.executable, "-m", "gnnplace", "train", *long, "--training.checkpoint_every=1"]
     environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
@@ -104,10 +104,10 @@ def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninter
     process.send_signal(signal.SIGTERM)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == 143 and complaint.count("\n") == 1 and "--resume" in complaint
-    assert 0 < load_checkpoint(checkpoint).updates_done < 402
+    assert 0 < load_checkpoint(checkpoint).updates_done < 82
     zero_shot.planner(str(checkpoint), seed=0)  # it is usable
     assert cli.main(["train", "--resume", str(tmp_path / "gnn-1"), "-q"]) == 0
-    assert load_checkpoint(checkpoint).updates_done == 402
+    assert load_checkpoint(checkpoint).updates_done == 82
 
 
 def one_line(capsys) -> str:

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from graphs import chains
+
 from gnnplace.choose import Tape
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer import UnitPlacer
 from gnnplace.training.rollout import greedy, replay, rollout
-
-from graphs import chains
 
 
 def placer(**switches):

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from graphs import equal_gpus
+
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.transforms.partial import OBSERVATIONS, PartialPlacements
 from gnnplace.transforms.unit_tables import decision_order, unit_tables
 from gnnplace.transforms.units import units
-
-from graphs import equal_gpus
 
 
 def fork():

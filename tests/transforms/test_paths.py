@@ -1,8 +1,8 @@
 import numpy as np
+from graphs import op
+
 from gnnplace.graph import ComputationGraph
 from gnnplace.transforms.paths import longest_paths
-
-from graphs import op
 
 
 def test_heads_and_tails_of_a_diamond_by_hand():

@@ -1,0 +1,118 @@
+"""Ranks of the published example, schedules by hand, and what list scheduling must not get wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphs import chains, equal_gpus, op
+
+from gnnplace.baselines.heft import _sequence, heft, upward_rank_ns
+from gnnplace.baselines.list_schedule import instance, schedule_units
+from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.costs.roofline import problem
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.problem import Problem
+from gnnplace.transforms.units import allowed, units
+
+TIMES = [
+    (14, 16, 9),
+    (13, 19, 18),
+    (11, 13, 19),
+    (13, 8, 17),
+    (12, 13, 10),
+    (13, 16, 9),
+    (7, 15, 11),
+    (5, 11, 14),
+    (18, 12, 20),
+    (21, 7, 16),
+]
+SENDS = {(1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23, (4, 8): 27, (4, 9): 23,
+         (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13}  # fmt: skip
+RANKS = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
+
+
+def topcuoglu() -> Problem:
+    """Figure 2 of the paper. Its messages never wait for each other; ours take turns on each of the links."""
+    outputs = {i: [size for (src, _), size in SENDS.items() if src == i] for i in range(1, 11)}
+    ops = [
+        Op(f"n{i}", "Op", tuple(map(Output, outputs[i])), time_ns={f"gpu:{d}": time for d, time in enumerate(TIMES[i - 1])})
+        for i in range(1, 11)
+    ]
+    number = {edge: [other for other in SENDS if other[0] == edge[0]].index(edge) for edge in SENDS}
+    devices = tuple(Device(f"gpu:{d}", "gpu", 10**9, 1, 1) for d in range(3))
+    links = tuple(Link(a.name, b.name, 10**9, channel=f"{a.name}->{b.name}") for a in devices for b in devices if a is not b)
+    edges = [(src - 1, number[src, dst], dst - 1) for src, dst in SENDS]
+    return problem(ComputationGraph.from_ops("topcuoglu", ops, edges), Cluster("three", devices, links))
+
+
+def schedule(posed: Problem, balance: bool = False) -> tuple[list[int], int]:
+    made = units(posed.graph, "ops")
+    sequence, leader = _sequence(posed, upward_rank_ns(posed))
+    device, length = schedule_units(instance(posed, made, allowed(posed, made), sequence, leader), balance)
+    return device[made.unit].tolist(), length
+
+
+def test_published_ranks():
+    assert upward_rank_ns(topcuoglu()).round(3).tolist() == RANKS
+
+
+def test_published_example_by_hand_with_messages_that_wait():
+    """Published: 80, where two messages overlap on a link. Here n1's message to n6 on gpu:1 would wait for the one to n4 until 32,
+    so n6 goes to gpu:2 (38-47); n10 waits on gpu:1 for messages of n9 (none), n7 (58-75) and n8 (75-86).
+    """
+    assert schedule(topcuoglu()) == ([2, 0, 2, 1, 2, 2, 0, 0, 1, 1], 93)
+
+
+def test_an_op_is_inserted_into_a_gap():
+    """gpu:1 waits from 0 to 60 for `second`; `late` has the lowest rank and fits there."""
+    times = {"first": (10, 99), "second": (99, 20), "third": (99, 30), "late": (200, 40)}
+    ops = [Op(name, "Op", (Output(50),), time_ns={"gpu:0": a, "gpu:1": b}) for name, (a, b) in times.items()]
+    posed = problem(ComputationGraph.from_ops("gap", ops, [(0, 0, 1), (1, 0, 2)]), equal_gpus(2))
+    assert schedule(posed) == ([0, 1, 1, 1], 110)
+
+
+def test_an_output_is_sent_once_and_messages_take_turns():
+    """a -> three consumers that only gpu:1 runs fast: one message of 100, sent once; b's message of 100 waits for it."""
+
+    def fast_on(device: int) -> dict[str, int]:
+        return {"gpu:0": 1 if device == 0 else 10**6, "gpu:1": 1 if device == 1 else 10**6}
+
+    ops = [Op("a", "Op", (Output(100),), time_ns=fast_on(0)), Op("b", "Op", (Output(100),), time_ns=fast_on(0))]
+    ops += [Op(f"c{i}", "Op", (), time_ns=fast_on(1)) for i in range(3)]
+    posed = problem(ComputationGraph.from_ops("sends", ops, [(0, 0, 2), (0, 0, 3), (1, 0, 4)]), equal_gpus(2))
+    assert schedule(posed) == ([0, 0, 1, 1, 1], 202)
+    assert simulate(posed, [heft(posed, simulate, units_name="ops")])[0].step_time_ns == 202
+
+
+@pytest.mark.parametrize("devices", [1, 2, 3, 5])
+def test_k_equal_chains_use_k_devices(devices: int):
+    posed = chains(devices, 6, devices)
+    assert simulate(posed, [heft(posed, simulate, units_name="ops")])[0].step_time_ns == 6000
+
+
+def test_persistent_memory_is_not_exceeded_where_it_need_not():
+    ops = [Op(f"v{i}", "Variable", persistent_bytes=60, time_ns={"gpu": 10, "cpu": 10}) for i in range(3)]
+    posed = problem(ComputationGraph.from_ops("memory", ops, []), equal_gpus(3, memory_bytes=100))
+    assert sorted(schedule(posed)[0]) == [0, 1, 2]
+
+
+def test_variables_stand_with_their_first_consumer():
+    """Two variables without cost are read by ops that must be on different devices."""
+    ops = [Op(f"v{i}", "Variable", (Output(10**6),), kernel=False, persistent_bytes=10**6) for i in range(2)]
+    ops += [Op(f"use{i}", "Op", (), time_ns={f"gpu:{i}": 10, f"gpu:{1 - i}": 10**5}) for i in range(2)]
+    posed = problem(ComputationGraph.from_ops("variables", ops, [(0, 0, 2), (1, 0, 3)]), equal_gpus(2))
+    assert schedule(posed)[0] == [0, 1, 0, 1]
+
+
+def test_streams_run_side_by_side():
+    devices = (Device("gpu:0", "gpu", 10**9, 1, 1, streams=2),)
+    posed = problem(ComputationGraph.from_ops("bag", [op(f"o{i}") for i in range(4)], []), Cluster("one", devices, ()))
+    assert schedule(posed) == ([0, 0, 0, 0], 20)
+
+
+def test_the_estimate_of_a_graph_of_many_gaps_stays_a_schedule():
+    """More gaps than are kept: the estimate may not fall below the work of a device."""
+    posed = chains(1, 3000, 2, time_ns=3, size=1)
+    device, length = schedule(posed)
+    assert length >= np.bincount(device).max() * 3

@@ -1,0 +1,118 @@
+"""What every baseline promises. A new baseline is a name in `build.PlannerName` and no edit here."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from graphs import chains, equal_gpus, op
+from random_problems import random_case
+
+from gnnplace import build
+from gnnplace.baselines.exhaustive import exhaustive
+from gnnplace.baselines.fastest import standing
+from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.costs.roofline import problem
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.graph import ComputationGraph, Op
+from gnnplace.placement import check
+from gnnplace.problem import Problem
+from gnnplace.result import Planner
+from gnnplace.transforms.units import allowed, units
+
+NAMES = get_args(build.PlannerName)
+
+
+def cpu_and_gpus(gpus: int) -> Cluster:
+    devices = [Device("cpu:0", "cpu", 10**9, 10**9, 10**9), *(Device(f"gpu:{i}", "gpu", 10**9, 10**12, 10**12) for i in range(gpus))]
+    links = [Link(a.name, b.name, 10**9) for a in devices for b in devices if a is not b]
+    return Cluster(f"cpu-and-{gpus}", tuple(devices), tuple(links))
+
+
+def tiny(seed: int) -> Problem | None:
+    """A random problem with every feature, if it has few placements, all links and a legal placement."""
+    posed = random_case(seed).problem()
+    linked = len(posed.cluster.links) == posed.num_devices * (posed.num_devices - 1)
+    try:
+        count = np.prod(allowed(posed, units(posed.graph, "ops")).sum(axis=1, dtype=np.float64))
+    except ValueError:
+        return None
+    return posed if linked and count <= 1000 else None
+
+
+TINY = [(seed, posed) for seed in range(120) if (posed := tiny(seed)) is not None][:25]
+
+
+@pytest.fixture(scope="module")
+def optimum() -> dict[int, tuple[int, int, int]]:
+    return {seed: standing(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for seed, posed in TINY}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_valid_and_never_better_than_exhaustive(name: build.PlannerName, optimum: dict[int, tuple[int, int, int]]):
+    assert len(TINY) == 25
+    for seed, posed in TINY:
+        plan = build.planners(posed, simulate, 0).get(name)
+        if plan is None:
+            continue
+        placement = plan(posed)
+        assert check(posed, placement) is None
+        assert standing(posed, simulate(posed, [placement])[0]) >= optimum[seed], seed
+
+
+@pytest.mark.parametrize("schedule", ["fifo", "critical-path"])
+@pytest.mark.parametrize("name", NAMES)
+def test_deterministic_and_under_the_schedule_that_was_asked(name: build.PlannerName, schedule):
+    graph = chains(3, 4, 1).graph
+    posed = problem(graph, cpu_and_gpus(2))
+    plan = build.planner(name, simulate, 7, schedule)
+    assert isinstance(plan, Planner)
+    first, second = plan(posed), plan(posed)
+    assert first.schedule == schedule and np.array_equal(first.device, second.device)
+    renamed = problem(ComputationGraph.from_ops("renamed", [op(f"z{i}", 1000, 100) for i in range(12)], list(
+        zip(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist(), strict=True))), cpu_and_gpus(2))  # fmt: skip
+    assert np.array_equal(plan(renamed).device, first.device)
+
+
+GRAPHS = {
+    "one op": ComputationGraph.from_ops("one", [op("a")], []),
+    "no edges": ComputationGraph.from_ops("bag", [op(f"o{i}", 10 + i) for i in range(9)], []),
+    "disconnected": chains(2, 3, 1).graph,
+    "no outputs": ComputationGraph.from_ops("silent", [Op(f"o{i}", "Op") for i in range(3)], [(0, -1, 1), (1, -1, 2)]),
+    "no kernels": ComputationGraph.from_ops("free", [Op(f"o{i}", "Op", kernel=False) for i in range(3)], [(0, -1, 1)]),
+}
+
+
+@pytest.mark.parametrize("machine", [equal_gpus(1), equal_gpus(3), cpu_and_gpus(2), cpu_and_gpus(0)], ids=lambda cluster: cluster.name)
+@pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+@pytest.mark.parametrize("name", NAMES)
+def test_edges_of_the_world(name: build.PlannerName, graph: ComputationGraph, machine: Cluster):
+    posed = problem(graph, machine)
+    named = build.planners(posed, simulate, 0)
+    if name == "cpu" and machine.devices[0].kind != "cpu":
+        assert name not in named
+        return
+    placement = named[name](posed)
+    assert check(posed, placement) is None and simulate(posed, [placement])[0].infeasible is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_legal_devices_only(name: build.PlannerName):
+    ops = [op("a", colocation="x"), Op("look-up", "Op", allowed=("cpu",), colocation="y"), op("b", colocation="y"), op("c", colocation="x"),
+           Op("cuda", "Op", allowed=("gpu",)), op("d")]  # fmt: skip
+    posed = problem(ComputationGraph.from_ops("rules", ops, [(0, 0, 3), (2, 0, 5), (3, 0, 5)]), cpu_and_gpus(2))
+    assert check(posed, build.planner(name, simulate, 0)(posed)) is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_an_op_may_stand_nowhere_it_is_named(name: build.PlannerName):
+    ops = [Op("here", "Op", allowed=("cpu",), colocation="x"), Op("there", "Op", allowed=("gpu",), colocation="x")]
+    posed = problem(ComputationGraph.from_ops("torn", ops, []), cpu_and_gpus(1))
+    with pytest.raises(ValueError, match=r"op 'here': no device of cpu-and-1 is allowed"):
+        build.planner(name, simulate, 0)(posed)
+
+
+def test_the_best_heuristic_is_the_fastest_of_all_but_searches():
+    posed = problem(chains(2, 6, 1).graph, cpu_and_gpus(2))
+    assert simulate(posed, [build.best_heuristic(posed, simulate)])[0].step_time_ns == 6000
