@@ -46,6 +46,7 @@ class PlainSimulator:
         self.links = {(index[link["src"]], index[link["dst"]]): link for link in cluster["links"]}
         self.data_inputs = [{(s, k) for s, k, d in self.edges if d == i and k >= 0} for i in range(len(self.ops))]
         self.time = [[self.cost(i, d) for d in range(len(self.devices))] for i in range(len(self.ops))]
+        self.into = [[(s, k) for s, k, d in self.edges if d == i] for i in range(len(self.ops))]
         self.touched = [self.touched_roots(i) for i in range(len(self.ops))]
         self.schedule, self.given = schedule, priority
 
@@ -152,6 +153,7 @@ class PlainSimulator:
         queues: dict[object, list[Transfer]] = {}
         buffers: dict[tuple[tuple[int, int], int], int] = {}  # bytes of (root, device)
         channel_of = {pair: ("named", link["channel"]) if link.get("channel") else ("own", pair[0]) for pair, link in self.links.items()}
+        transfer_of = {(t.source, t.there): t for t in transfers}
         peak, now = [0] * num_devices, 0
 
         def arrival(s: int, k: int, j: int) -> int | None:
@@ -163,10 +165,12 @@ class PlainSimulator:
                 return end[s]
             if k < 0:
                 return end[s] + max(1, self.latency(here, there))
-            return next(t.arrives for t in transfers if t.source == (s, k) and t.there == there)
+            return transfer_of[(s, k), there].arrives
 
         def ready_time(j: int) -> int | None:
-            arrivals = [arrival(s, k, j) for s, k, dst in self.edges if dst == j]
+            if any(end[s] is None or end[s] > now for s, _ in self.into[j]):
+                return None
+            arrivals = [arrival(s, k, j) for s, k in self.into[j]]
             return None if None in arrivals else max(arrivals, default=0)
 
         def still_held(root: tuple[int, int], d: int) -> bool:

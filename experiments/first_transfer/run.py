@@ -10,15 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
-from experiments import training
+from experiments import cells, training
+from experiments.cells import Cell, Job
 from gnnplace import build, build_policy
 from gnnplace.baselines.random_units import random_units
 from gnnplace.corpus import clusters, manifest
@@ -51,7 +49,7 @@ def held_out(fold: str) -> list[tuple[str, str]]:
     return [(graph, cluster) for graph in FOLDS[fold][0] for cluster in (TRAINED_ON[0], *UNSEEN)]
 
 
-def transfer(fold: str, variant: str, seed: int, updates: int) -> dict[str, Any]:
+def transfer(fold: str, variant: str, seed: int, updates: int) -> Cell:
     """Train on the fold's graphs; place what was held out, before and after."""
     overrides = (*VARIANTS[variant], f"--seed={seed}", f"--training.updates={updates}", "--training.warm_start.updates=150")
     config = training.config_of("gnn", overrides)
@@ -67,7 +65,7 @@ def transfer(fold: str, variant: str, seed: int, updates: int) -> dict[str, Any]
     return {"untrained": before, "trained": after}
 
 
-def others(graph: str, cluster: str) -> dict[str, Any]:
+def others(graph: str, cluster: str) -> Cell:
     """Random placements of the same units (all devices; GPUs alone), the best heuristic and the bound."""
     problem = problem_of(graph, cluster)
     planners = build.planners(problem, simulate, 0)
@@ -86,35 +84,26 @@ def _time(problem: Problem, placement: Placement) -> int | None:
     return simulate(problem, [placement])[0].feasible_ns
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compute what is missing, one process a core, saving after each cell."""
-    path = HERE / "results" / "first_transfer.json"
-    document = results.load(path) or {"provenance": results.provenance(HERE), "updates": arguments.updates, "cells": {}}
-    jobs: dict[str, Any] = {f"others/{g}.{c}": (others, (g, c)) for fold in FOLDS for g, c in held_out(fold)}
+def run(arguments: argparse.Namespace) -> dict[str, Cell]:
+    """Every cell, by name."""
+    jobs: dict[str, Job] = {f"others/{g}.{c}": (others, (g, c)) for fold in FOLDS for g, c in held_out(fold)}
     for seed in range(arguments.seeds):
         jobs |= {f"{fold}/{variant}/{seed}": (transfer, (fold, variant, seed, arguments.updates)) for fold in FOLDS for variant in VARIANTS}
-    missing = {name: job for name, job in jobs.items() if name not in document["cells"]}
-    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(function, *values): name for name, (function, values) in missing.items()}
-        for future in as_completed(futures):
-            document["cells"][futures[future]] = future.result()
-            results.save(path, document)
-            print(futures[future], json.dumps(future.result()), flush=True)
-    return document
+    return cells.compute(HERE / "results" / "first_transfer.json", jobs, {"updates": arguments.updates})
 
 
 HEADER = ["held out", "cluster", "random, best of 64", "untrained, greedy", "no message passing, greedy", "**trained, greedy**",
           "trained, best of 64", "best heuristic", "greedy / heuristic", "bound"]  # fmt: skip
 
 
-def rows(document: dict[str, Any]) -> list[list[str]]:
+def rows(found: dict[str, Cell]) -> list[list[str]]:
     """One row a held-out problem: milliseconds, medians over seeds."""
-    return [_row(document["cells"], fold, graph, cluster) for fold in FOLDS for graph, cluster in held_out(fold)]
+    return [_row(found, fold, graph, cluster) for fold in FOLDS for graph, cluster in held_out(fold)]
 
 
-def _row(cells: dict[str, Any], fold: str, graph: str, cluster: str) -> list[str]:
-    label, other = f"{graph}.{cluster}", cells[f"others/{graph}.{cluster}"]
-    full, without = ([cell for name, cell in sorted(cells.items()) if name.startswith(f"{fold}/{variant}/")] for variant in VARIANTS)
+def _row(found: dict[str, Cell], fold: str, graph: str, cluster: str) -> list[str]:
+    label, other = f"{graph}.{cluster}", found[f"others/{graph}.{cluster}"]
+    full, without = ([cell for name, cell in sorted(found.items()) if name.startswith(f"{fold}/{variant}/")] for variant in VARIANTS)
     greedy_ns = _median([cell["trained"][label]["greedy_ns"] for cell in full])
     columns = [
         _median(other["random_ns"]),
@@ -142,15 +131,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--updates", type=int, default=450, help="updates by policy gradient, after 150 of imitation")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
-    document = run(arguments)
-    table = results.markdown_table(HEADER, rows(document))
+    found = run(arguments)
+    table = results.markdown_table(HEADER, rows(found))
     (HERE / "results" / "first_transfer.md").write_text(table)
     print(table)
     if arguments.json:
-        print(json.dumps({"header": HEADER, "rows": rows(document)}))
+        print(json.dumps({"header": HEADER, "rows": rows(found)}))
 
 
 if __name__ == "__main__":

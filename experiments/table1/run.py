@@ -10,15 +10,12 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from experiments import training
+from experiments import cells, training
+from experiments.cells import Cell, Job
 from gnnplace import build
 from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.random_units import random_units
@@ -44,7 +41,7 @@ def problem_of(graph: str) -> Problem:
     return roofline.problem(manifest.graph(graph), clusters.cluster(CLUSTER))
 
 
-def heuristics(graph: str) -> dict[str, Any]:
+def heuristics(graph: str) -> Cell:
     """Every baseline but search, under the critical-path schedule, and the bound."""
     problem = problem_of(graph)
     planners = build.planners(problem, simulate, 0)
@@ -52,7 +49,7 @@ def heuristics(graph: str) -> dict[str, Any]:
     return {"heuristics": rows, "bound_ns": int(lower_bound(problem))}
 
 
-def search(graph: str, name: str, seed: int, evaluations: int) -> dict[str, Any]:
+def search(graph: str, name: str, seed: int, evaluations: int) -> Cell:
     """The best of as many evaluations as a policy gets, over the same units."""
     problem, generator = problem_of(graph), np.random.default_rng(seed)
     if name == "random":
@@ -63,7 +60,7 @@ def search(graph: str, name: str, seed: int, evaluations: int) -> dict[str, Any]
     return {"best_ns": _time(problem, found)}
 
 
-def policy(graph: str, encoder: str, seed: int, overrides: tuple[str, ...]) -> dict[str, Any]:
+def policy(graph: str, encoder: str, seed: int, overrides: tuple[str, ...]) -> Cell:
     """One training run of a configuration from configs/."""
     problem = problem_of(graph)
     config = training.config_of(encoder, (f"--seed={seed}", *overrides))
@@ -78,11 +75,11 @@ def _time(problem: Problem, placement: Placement) -> int | None:
     return simulate(problem, [placement])[0].feasible_ns
 
 
-def jobs(arguments: argparse.Namespace) -> dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]]:
+def jobs(arguments: argparse.Namespace) -> dict[str, Job]:
     """Everything to be computed, by the name of its cell."""
     gnn = (f"--training.updates={arguments.updates}",)
     evaluations = arguments.updates * training.config_of("gnn", gnn).training.samples
-    made: dict[str, tuple[Callable[..., dict[str, Any]], tuple[Any, ...]]] = {}
+    made: dict[str, Job] = {}
     for graph in GRAPHS:
         made[f"{graph}/heuristics"] = (heuristics, (graph,))
         for seed in range(arguments.seeds):
@@ -95,34 +92,47 @@ def jobs(arguments: argparse.Namespace) -> dict[str, tuple[Callable[..., dict[st
     return made
 
 
-def run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Compute what is missing, one process a core, saving after each cell."""
-    path = HERE / "results" / "table1.json"
-    document = results.load(path) or {"provenance": results.provenance(HERE), "updates": arguments.updates, "cells": {}}
-    missing = {name: job for name, job in jobs(arguments).items() if name not in document["cells"]}
-    with ProcessPoolExecutor(arguments.processes, mp_context=get_context("spawn")) as pool:
-        futures = {pool.submit(function, *values): name for name, (function, values) in missing.items()}
-        for future in as_completed(futures):
-            document["cells"][futures[future]] = future.result()
-            results.save(path, document)
-            print(futures[future], {k: v for k, v in future.result().items() if k not in ("curve", "ops")}, flush=True)
-    return document
+def run(arguments: argparse.Namespace) -> dict[str, Cell]:
+    """Every cell, by name."""
+    settings = {"updates": arguments.updates, "paper_updates": arguments.paper_updates}
+    return cells.compute(HERE / "results" / "table1.json", jobs(arguments), settings)
 
 
-def rows(document: dict[str, Any]) -> list[list[str]]:
+def rows(found: dict[str, Cell]) -> list[list[str]]:
     """One row a graph: milliseconds; policies and searches as median [least - most] over seeds."""
-    return [_row(graph, document["cells"]) for graph in GRAPHS]
+    return [_row(graph, found) for graph in GRAPHS]
 
 
-def _row(graph: str, cells: dict[str, Any]) -> list[str]:
-    found = cells[f"{graph}/heuristics"]
+def _row(graph: str, computed: dict[str, Cell]) -> list[str]:
+    found = computed[f"{graph}/heuristics"]
     times = {name: value for name, value in found["heuristics"].items() if value is not None}
     best = min(times, key=lambda name: times[name])
-    groups = [_spread([cells[name]["best_ns"] for name in sorted(cells) if name.startswith(f"{graph}/{column}/")]) for column in
+    groups = [_spread([computed[name]["best_ns"] for name in sorted(computed) if name.startswith(f"{graph}/{column}/")]) for column in
               ("random", "hill-climb", "gnn", "paper")]  # fmt: skip
-    greedy = _spread([cells[name]["greedy_ns"] for name in sorted(cells) if name.startswith(f"{graph}/gnn/")])
+    greedy = _spread([computed[name]["greedy_ns"] for name in sorted(computed) if name.startswith(f"{graph}/gnn/")])
     singles = [_ms(times.get(name)) for name in ("cpu", "gpu", "expert")]
     return [graph, *singles, f"{_ms(times[best])} ({best})", *groups, greedy, _ms(found["bound_ns"])]
+
+
+PAPER_HEADER = ["graph", "cell", "paper, s", "ours, s", "ours / paper"]
+
+
+def paper_rows(found: dict[str, Cell]) -> list[list[str]]:
+    """The paper's cells beside ours: a K40 under roofline costs is a scenario, not a reproduction (README.md says what differs)."""
+    made = []
+    for graph, paper in PAPER.items():
+        ours = dict(found[f"{graph}/heuristics"]["heuristics"])
+        learned = [found[name]["best_ns"] for name in sorted(found) if name.startswith(f"{graph}/paper/")]
+        ours["planner"] = learned[0] if learned else None
+        for cell in ("cpu", "gpu", "expert", "planner"):
+            made.append([graph, cell, *_beside(paper[cell], ours[cell])])
+    return made
+
+
+def _beside(paper_s: float | None, ours_ns: int | None) -> tuple[str, str, str]:
+    theirs = "out of memory" if paper_s is None else f"{paper_s:.2f}"
+    ours = "infeasible" if ours_ns is None else f"{ours_ns / 1e9:.3f}"
+    return theirs, ours, f"{ours_ns / 1e9 / paper_s:.2f}" if paper_s and ours_ns else "-"
 
 
 def _ms(time_ns: int | None) -> str:
@@ -146,15 +156,14 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=300, help="updates of the gnn policy")
     parser.add_argument("--paper-updates", type=int, default=1000, help="updates of the paper's policy")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
-    document = run(arguments)
-    table = results.markdown_table(HEADER, rows(document))
+    found = run(arguments)
+    table = results.markdown_table(HEADER, rows(found)) + "\n" + results.markdown_table(PAPER_HEADER, paper_rows(found))
     (HERE / "results" / "table1.md").write_text(table)
     print(table)
     if arguments.json:
-        print(json.dumps({"header": HEADER, "rows": rows(document)}))
+        print(json.dumps({"header": HEADER, "rows": rows(found)}))
 
 
 if __name__ == "__main__":

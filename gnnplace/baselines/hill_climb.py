@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64
 
 from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.legal import on_accelerators
 from gnnplace.baselines.random_units import draw
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
@@ -50,14 +51,18 @@ def hill_climb(
     evaluations: int = 1000,
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The end of a climb of `evaluations` from `start`, or from the best of a batch drawn at random.
+    """The end of a climb of `evaluations` from `start`, or from the best of a batch drawn at random (as `random_units` draws).
 
     Raises ValueError where a unit may stand nowhere, or for no evaluations.
     """
     if evaluations < 1:
         raise ValueError(f"evaluations: {evaluations} is less than 1")
     around = _neighbourhood(problem, units(problem.graph, units_name))
-    candidates = [start.device] if start else list(expand(around.units, draw(around.legal, min(BATCH, evaluations), generator)))
+    candidates = (
+        [start.device]
+        if start
+        else list(expand(around.units, draw(on_accelerators(problem, around.legal), min(BATCH, evaluations), generator)))
+    )
     here = min(_evaluated(problem, candidates, evaluate, schedule), key=lambda found: found.standing)
     left = evaluations - len(candidates)
     together: list[Int32[np.ndarray, " ops"]] = []

@@ -28,7 +28,7 @@ def provenance(repository: Path) -> dict[str, Any]:
 def save(path: Path, document: dict[str, Any]) -> None:
     """Write a JSON document whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, (json.dumps(document, indent=1) + "\n").encode())
+    write_bytes(path, (json.dumps(document) + "\n").encode())
 
 
 def load(path: Path) -> dict[str, Any]:
