@@ -18,7 +18,7 @@ Job = tuple[Callable[..., Cell], tuple[Any, ...]]
 
 def compute(path: Path, jobs: Mapping[str, Job], settings: Mapping[str, Any]) -> dict[str, Cell]:
     """All cells of `jobs`, those that `path` holds already taken from there. Raises ValueError where they had other settings."""
-    document = results.load(path) or {"provenance": results.provenance(path.parent), "settings": dict(settings), "cells": {}}
+    document = results.load(path) or {"provenance": results.provenance(path.parents[1]), "settings": dict(settings), "cells": {}}
     if document["settings"] != dict(settings):
         raise ValueError(f"{path}: holds results of other settings ({document['settings']}); move it away to begin anew")
     cells: dict[str, Cell] = document["cells"]

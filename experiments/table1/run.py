@@ -30,7 +30,7 @@ from gnnplace.report import results
 HERE = Path(__file__).resolve().parent
 GRAPHS = ("inception-v3-b1", "inception-v3-b32", "rnnlm-2", "nmt-2")
 CLUSTER = "k40-2"
-PAPER = {  # ICLR 2018, table 1: seconds (None: out of memory)
+PAPER: dict[str, dict[str, float | None]] = {  # ICLR 2018, table 1: seconds (None: out of memory)
     "inception-v3-b1": {"cpu": 0.61, "gpu": 0.15, "expert": 0.15, "scotch": 0.93, "mincut": 0.82, "planner": 0.13},
     "rnnlm-2": {"cpu": 6.89, "gpu": 1.57, "expert": 1.57, "scotch": 5.62, "mincut": 5.21, "planner": 1.57},
     "nmt-2": {"cpu": 6.46, "gpu": None, "expert": 2.13, "scotch": 3.21, "mincut": 5.34, "planner": 0.84},
