@@ -23,7 +23,6 @@ class Transfer:
     arrives: int | None = None
 
 
-
 @dataclass
 class PlainResult:
     step_time_ns: int | None

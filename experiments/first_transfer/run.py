@@ -31,8 +31,9 @@ from gnnplace.training.rollout import best_of, greedy
 
 HERE = Path(__file__).resolve().parent
 FOLDS = {  # held-out family (with its siblings) -> the five graphs that are trained on
-    "recurrent": (("nmt-2", "rnnlm-2"), ("inception-v3-b1", "inception-v3-b32", "bert-base", "gpt2", "two-tower")),
-    "convolutional": (("inception-v3-b32", "inception-v3-b1"), ("nmt-2", "rnnlm-2", "bert-base", "gpt2", "two-tower")),
+    "recurrent": (("nmt-2", "rnnlm-2"), ("inception-v3-b32", "bert-base", "gpt2", "moe-8e", "two-tower")),
+    "recommender": (("two-tower",), ("nmt-2", "rnnlm-2", "inception-v3-b32", "bert-base", "moe-8e")),
+    "convolutional": (("inception-v3-b32", "inception-v3-b1"), ("nmt-2", "rnnlm-2", "bert-base", "moe-8e", "two-tower")),
 }
 TRAINED_ON = ("k40-2", "mixed-4", "p100-8")
 UNSEEN = ("k40-4", "v100-8")

@@ -13,10 +13,11 @@ AdvantageKind = Literal["moving-average", "leave-one-out"]
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam with a fixed learning rate and gradients clipped by their norm.
+    """Adam with gradients clipped by their norm.
 
     Args:
-        lr: learning rate, above 0
+        lr: learning rate of the first update, above 0
+        lr_decay: share of it that is gone at the last update, linear in between, in [0, 1); 0 = a fixed rate
         beta1: decay of the mean of gradients, in [0, 1)
         beta2: decay of the mean of squared gradients, in [0, 1)
         eps: added to the denominator, above 0
@@ -24,6 +25,7 @@ class OptimizerConfig:
     """
 
     lr: float = 1e-3
+    lr_decay: float = 0.0
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -31,7 +33,7 @@ class OptimizerConfig:
 
     def __post_init__(self) -> None:
         above(0, "training.optimizer.", lr=self.lr, eps=self.eps, clip_norm=self.clip_norm)
-        fraction("training.optimizer.", beta1=self.beta1, beta2=self.beta2)
+        fraction("training.optimizer.", lr_decay=self.lr_decay, beta1=self.beta1, beta2=self.beta2)
 
 
 @dataclass(frozen=True)

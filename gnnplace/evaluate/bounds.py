@@ -69,4 +69,3 @@ def _prices(times: Int64[np.ndarray, "ops devices"], streams: Int64[np.ndarray, 
 def _rounded_down(value: float, terms: int) -> int:
     """A whole number that the exact sum of `terms` rounded products surely reaches."""
     return max(0, math.floor(value * (1 - (terms + 4) * np.finfo(np.float64).eps)))
-

@@ -18,7 +18,6 @@ import numba
 import numpy as np
 
 from gnnplace.cluster import NO_LINK
-from gnnplace.evaluate.tables import Scratch
 from gnnplace.transforms.schedule import NOTHING
 
 NEVER = 2**63 - 1
@@ -26,18 +25,8 @@ NEVER = 2**63 - 1
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def simulate_rows(tables, device, priority, steps, trace):
+def simulate_rows(tables, device, priority, scratch, steps, trace):
     """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows."""
-    num_ops, num_devices = tables.allowed.shape
-    num_edges, num_touches = len(tables.edge_touch), len(tables.root_touch)
-    scratch = Scratch(
-        np.empty(num_touches, np.uint32), np.empty(num_touches, np.int32), np.empty(num_touches, np.int64),
-        np.empty(num_touches, np.int8), np.empty(num_ops, np.uint32), np.empty(num_edges, np.uint32),
-        np.empty(num_ops + 1, np.uint32), np.empty(num_edges, np.uint32), np.empty(num_edges, np.uint32),
-        np.empty(num_edges, np.uint32), np.empty(num_edges, np.uint32), np.empty(num_edges, np.int64),
-        np.empty(num_edges, np.uint32), np.empty(num_ops, np.int32), np.empty(num_ops, np.int64),
-        np.empty(num_devices + 1, np.uint32), np.empty((3, 2, num_ops), np.int64),
-    )  # fmt: skip
     for sample in range(len(device)):
         row = device[sample]
         place_ops(tables, row, scratch, steps, sample)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt32
 
 from gnnplace.evaluate.kernel import simulate_rows
-from gnnplace.evaluate.tables import Steps, Trace, tables
+from gnnplace.evaluate.tables import Steps, Trace, scratch, tables
 from gnnplace.placement import Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult, Timeline
@@ -112,17 +112,21 @@ def _run(
     least = max(1, MIN_OPS_PER_TASK // problem.num_ops)
     size = max(least, min(MAX_SAMPLES_PER_TASK, -(-samples // (4 * threads))))
 
-    def work(low: int) -> None:
-        rows = slice(low, min(low + size, samples))
-        part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
-        simulate_rows(prepared, device[rows], priority(low, rows.stop), part, traced)
+    tasks = iter(range(0, samples, size))
+
+    def work() -> None:
+        own = scratch(prepared)
+        for low in tasks:  # shared: every thread takes the next one
+            rows = slice(low, min(low + size, samples))
+            part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
+            simulate_rows(prepared, device[rows], priority(low, rows.stop), own, part, traced)
 
     if threads == 1 or samples <= size:
-        for low in range(0, samples, size):
-            work(low)
+        work()
     else:
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, range(0, samples, size)))
+            for future in [pool.submit(work) for _ in range(threads)]:
+                future.result()
     return steps
 
 

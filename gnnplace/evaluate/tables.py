@@ -102,6 +102,35 @@ def tables(problem: Problem) -> Tables:
     return _tables[problem]
 
 
+def scratch(tables: Tables) -> Scratch:
+    """Working memory for one thread, of a size for any placement of the problem; nothing in it outlives a step."""
+    num_ops, num_devices = tables.allowed.shape
+    num_edges, num_touches = len(tables.edge_touch), len(tables.root_touch)
+
+    def ids(count: int) -> UInt32[np.ndarray, " count"]:
+        return np.empty(count, dtype=np.uint32)
+
+    return Scratch(
+        slot_of=ids(num_touches),
+        holds=np.empty(num_touches, dtype=np.int32),
+        size=np.empty(num_touches, dtype=np.int64),
+        live=np.empty(num_touches, dtype=np.int8),
+        local=ids(num_ops),
+        behind=ids(num_edges),
+        message_ptr=ids(num_ops + 1),
+        message_edge=ids(num_edges),
+        message_link=ids(num_edges),
+        message_slot=ids(num_edges),
+        message_source=ids(num_edges),
+        message_ns=np.empty(num_edges, dtype=np.int64),
+        message_next=ids(num_edges),
+        missing=np.empty(num_ops, dtype=np.int32),
+        ready_ns=np.empty(num_ops, dtype=np.int64),
+        first_row=ids(num_devices + 1),
+        queues=np.empty((3, 2, num_ops), dtype=np.int64),
+    )
+
+
 def touches(graph: ComputationGraph) -> Touches:
     """Every distinct pair of an op and a root that it touches, through data inputs and outputs."""
     root = graph.output_root

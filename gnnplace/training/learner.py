@@ -78,7 +78,8 @@ class Learner(lightning.LightningModule):
         self._descend(optimizer)
 
     def _reinforce(self, update: int, problems: Sequence[int]) -> None:
-        optimizer = self._zeroed(REINFORCEMENT)
+        optimizer, adam = self._zeroed(REINFORCEMENT), self.config.optimizer
+        optimizer.param_groups[0]["lr"] = adam.lr * (1 - adam.lr_decay * update / max(1, self.config.updates - 1))
         losses = [self._learn_from(update, problem, 1 / len(problems)) for problem in problems]
         if any(losses):
             self._descend(optimizer)

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Int64
 
 OBSERVATIONS = (
     "load", "load_above_least", "slowdown", "persistent", "memory", "bytes_shared", "bytes_to_move", "finish_above_earliest",
-    "finish", "block_share", "speed", "in_use", "capacity", "bandwidth", "sending", "progress",
+    "finish", "block_share", "speed", "in_use", "capacity", "bandwidth", "sending", "progress", "units_above_least",
 )  # fmt: skip
 STATIC = ("slowdown", "speed", "capacity", "bandwidth")  # known before anything is placed
 
@@ -138,6 +138,7 @@ def _observe(step, tables, scale, state):
         earliest, least = estimate[s].min(), observed[s, :, 0].min()
         for d in range(num_devices):
             observed[s, d, 1] = observed[s, d, 0] - least
+            observed[s, d, 16] = np.log1p(observed[s, d, 1] * ideal_ns / unit_ns)
             observed[s, d, 7] = np.log1p((estimate[s, d] - earliest) / unit_ns)
             observed[s, d, 8] = estimate[s, d] / ideal_ns
 

@@ -48,6 +48,7 @@ def test_observations_after_two_units_by_hand():
     seen = placements.observe()[0]  # c: on gpu:0 after b, on gpu:1 once a's 50 bytes have come
     assert column(seen, "load") == pytest.approx([(400 + 200) / 300, 200 / 300])
     assert column(seen, "load_above_least") == pytest.approx([400 / 300, 0])
+    assert column(seen, "units_above_least") == pytest.approx([np.log1p(400 / 200), 0])
     assert column(seen, "finish") == pytest.approx([600 / 300, (100 + 50 + 200) / 300])
     assert column(seen, "finish_above_earliest") == pytest.approx([np.log1p(250 / 200), 0])
     assert column(seen, "bytes_shared") == pytest.approx([np.log1p(50 / 200), 0])

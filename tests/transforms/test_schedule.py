@@ -9,10 +9,11 @@ from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, missing_link
+from gnnplace.problem import Problem
 from gnnplace.transforms.schedule import priorities, rank_ns
 
 
-def fork(latency_ns: int) -> ComputationGraph:
+def fork(latency_ns: int) -> Problem:
     ops = [Op("a", "Op", (Output(10),), time_ns={"gpu": 5}), Op("b", "Op", time_ns={"gpu": 7}), Op("c", "Op", time_ns={"gpu": 20})]
     devices = tuple(Device(f"gpu:{i}", "gpu", 100, 10**9, 10**9) for i in range(2))
     cluster = Cluster("two", devices, (Link("gpu:0", "gpu:1", 10**9, overhead_ns=3, latency_ns=latency_ns),))
