@@ -12,7 +12,7 @@ train: $(VENV)/installed
 	$(BIN)/python train.py --encoder gnn
 
 test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

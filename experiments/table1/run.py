@@ -16,6 +16,7 @@ import numpy as np
 
 from experiments import cells, training
 from experiments.cells import Cell, Job
+from experiments.table1 import plot
 from gnnplace import build
 from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.random_units import random_units
@@ -161,6 +162,7 @@ def main() -> None:
     found = run(arguments)
     table = results.markdown_table(HEADER, rows(found)) + "\n" + results.markdown_table(PAPER_HEADER, paper_rows(found))
     (HERE / "results" / "table1.md").write_text(table)
+    plot.draw(found, GRAPHS, HERE / "results" / "table1.png")
     print(table)
     if arguments.json:
         print(json.dumps({"header": HEADER, "rows": rows(found)}))
