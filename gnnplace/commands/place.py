@@ -13,7 +13,7 @@ from gnnplace import build
 from gnnplace.commands import inputs, terminal
 from gnnplace.commands.candidates import Candidate, candidates
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
-from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.frontends import strict_json
 from gnnplace.frontends.json_placement import Provenance, predicted, write_placement
@@ -85,7 +85,7 @@ def _policy(chosen: argparse.Namespace) -> Source:
 
 
 def _write(chosen: argparse.Namespace, problem: Problem, source: Source, best: Candidate, wall_ns: int) -> None:
-    prediction = predicted(problem.cluster, best.result, lower_bound(problem))
+    prediction = predicted(problem.cluster, best.result, lower_bound(problem), bound_name(problem))
     provenance = Provenance(
         tool=f"gnnplace {VERSION}",
         planner=best.planner,

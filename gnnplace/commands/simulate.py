@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gnnplace.commands import inputs, terminal
 from gnnplace.commands.candidates import scheduled
 from gnnplace.commands.usage import DONE, Parser
-from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.frontends.json_placement import Predicted, predicted, read_placement
 from gnnplace.placement import SCHEDULES, Placement
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement])
-    found = predicted(problem.cluster, result, lower_bound(problem))
+    found = predicted(problem.cluster, result, lower_bound(problem), bound_name(problem))
     if chosen.json:
         terminal.print_json(found.model_dump(exclude_unset=True))
     else:

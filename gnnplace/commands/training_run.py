@@ -15,7 +15,7 @@ from gnnplace.commands.run_description import Described
 from gnnplace.commands.zero_shot import encoder_name
 from gnnplace.config.run import RunConfig
 from gnnplace.costs import roofline
-from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate, usable_cores
 from gnnplace.frontends import strict_json
 from gnnplace.frontends.json_placement import Provenance, predicted, write_placement
@@ -142,7 +142,7 @@ def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: t
             seed=config.seed,
             wall_ns=time.perf_counter_ns() - started,
         )
-        written = predicted(problem.cluster, result, bounds[number])
+        written = predicted(problem.cluster, result, bounds[number], bound_name(problem))
         write_placement(folder.placement(lessons[number].label), problem, placement, written, provenance)
 
     return BestPlacements(len(lessons), write, tuple(folder.written_ns(lesson.label) for lesson in lessons))
