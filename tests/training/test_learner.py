@@ -123,3 +123,26 @@ def test_two_problems_keep_their_own_averages_and_bests():
     assert taught.best.found[0].step_time_ns * 10 < taught.best.found[1].step_time_ns
     fast, slow = taught.moving_average.average
     assert fast > slow
+
+
+def test_self_imitation_makes_the_best_own_placement_more_probable():
+    twins = dataclasses.replace(op("a"), time_ns={"gpu": 100}), dataclasses.replace(op("b"), time_ns={"gpu": 100})
+    of = roofline(ComputationGraph.from_ops("twins", list(twins), []), equal_gpus(2))
+    taught = learner([of], settings(updates=5, self_imitation=10.0, lr=0.1))
+    fit(taught, skip_saving)
+    assert taught.best.found[0].step_time_ns == 100
+    best = torch.from_numpy(taught.best.found[0].placement.device.astype(np.int64))
+    probability = torch.softmax(taught.policy.logits, dim=-1).gather(1, best[:, None])
+    assert (probability > 0.5).all()
+
+
+def test_the_learning_rate_decays_linearly_to_its_last_update():
+    config = settings(updates=5, lr=0.2)
+    config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, lr_decay=0.5))
+    rates = []
+
+    def note(taught):
+        rates.append(taught.optimizers(use_pl_optimizer=False)[1].param_groups[0]["lr"])
+
+    fit(learner([chains(2, 2, 2)], dataclasses.replace(config, checkpoint_every=1)), note)
+    assert rates[:5] == pytest.approx([0.2, 0.175, 0.15, 0.125, 0.1])
