@@ -20,9 +20,13 @@ def draw(found: dict[str, Cell], graphs: tuple[str, ...], path: Path) -> None:
     figure, axes = pyplot.subplots(len(graphs), len(COLUMNS), figsize=(13, 2.6 * len(graphs)), squeeze=False)
     for row, graph in zip(axes, graphs, strict=True):
         heuristics = [time for time in found[f"{graph}/heuristics"]["heuristics"].values() if time is not None]
-        for axis, policy in zip(row, ("gnn", "paper"), strict=False):
-            _learning(axis, found[f"{graph}/{policy}/0"], min(heuristics))
-        _ops(row[2], found[f"{graph}/paper/0"])
+        cells = {policy: found[f"{graph}/{policy}/0"] for policy in ("gnn", "paper") if f"{graph}/{policy}/0" in found}
+        for axis, cell in zip(row, cells.values(), strict=False):
+            _learning(axis, cell, min(heuristics))
+        if "paper" in cells:
+            _ops(row[2], cells["paper"])
+        for axis in row[1:]:
+            axis.set_visible("paper" in cells)
         row[0].set_ylabel(f"{graph}\nstep time, ms")
     for axis, title in zip(axes[0], COLUMNS, strict=True):
         axis.set_title(title)
