@@ -1,6 +1,7 @@
-"""What each switch of `--encoder gnn` is worth: one is turned off at a time, everything else as in configs/gnn.yaml.
+"""What each switch is worth: one is changed at a time, everything else as in configs/gnn.yaml or configs/paper.yaml.
 
-Each cell is the best of the policy's own samples and greedy decodings, and the greedy placement at the end. Resumable.
+Each cell holds the best of the policy's own samples and greedy decodings, the greedy placement at the end, and the share of
+ops on the fullest device in the last update's samples (1 = collapsed). Resumable: finished cells are kept.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from typing import NamedTuple
 
 from experiments import cells, training
 from experiments.cells import Cell, Job
@@ -17,44 +19,91 @@ from gnnplace.costs import roofline
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
-PROBLEMS = (("inception-v3-b32", "k40-2"), ("rnnlm-2", "k40-2"))
-VARIANTS = {
-    "configs/gnn.yaml": (),
-    "no warm start": ("--training.warm_start.updates=0",),
-    "no self-imitation": ("--training.self_imitation=0",),
-    "no message passing": ("--policy.message_passing=false",),
-    "no state of devices": ("--policy.state_features=false",),
-    "no entropy": ("--training.exploration.entropy_start=0",),
-    "moving average": ("--training.advantage.kind=moving-average", "--training.advantage.initial=0"),
-    "reward -sqrt(t)": ("--training.reward.kind=sqrt",),
-    "16 samples": ("--training.placements=16",),
-}
+CLUSTER = "k40-2"
+CALM = ("--training.advantage.initial=-0.6", "--training.optimizer.lr=0.001")
 
 
-def train(graph: str, cluster: str, variant: str, seed: int, updates: int) -> Cell:
+class Study(NamedTuple):
+    """One configuration, and what is changed in it, on these graphs."""
+
+    config: str
+    graphs: tuple[str, ...]
+    variants: dict[str, tuple[str, ...]]
+
+
+STUDIES = (
+    Study("gnn", ("inception-v3-b32", "rnnlm-2"), {
+        "configs/gnn.yaml": (),
+        "no warm start": ("--training.warm_start.updates=0",),
+        "no self-imitation": ("--training.self_imitation=0",),
+        "no message passing": ("--policy.message_passing=false",),
+        "no state of devices": ("--policy.state_features=false",),
+        "no entropy": ("--training.exploration.entropy_start=0",),
+        "moving average": ("--training.advantage.kind=moving-average", "--training.advantage.initial=0"),
+        "reward -sqrt(t)": ("--training.reward.kind=sqrt",),
+        "16 samples": ("--training.placements=16",),
+        "units: weights": ("--policy.units=weights",),
+    }),
+    Study("paper", ("inception-v3-b32",), {
+        "configs/paper.yaml": (),
+        "average starts at -0.6": ("--training.advantage.initial=-0.6",),
+        "learning rate 0.01": ("--training.optimizer.lr=0.01",),
+        "learning rate 0.001": ("--training.optimizer.lr=0.001",),
+        "-0.6 and 0.001": CALM,
+        "-0.6 and 0.001, random groups": (*CALM, "--policy.grouper=random"),
+        "-0.6 and 0.001, no groups": (*CALM, "--policy.grouper=none"),
+        "-0.6 and 0.001, coarse units": (*CALM, "--policy.units=coarse"),
+        "-0.6 and 0.001, gnn encoder": (*CALM, "--policy.encoder=gnn"),
+    }),
+)  # fmt: skip
+
+
+def train(config: str, graph: str, overrides: tuple[str, ...], seed: int, updates: int) -> Cell:
     """One training run of one variant."""
-    problem = roofline.problem(manifest.graph(graph), clusters.cluster(cluster))
-    config = training.config_of("gnn", (f"--seed={seed}", f"--training.updates={updates}", *VARIANTS[variant]))
-    learner, _ = training.train(config, [problem], [training.teacher_of(problem, config)])
-    return training.outcome(learner)
+    problem = roofline.problem(manifest.graph(graph), clusters.cluster(CLUSTER))
+    chosen = training.config_of(config, (f"--seed={seed}", f"--training.updates={updates}", *overrides))
+    learner, curve = training.train(chosen, [problem], [training.teacher_of(problem, chosen)])
+    fullest = max(curve.of(f"/ops on {name}")[-1] or 0 for name in problem.cluster.device_names)
+    return training.outcome(learner) | {"fullest": fullest / problem.num_ops}
 
 
-HEADER = ["variant", *(f"{graph}, {cluster}: best, greedy (ms)" for graph, cluster in PROBLEMS)]
+def jobs(seeds: int, updates: int) -> dict[str, Job]:
+    """Every cell, by seed first, so that an unfinished run has whole tables."""
+    return {
+        _name(study.config, graph, variant, seed): (train, (study.config, graph, overrides, seed, updates))
+        for seed in range(seeds)
+        for study in STUDIES
+        for graph in study.graphs
+        for variant, overrides in study.variants.items()
+    }
 
 
-def rows(found: dict[str, Cell]) -> list[list[str]]:
+def _name(config: str, graph: str, variant: str, seed: int | str) -> str:
+    return f"{config}/{graph}/{variant}/{seed}"
+
+
+def table(study: Study, found: dict[str, Cell]) -> str:
     """One row a variant: medians over seeds."""
-    return [[variant, *(_times(found, f"{graph}.{cluster}/{variant}/") for graph, cluster in PROBLEMS)] for variant in VARIANTS]
+    header = [f"{graph}: {column}" for graph in study.graphs for column in ("best, ms", "greedy, ms", "ops on the fullest device")]
+    return results.markdown_table(["variant", *header], [_row(study, found, variant) for variant in study.variants])
 
 
-def _times(found: dict[str, Cell], prefix: str) -> str:
+def _row(study: Study, found: dict[str, Cell], variant: str) -> list[str]:
+    return [variant, *(column for graph in study.graphs for column in _columns(study, found, graph, variant))]
+
+
+def _columns(study: Study, found: dict[str, Cell], graph: str, variant: str) -> list[str]:
+    prefix = _name(study.config, graph, variant, "")
     chosen = [cell for name, cell in sorted(found.items()) if name.startswith(prefix)]
-    return ", ".join(_median([cell[key] for cell in chosen]) for key in ("best_ns", "greedy_ns"))
+    times = [_spread([cell[key] for cell in chosen]) for key in ("best_ns", "greedy_ns")]
+    return [*times, f"{100 * statistics.median(cell['fullest'] for cell in chosen):.0f} %"]
 
 
-def _median(times: list[int | None]) -> str:
-    known = [time for time in times if time is not None]
-    return f"{statistics.median(known) / 1e6:.1f}" if len(known) == len(times) else "infeasible"
+def _spread(times: list[int | None]) -> str:
+    known = [time / 1e6 for time in times if time is not None]
+    if len(known) < len(times):
+        return f"infeasible in {len(times) - len(known)} of {len(times)}"
+    return f"{statistics.median(known):.1f} [{min(known):.1f} - {max(known):.1f}]"
 
 
 def main() -> None:
@@ -63,18 +112,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
-    jobs: dict[str, Job] = {
-        f"{graph}.{cluster}/{variant}/{seed}": (train, (graph, cluster, variant, seed, arguments.updates))
-        for seed in range(arguments.seeds)
-        for graph, cluster in PROBLEMS
-        for variant in VARIANTS
-    }
-    found = cells.compute(HERE / "results" / "ablation.json", jobs, {"updates": arguments.updates})
-    table = results.markdown_table(HEADER, rows(found))
-    (HERE / "results" / "ablation.md").write_text(table)
-    print(table)
+    found = cells.compute(HERE / "results" / "ablation.json", jobs(arguments.seeds, arguments.updates), {"updates": arguments.updates})
+    tables = {study.config: table(study, found) for study in STUDIES}
+    (HERE / "results" / "ablation.md").write_text("\n".join(tables.values()))
+    print("\n".join(tables.values()))
     if arguments.json:
-        print(json.dumps({"header": HEADER, "rows": rows(found)}))
+        print(json.dumps(tables))
 
 
 if __name__ == "__main__":
