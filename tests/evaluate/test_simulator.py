@@ -199,6 +199,8 @@ def test_wrong_input_is_refused():
     huge = [op(f"op{i}", 1, 2**50) for i in range(5000)]
     with pytest.raises(ValueError, match="more than 64 bits hold"):
         step(made(huge, [], gpus()), *[0] * 5000)
+    with pytest.raises(ValueError, match="more than 64 bits hold"):  # for the latency of a link alone
+        made([op(f"op{i}", 1, 1) for i in range(3000)], [(0, 0, i) for i in range(1, 3000)], gpus(link(0, 1, latency_ns=2**50)))
 
 
 def test_simulate_is_an_evaluator_and_nothing_is_simulated_for_nobody():
