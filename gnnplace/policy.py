@@ -45,6 +45,13 @@ class Policy(Protocol[State]):
 
 
 @runtime_checkable
+class SeesProblems(Protocol):
+    """A policy that is shown its training problems once, before it learns: what their inputs range over."""
+
+    def see(self, problems: Sequence[Problem]) -> None: ...
+
+
+@runtime_checkable
 class Imitates(Protocol):
     """A policy that can say which choices would have made a given placement (as nearly as it can express it)."""
 

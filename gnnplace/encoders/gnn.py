@@ -2,9 +2,14 @@
 
 Directions keep separate weights (GINE convolutions of PyG), sums are means over neighbours, and every unit also
 sees the mean of all. Without message passing each unit is encoded from its own features: the ablation.
+
+Features are clamped to the range that they had in training: networks extrapolate badly, and the weights of a column that
+never varied in training (a time step, where no graph was recurrent) are those of initialisation.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float, Int64
@@ -17,6 +22,7 @@ class GNNEncoder(nn.Module):
 
     def __init__(self, node_features: int, edge_features: int, *, width: int = 64, rounds: int = 3) -> None:
         super().__init__()
+        self.node_range, self.edge_range = SeenRange(node_features), SeenRange(edge_features)
         self.embed = nn.Sequential(nn.Linear(node_features, width), nn.ReLU(), nn.Linear(width, width))
         self.forward_convs = nn.ModuleList(_conv(width, edge_features) for _ in range(rounds))
         self.backward_convs = nn.ModuleList(_conv(width, edge_features) for _ in range(rounds))
@@ -29,12 +35,33 @@ class GNNEncoder(nn.Module):
         edges: Int64[Tensor, "2 edges"],
         edge: Float[Tensor, "edges edge_features"],
     ) -> Float[Tensor, "nodes width"]:
-        hidden = self.embed(node)
+        hidden, edge = self.embed(self.node_range(node)), self.edge_range(edge)
         for along, against, norm in zip(self.forward_convs, self.backward_convs, self.norms, strict=True):
             message = along(hidden, edges, edge) + against(hidden, edges.flip(0), edge)
             hidden = norm(hidden + torch.relu(message))
         everything = hidden.mean(dim=0, keepdim=True).expand_as(hidden) if len(self.norms) else torch.zeros_like(hidden)
         return self.readout(torch.cat([hidden, everything], dim=-1))
+
+
+class SeenRange(nn.Module):
+    """Clamps every column to the values between those that `see` was shown; all values before it is called."""
+
+    lowest: Tensor
+    highest: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.register_buffer("lowest", torch.full((columns,), -torch.inf))
+        self.register_buffer("highest", torch.full((columns,), torch.inf))
+
+    def see(self, tables: Iterable[Float[Tensor, "_ columns"]]) -> None:
+        """The range over all rows of these tables; where there are none, nothing changes."""
+        rows = torch.cat(list(tables))
+        if len(rows):
+            self.lowest, self.highest = rows.amin(0), rows.amax(0)
+
+    def forward(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        return values.clamp(self.lowest, self.highest)
 
 
 def _conv(width: int, edge_features: int) -> GINEConv:

@@ -8,9 +8,13 @@ import torch
 from graphs import chains
 
 from gnnplace.choose import Tape
+from gnnplace.config.training import TrainingConfig
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.training.best import BestPlacements
+from gnnplace.training.data import Lesson
+from gnnplace.training.learner import Learner
 from gnnplace.training.rollout import greedy, replay, rollout
 
 
@@ -79,3 +83,27 @@ def test_without_message_passing_neighbours_do_not_matter():
     embedding = policy.encoder(*linked.features)
     alone = policy.encoder(linked.features.node[:1], linked.features.edges[:, :0], linked.features.edge[:0])
     torch.testing.assert_close(embedding[:1], alone)
+
+
+def test_features_beyond_those_of_training_are_clamped_to_them():
+    seen, other = chains(2, 3, 2), chains(4, 5, 3)
+    policy = placer()
+    before = greedy_logits(policy, other)
+    policy.see([seen])
+    assert not torch.allclose(greedy_logits(policy, other), before)
+    node = policy.reset(seen, 1).features.node
+    torch.testing.assert_close(policy.encoder.node_range(node), node)
+    clamped = policy.encoder.node_range(policy.reset(other, 1).features.node)
+    assert (clamped >= node.amin(0)).all() and (clamped <= node.amax(0)).all()
+
+
+def test_training_shows_the_policy_its_problems():
+    policy, problem = placer(), chains(2, 3, 2)
+    Learner(policy, [Lesson(problem, 1)], TrainingConfig(), 0, simulate, BestPlacements(1, lambda *best: None))
+    torch.testing.assert_close(policy.encoder.node_range.highest, policy.reset(problem, 1).features.node.amax(0))
+
+
+def greedy_logits(policy, problem):
+    tape = Tape("argmax", 1)
+    rollout(policy, problem, tape, None)
+    return torch.stack(tape.decisions["device"].logits[:1])
