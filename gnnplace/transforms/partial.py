@@ -1,5 +1,8 @@
 """What a placer can observe while it places units one after another: loads, memory, links and what already stands where.
 
+A tensor is sent once to each device (EXECUTION_MODEL.md): what a device was sent for one unit need not move for the next.
+Which of a unit's outputs a neighbour takes is not kept, so a device is taken to need as much as the one that takes most.
+
 Observations are estimates in floating point (a list scheduler's view of units that start in decision order);
 they steer a policy and never enter a reported step time.
 """
@@ -66,6 +69,7 @@ class PartialPlacements:
         self.device = np.full((samples, units), -1, np.int64)
         self._finish = np.zeros((samples, units))
         self._per_device = np.zeros((samples, 5, devices))  # load, persistent, memory, available, sending
+        self._copied = np.zeros((samples, units, devices))  # bytes of each unit that a device has been sent
         self._block_work = np.zeros((samples, int(tables.block.max()) + 1, devices))
         self._observed = np.zeros((samples, devices, len(OBSERVATIONS)), np.float32)
         self._estimate = np.zeros((samples, devices))
@@ -88,7 +92,7 @@ class PartialPlacements:
         return observed
 
     def _arrays(self) -> tuple:
-        state = (self.device, self._finish, self._per_device, self._block_work, self._observed, self._estimate)
+        state = (self.device, self._finish, self._per_device, self._block_work, self._copied, self._observed, self._estimate)
         return tuple(self.tables), tuple(self.scales), state
 
 
@@ -97,24 +101,29 @@ class PartialPlacements:
 def _observe(step, tables, scale, state):
     time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
     ideal_ns, unit_ns, speed, bandwidth = scale
-    device, finish, per_device, block_work, observed, estimate = state
+    device, finish, per_device, block_work, copied, observed, estimate = state
     samples, num_devices = device.shape[0], time_ns.shape[1]
     fastest, roomiest = time_ns[step].min(), capacity.max()
+    sent = np.zeros(num_devices)
     for s in range(samples):
         load, held, used, available, sending = per_device[s]
         placed_work = load.sum()
         block_total = block_work[s, block[step]].sum()
+        _sent_to(sent, step, device[s], ptr, peer, sends)
         for d in range(num_devices):
-            arrival, shared, moved = 0.0, 0.0, 0.0
+            arrival, shared, moved = 0.0, sent[d], 0.0
+            for there in range(num_devices):
+                moved += sent[there] * ns_per_byte[d, there]
             for k in range(ptr[step], ptr[step + 1]):
                 other = device[s, peer[k]]
                 if other == -1:
                     continue
-                both = sends[k] + receives[k]
                 if other == d:
-                    shared += both
+                    shared += receives[k]
                 else:
-                    moved += receives[k] * ns_per_byte[other, d] + sends[k] * ns_per_byte[d, other]
+                    here = min(receives[k], copied[s, peer[k], d])
+                    shared += here
+                    moved += (receives[k] - here) * ns_per_byte[other, d]
                     if receives[k] > 0:
                         arrival = max(arrival, finish[s, peer[k]] + latency_ns[other, d] + receives[k] * ns_per_byte[other, d])
                         continue
@@ -145,6 +154,17 @@ def _observe(step, tables, scale, state):
 
 @numba.njit(cache=True)
 @no_type_check
+def _sent_to(sent, step, device, ptr, peer, sends):
+    """The bytes that a unit sends to each device: what several units there take is sent once, so it is the most that one takes."""
+    sent[:] = 0
+    for k in range(ptr[step], ptr[step + 1]):
+        there = device[peer[k]]
+        if there != -1:
+            sent[there] = max(sent[there], sends[k])
+
+
+@numba.njit(cache=True)
+@no_type_check
 def _mean_ns_per_byte(ns_per_byte):
     total, count = 0.0, 0
     for value in ns_per_byte.flat:
@@ -158,9 +178,15 @@ def _mean_ns_per_byte(ns_per_byte):
 @no_type_check
 def _place(step, chosen, tables, scale, state):
     time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
-    device, finish, per_device, block_work, observed, estimate = state
+    device, finish, per_device, block_work, copied, observed, estimate = state
+    sent = np.zeros(time_ns.shape[1])
     for s in range(device.shape[0]):
         d = chosen[s]
+        _sent_to(sent, step, device[s], ptr, peer, sends)
+        for there in range(len(sent)):
+            if there != d:
+                copied[s, step, there] = sent[there]
+                per_device[s, 4, d] += sent[there] * ns_per_byte[d, there]
         device[s, step] = d
         finish[s, step] = estimate[s, d]
         per_device[s, 0, d] += time_ns[step, d]
@@ -171,8 +197,9 @@ def _place(step, chosen, tables, scale, state):
         for k in range(ptr[step], ptr[step + 1]):
             other = device[s, peer[k]]
             if other != -1 and other != d:
-                per_device[s, 4, other] += receives[k] * ns_per_byte[other, d]
-                per_device[s, 4, d] += sends[k] * ns_per_byte[d, other]
+                missing = max(0.0, receives[k] - copied[s, peer[k], d])
+                copied[s, peer[k], d] += missing
+                per_device[s, 4, other] += missing * ns_per_byte[other, d]
 
 
 @numba.njit(cache=True)
@@ -180,5 +207,5 @@ def _place(step, chosen, tables, scale, state):
 def _replay(chosen, observed, tables, scale, state):
     for step in range(chosen.shape[1]):
         _observe(step, tables, scale, state)
-        observed[:, step] = state[4]
+        observed[:, step] = state[5]
         _place(step, chosen[:, step], tables, scale, state)

@@ -59,6 +59,25 @@ def test_observations_after_two_units_by_hand():
     assert column(seen, "in_use") == pytest.approx([1, 0])
 
 
+def test_what_a_device_was_sent_moves_once():
+    """A weight of 50 bytes feeds three cells; whether it or they are placed first, its copy on the other GPU is there for the last."""
+    ops = [Op(name, "Op", (Output(size),), time_ns={"gpu": 100}) for name, size in (("w", 50), ("b", 0), ("c", 0), ("d", 0))]
+    made_problem = problem(ComputationGraph.from_ops("cells", ops, [(0, 0, i) for i in (1, 2, 3)]), equal_gpus(2))
+    made = units(made_problem.graph, "ops")
+    for order in ([0, 1, 2, 3], [1, 2, 0, 3]):
+        placements = PartialPlacements(unit_tables(made_problem, made, np.array(order)), 1)
+        for unit in order[:3]:
+            seen = placements.observe()[0].copy()
+            placements.place(np.array([0 if unit == 0 else 1]))  # the weight on gpu:0, two cells on gpu:1
+        if order[2] == 0:  # two cells wait for the weight on gpu:1: one copy goes there
+            assert column(seen, "bytes_to_move") == pytest.approx([np.log1p(50 / 100), 0])
+            assert column(seen, "bytes_shared") == pytest.approx([0, np.log1p(50 / 100)])
+        last = placements.observe()[0]
+        assert column(last, "bytes_to_move") == pytest.approx([0, 0])
+        assert column(last, "bytes_shared") == pytest.approx([np.log1p(50 / 100)] * 2)
+        assert column(last, "sending") == pytest.approx([50 / placements.scales.ideal_ns, 0])
+
+
 def test_replay_sees_what_was_seen_step_by_step():
     device = np.random.default_rng(0).integers(0, 2, (5, 3))
     stepwise = partial(5)
