@@ -44,14 +44,16 @@ def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
     return files.read_config(CONFIGS / f"{name}.yaml", list(overrides))
 
 
-def train(config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None]) -> tuple[Learner, Curve]:
+def train(
+    config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None], *watching: lightning.Callback
+) -> tuple[Learner, Curve]:
     """A learner at the end of its training, on one thread: experiments run one process a core."""
     torch.set_num_threads(1)
     policy = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), config.training.groupings, config.seed)
     lessons = [Lesson(problem, reference_ns(problem, simulate), teacher) for problem, teacher in zip(problems, teachers, strict=True)]
     best = BestPlacements(len(lessons), lambda *found: None)
     learner, curve = Learner(policy, lessons, config.training, config.seed, simulate, best), Curve()
-    fit(learner, lambda learner: None, callbacks=[curve])
+    fit(learner, lambda learner: None, callbacks=[curve, *watching])
     return learner, curve
 
 

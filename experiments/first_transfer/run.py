@@ -11,14 +11,17 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from lightning import Callback, LightningModule, Trainer
 
 from experiments import cells, training
 from experiments.cells import Cell, Job
+from experiments.first_transfer import plot
 from gnnplace import build, build_policy
 from gnnplace.baselines.random_units import random_units
 from gnnplace.corpus import clusters, manifest
@@ -29,6 +32,7 @@ from gnnplace.placement import Placement
 from gnnplace.policy import Policy
 from gnnplace.problem import Problem
 from gnnplace.report import results
+from gnnplace.training.learner import Learner
 from gnnplace.training.rollout import best_of, greedy
 
 HERE = Path(__file__).resolve().parent
@@ -43,10 +47,14 @@ class Fold(NamedTuple):
 
 
 FOLDS = {
-    "recurrent": Fold(("nmt-2", "rnnlm-2"), ("gru-lm", "deepspeech2"), ("inception-v3-b32", "bert-base", "gpt2", "moe-8e", "two-tower")),
-    "recommender": Fold(("two-tower",), ("dlrm", "deepfm"), ("nmt-2", "rnnlm-2", "inception-v3-b32", "bert-base", "moe-8e")),
+    "recurrent": Fold(
+        ("nmt-2", "rnnlm-2"), ("gru-lm", "deepspeech2", "gcn"), ("inception-v3-b32", "bert-base", "gpt2", "moe-8e", "two-tower")
+    ),
+    "recommender": Fold(("two-tower",), ("dlrm", "deepfm", "gcn"), ("nmt-2", "rnnlm-2", "inception-v3-b32", "bert-base", "moe-8e")),
     "convolutional": Fold(
-        ("inception-v3-b32", "inception-v3-b1"), ("resnet-50", "nasnet-mobile"), ("nmt-2", "rnnlm-2", "bert-base", "moe-8e", "two-tower")
+        ("inception-v3-b32", "inception-v3-b1"),
+        ("resnet-50", "nasnet-mobile", "unet", "gcn"),
+        ("nmt-2", "rnnlm-2", "bert-base", "moe-8e", "two-tower"),
     ),
 }
 TRAINED_ON = ("k40-2", "mixed-4", "p100-8")
@@ -73,15 +81,46 @@ def transfer(fold: str, variant: str, seed: int, updates: int) -> Cell:
     overrides = (*SETTINGS, *VARIANTS[variant], f"--seed={seed}", f"--training.updates={updates}")
     config = training.config_of("gnn", overrides)
     problems = [problem_of(graph, cluster) for graph in FOLDS[fold].training for cluster in TRAINED_ON]
+    unseen = {f"{graph}.{cluster}": problem_of(graph, cluster) for graph, cluster in held_out(fold)}
     untrained = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), 1, seed)
-    before = {f"{graph}.{cluster}": _greedy(untrained, problem_of(graph, cluster)) for graph, cluster in held_out(fold)}
-    learner, _ = training.train(config, problems, [training.teacher_of(problem, config) for problem in problems])
-    after = {}
-    for graph, cluster in held_out(fold):
-        problem = problem_of(graph, cluster)
-        samples = best_of(learner.policy, RANDOM, simulate, torch.Generator().manual_seed(seed))
-        after[f"{graph}.{cluster}"] = {"greedy_ns": _greedy(learner.policy, problem), "best_of_64_ns": _time(problem, samples(problem))}
-    return {"untrained": before, "trained": after}
+    watch = HeldOut(unseen, (config.training.warm_start.updates, config.training.warm_start.updates + updates // 2))
+    teachers = [training.teacher_of(problem, config) for problem in problems]
+    learner, curve = training.train(config, problems, teachers, watch)
+    samples = best_of(learner.policy, RANDOM, simulate, torch.Generator().manual_seed(seed))
+    return {
+        "untrained": {label: _greedy(untrained, problem) for label, problem in unseen.items()},
+        "on the way": watch.greedy_ns,
+        "trained": {
+            label: {"greedy_ns": _greedy(learner.policy, problem), "best_of_64_ns": _time(problem, samples(problem))}
+            for label, problem in unseen.items()
+        },
+        "curve": _to_teachers(curve, problems, teachers),
+    }
+
+
+class HeldOut(Callback):
+    """Places the held-out problems greedily after some updates. What it sees changes nothing in training."""
+
+    def __init__(self, problems: dict[str, Problem], updates: tuple[int, ...]) -> None:
+        self.problems, self.updates = problems, updates
+        self.greedy_ns: dict[str, dict[str, int | None]] = {}
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
+        assert isinstance(pl_module, Learner)
+        if (done := pl_module.updates_done) in self.updates:
+            self.greedy_ns[str(done)] = {label: _greedy(pl_module.policy, problem) for label, problem in self.problems.items()}
+
+
+def _to_teachers(curve: training.Curve, problems: list[Problem], teachers: Sequence[Placement | None]) -> list[float | None]:
+    """The mean of each update's samples over the teacher's time: 1 is as fast as the best heuristic."""
+    ratio: list[float | None] = [None] * len(curve.updates)
+    for problem, teacher in zip(problems, teachers, strict=True):
+        assert teacher is not None
+        fastest = _time(problem, teacher) or 1
+        for update, mean in enumerate(curve.of(f"{problem.graph.name}.{problem.cluster.name}/mean_ns")):
+            if mean is not None:
+                ratio[update] = round(mean / fastest, 4)
+    return ratio
 
 
 def others(graph: str, cluster: str) -> Cell:
@@ -111,29 +150,39 @@ def run(arguments: argparse.Namespace) -> dict[str, Cell]:
     return cells.compute(HERE / "results" / "first_transfer.json", jobs, {"updates": arguments.updates})
 
 
-HEADER = ["held out", "cluster", "random, best of 64", "untrained, greedy", "no message passing, greedy", "**trained, greedy**",
-          "trained, best of 64", "best heuristic", "greedy / heuristic", "bound"]  # fmt: skip
+HEADER = [
+    "trained without", "held out", "cluster", "random, best of 64", "untrained, greedy", "imitation alone, greedy",
+    "no message passing, greedy", "trained, greedy", "trained, best of 64", "best heuristic", "greedy / heuristic", "bound",
+]  # fmt: skip
 
 
-def rows(found: dict[str, Cell]) -> list[list[str]]:
+def rows(found: dict[str, Cell], *, blind: bool) -> list[list[str]]:
     """One row a held-out problem: milliseconds, medians over seeds."""
-    return [_row(found, fold, graph, cluster) for fold in FOLDS for graph, cluster in held_out(fold)]
+    return [
+        _row(found, fold, graph, cluster)
+        for fold in FOLDS
+        for graph, cluster in held_out(fold)
+        if graph in (FOLDS[fold].blind if blind else FOLDS[fold].seen)
+    ]
 
 
 def _row(found: dict[str, Cell], fold: str, graph: str, cluster: str) -> list[str]:
     label, other = f"{graph}.{cluster}", found[f"others/{graph}.{cluster}"]
     full, without = ([cell for name, cell in sorted(found.items()) if name.startswith(f"{fold}/{variant}/")] for variant in VARIANTS)
-    greedy_ns = _median([cell["trained"][label]["greedy_ns"] for cell in full])
+    greedy_ns, random_ns = _median([cell["trained"][label]["greedy_ns"] for cell in full]), _median(other["random_ns"])
     columns = [
-        _median(other["random_ns"]),
+        random_ns,
         _median([cell["untrained"][label] for cell in full]),
+        _median([min(cell["on the way"].items(), key=lambda item: int(item[0]))[1][label] for cell in full]),
         _median([cell["trained"][label]["greedy_ns"] for cell in without]),
         greedy_ns,
         _median([cell["trained"][label]["best_of_64_ns"] for cell in full]),
     ]
+    times = [_ms(time) for time in columns]
+    times[4] = times[4] if greedy_ns is None or (random_ns is not None and greedy_ns >= random_ns) else f"**{times[4]}**"
     worth = "-" if greedy_ns is None else f"{greedy_ns / other['heuristic_ns']:.2f}"
     seen = cluster if cluster in TRAINED_ON else f"{cluster} (unseen)"
-    return [graph, seen, *map(_ms, columns), f"{_ms(other['heuristic_ns'])} ({other['heuristic']})", worth, _ms(other["bound_ns"])]
+    return [fold, graph, seen, *times, f"{_ms(other['heuristic_ns'])} ({other['heuristic']})", worth, _ms(other["bound_ns"])]
 
 
 def _median(times: list[int | None]) -> int | None:
@@ -153,11 +202,13 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
     found = run(arguments)
-    table = results.markdown_table(HEADER, rows(found))
-    (HERE / "results" / "first_transfer.md").write_text(table)
-    print(table)
+    tables = {name: rows(found, blind=blind) for name, blind in (("blind", True), ("seen while settings were chosen", False))}
+    text = "\n".join(f"**{name}** (bold: faster than random)\n\n{results.markdown_table(HEADER, made)}" for name, made in tables.items())
+    (HERE / "results" / "first_transfer.md").write_text(text)
+    plot.draw(found, {fold: held_out(fold) for fold in FOLDS}, HERE / "results" / "first_transfer.png")
+    print(text)
     if arguments.json:
-        print(json.dumps({"header": HEADER, "rows": rows(found)}))
+        print(json.dumps({"header": HEADER, "rows": tables}))
 
 
 if __name__ == "__main__":
