@@ -27,12 +27,13 @@ class Study(NamedTuple):
     """One configuration, and what is changed in it, on these graphs."""
 
     config: str
+    updates: int
     graphs: tuple[str, ...]
     variants: dict[str, tuple[str, ...]]
 
 
 STUDIES = (
-    Study("gnn", ("inception-v3-b32", "rnnlm-2"), {
+    Study("gnn", 200, ("inception-v3-b32", "rnnlm-2"), {
         "configs/gnn.yaml": (),
         "no warm start": ("--training.warm_start.updates=0",),
         "no self-imitation": ("--training.self_imitation=0",),
@@ -44,7 +45,7 @@ STUDIES = (
         "16 samples": ("--training.placements=16",),
         "units: weights": ("--policy.units=weights",),
     }),
-    Study("paper", ("inception-v3-b32",), {
+    Study("paper", 100, ("inception-v3-b32",), {
         "configs/paper.yaml": (),
         "average starts at -0.6": ("--training.advantage.initial=-0.6",),
         "learning rate 0.01": ("--training.optimizer.lr=0.01",),
@@ -67,10 +68,10 @@ def train(config: str, graph: str, overrides: tuple[str, ...], seed: int, update
     return training.outcome(learner) | {"fullest": fullest / problem.num_ops}
 
 
-def jobs(seeds: int, updates: int) -> dict[str, Job]:
+def jobs(seeds: int) -> dict[str, Job]:
     """Every cell, by seed first, so that an unfinished run has whole tables."""
     return {
-        _name(study.config, graph, variant, seed): (train, (study.config, graph, overrides, seed, updates))
+        _name(study.config, graph, variant, seed): (train, (study.config, graph, overrides, seed, study.updates))
         for seed in range(seeds)
         for study in STUDIES
         for graph in study.graphs
@@ -108,11 +109,11 @@ def _spread(times: list[int | None]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--updates", type=int, default=200)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
-    found = cells.compute(HERE / "results" / "ablation.json", jobs(arguments.seeds, arguments.updates), {"updates": arguments.updates})
+    settings = {"updates": {study.config: study.updates for study in STUDIES}}
+    found = cells.compute(HERE / "results" / "ablation.json", jobs(arguments.seeds), settings)
     tables = {study.config: table(study, found) for study in STUDIES}
     (HERE / "results" / "ablation.md").write_text("\n".join(tables.values()))
     print("\n".join(tables.values()))
