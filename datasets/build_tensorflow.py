@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import tensorflow as tf
 
-from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_rnnlm
+from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
 from gnnplace.corpus import manifest
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.graph import ComputationGraph
@@ -27,6 +28,7 @@ class Workload:
     family: str
     lineage: str
     source: str
+    split: Literal["train", "test"] = "train"
 
 
 INCEPTION = "datasets/build/tensorflow_inception.py, 299 x 299 x 3 with auxiliary head; RMSProp; batch "
@@ -44,6 +46,10 @@ WORKLOADS = {
     "nmt-2": Workload(
         tensorflow_nmt.build, tensorflow_nmt.blocks(), "nmt", "recurrent",
         "datasets/build/tensorflow_nmt.py, 2 + 2 layers of 1024, attention, 40 + 40 steps, vocabulary 32000; batch 64; Adam",
+    ),
+    "resnet-50": Workload(
+        tensorflow_resnet.build, tensorflow_resnet.blocks(), "resnet", "convolutional",
+        "datasets/build/tensorflow_resnet.py, 224 x 224 x 3; batch 32; SGD with momentum", "test",
     ),
 }  # fmt: skip
 
@@ -63,7 +69,7 @@ def main(names: list[str]) -> None:
     for name in names or list(WORKLOADS):
         built, workload = graph(name), WORKLOADS[name]
         entry = manifest.add(
-            built, family=workload.family, lineage=workload.lineage, split="train", mode="training",
+            built, family=workload.family, lineage=workload.lineage, split=workload.split, mode="training",
             source=workload.source, licence="Apache-2.0", builder=f"python -m datasets.build_tensorflow {name}",
         )  # fmt: skip
         print(f"{name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")

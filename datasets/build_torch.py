@@ -10,23 +10,28 @@ import sys
 from datasets.build.torch_models import WORKLOADS, traced
 from gnnplace.corpus import manifest
 
-FAMILIES = {"bert-base": "bert", "gpt2": "gpt", "moe-8e": "moe", "two-tower": "two-tower"}
-LINEAGES = {"bert": "transformer", "gpt": "transformer", "moe": "transformer", "two-tower": "recommender"}
+FAMILIES = {"bert-base": "bert", "gpt2": "gpt", "moe-8e": "moe"}  # where it is not the name
+LINEAGES = {
+    "bert": "transformer", "gpt": "transformer", "moe": "transformer", "two-tower": "recommender",
+    "dlrm": "recommender", "gru-lm": "recurrent",
+}  # fmt: skip
 SOURCES = {
     "bert-base": "transformers BertForMaskedLM, default configuration, eager attention; batch 32, length 128; Adam",
     "gpt2": "datasets/build/gpt2.py, 124 M parameters; batch 4, length 1024; Adam",
     "moe-8e": "datasets/build/mixture_of_experts.py, 6 layers of 8 experts; batch 8, length 512; Adam",
     "two-tower": "datasets/build/two_tower.py; batch 4096; Adam",
+    "dlrm": "datasets/build/dlrm.py, 26 tables of width 64 with the rows of Criteo Kaggle; batch 2048; SGD, sparse for the tables",
+    "gru-lm": "datasets/build/gru.py, 3 layers of 1024, 35 steps, vocabulary 10000, full softmax at each step; batch 64; Adam",
 }
-HELD_OUT = {"two-tower": "test"}
+HELD_OUT = frozenset(("two-tower", "dlrm", "gru-lm"))
 
 
 def main(names: list[str]) -> None:
     """Builds and registers the workloads of these names."""
     for name in names or list(WORKLOADS):
-        step = traced(name)
+        step, family = traced(name), FAMILIES.get(name, name)
         entry = manifest.add(
-            step.graph, family=FAMILIES[name], lineage=LINEAGES[FAMILIES[name]], split=HELD_OUT.get(name, "train"), mode="training",
+            step.graph, family=family, lineage=LINEAGES[family], split="test" if name in HELD_OUT else "train", mode="training",
             source=SOURCES[name], licence="Apache-2.0", builder=f"python -m datasets.build_torch {name}",
         )  # fmt: skip
         uncounted = f"; costed by bytes alone: {dict(step.uncounted)}" if step.uncounted else ""

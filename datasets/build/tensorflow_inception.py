@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from datasets.build.tensorflow_adam import slot
-from datasets.build.tensorflow_lstm import read, variable
+from datasets.build.tensorflow_convolution import batch_norm, head, rmsprop
+from datasets.build.tensorflow_lstm import read
 
 v1 = tf.compat.v1
 
@@ -55,10 +55,10 @@ def build(batch: int = 32, size: int = 299, classes: int = 1000) -> tuple[tf.Ten
             x = tf.concat(parts, axis=3)
         if module == AUXILIARY:
             losses.append(_auxiliary(x, labels, classes))
-    losses.append(_head("logits", x, labels, classes))
+    losses.append(head("logits", x, labels, classes))
     with tf.name_scope("logits/"):
         loss = 0.4 * losses[0] + losses[1]
-    return loss, _minimize(loss)
+    return loss, rmsprop(loss, rate=0.045)
 
 
 def blocks() -> dict[str, int]:
@@ -93,21 +93,10 @@ def _convolution(scope: str, x: tf.Tensor, shape: Sequence[int], stride: int, pa
     kernel, offset = read(scope, "kernel", shape), read(scope, "beta", shape[3:])
     with tf.name_scope(f"{scope}/"):
         y = tf.nn.conv2d(x, kernel, stride, padding)
-        normal = tf.raw_ops.FusedBatchNormV3(
-            x=y, scale=tf.ones(shape[3:]), offset=offset, mean=[], variance=[], epsilon=1e-3, is_training=True
-        )
-    _move(scope, "moving_mean", normal.batch_mean)
-    _move(scope, "moving_variance", normal.batch_variance)
+        scale = tf.ones(shape[3:])
+    y = batch_norm(scope, y, scale, offset, epsilon=1e-3, decay=0.9997)
     with tf.name_scope(f"{scope}/"):
-        return tf.nn.relu(normal.y)
-
-
-def _move(scope: str, name: str, batch: tf.Tensor) -> None:
-    """Adds to the graph the update of a moving average, decay 0.9997."""
-    average = variable(f"{scope}/{name}", batch.shape, trainable=False)
-    with tf.name_scope(f"{scope}/"):
-        step = (average.value() - batch) * (1 - 0.9997)
-        v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, tf.raw_ops.AssignSubVariableOp(resource=average.handle, value=step))
+        return tf.nn.relu(y)
 
 
 def _auxiliary(x: tf.Tensor, labels: tf.Tensor, classes: int) -> tf.Tensor:
@@ -115,27 +104,4 @@ def _auxiliary(x: tf.Tensor, labels: tf.Tensor, classes: int) -> tf.Tensor:
         x = tf.nn.avg_pool2d(x, 5, 3, "VALID")
     x = _layer("auxiliary/0", x, "128 1x1")
     x = _convolution("auxiliary/1", x, (x.shape[1], x.shape[2], 128, 768), 1, "VALID")
-    return _head("auxiliary", x, labels, classes)
-
-
-def _head(scope: str, x: tf.Tensor, labels: tf.Tensor, classes: int) -> tf.Tensor:
-    """The mean cross entropy of a dense layer over the spatial mean."""
-    kernel, bias = read(scope, "kernel", (x.shape[3], classes)), read(scope, "bias", (classes,))
-    with tf.name_scope(f"{scope}/"):
-        logits = tf.nn.bias_add(tf.matmul(tf.reduce_mean(x, axis=(1, 2)), kernel), bias)
-        return tf.reduce_mean(tf.raw_ops.SparseSoftmaxCrossEntropyWithLogits(features=logits, labels=labels).loss)
-
-
-def _minimize(loss: tf.Tensor) -> tf.Operation:
-    variables = v1.trainable_variables()
-    gradients = v1.gradients(loss, variables)
-    updates = list(v1.get_collection(v1.GraphKeys.UPDATE_OPS))
-    with tf.name_scope("rmsprop/"):
-        for weight, gradient in zip(variables, gradients, strict=True):
-            squares, momentum = slot(weight, "ms"), slot(weight, "mom")
-            updates.append(
-                tf.raw_ops.ResourceApplyRMSProp(
-                    var=weight.handle, ms=squares.handle, mom=momentum.handle, lr=0.045, rho=0.9, momentum=0.9, epsilon=1.0, grad=gradient
-                )
-            )
-    return tf.group(*updates, name="train")
+    return head("auxiliary", x, labels, classes)

@@ -13,28 +13,32 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 
+from datasets.build.dlrm import DLRM, NUM_DENSE, ROWS
 from datasets.build.gpt2 import GPT2
+from datasets.build.gru import LanguageModel
 from datasets.build.mixture_of_experts import MixtureOfExperts
 from datasets.build.two_tower import NUM_ITEM_FEATURES, NUM_USER_FEATURES, TwoTower
 from gnnplace.frontends.torch import TracedStep, training_step
+from gnnplace.frontends.torch_trace import Optimizer
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A module, the scalar loss of `loss(module, *inputs)`, and example inputs."""
+    """A module, the scalar loss of `loss(module, *inputs)`, example inputs, and the optimiser that trains it."""
 
     module: nn.Module
     loss: Callable[..., Tensor]
     inputs: tuple[Tensor, ...]
+    optimizer: Optimizer = "adam"
 
 
 def traced(name: str) -> TracedStep:
-    """The training step, with Adam, of the workload of that name. Raises ValueError for an unknown one."""
+    """The training step of the workload of that name. Raises ValueError for an unknown one."""
     if name not in WORKLOADS:
         raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
     with torch.device("meta"):
         workload = WORKLOADS[name]()
-    return training_step(workload.module, workload.loss, workload.inputs, name=name)
+    return training_step(workload.module, workload.loss, workload.inputs, optimizer=workload.optimizer, name=name)
 
 
 def bert_base(batch: int = 32, length: int = 128) -> Workload:
@@ -59,7 +63,25 @@ def two_tower(batch: int = 4096) -> Workload:
     return Workload(TwoTower(), _in_batch_loss, inputs)
 
 
-WORKLOADS: dict[str, Callable[[], Workload]] = {"bert-base": bert_base, "gpt2": gpt2, "moe-8e": moe_8e, "two-tower": two_tower}
+def dlrm(batch: int = 2048) -> Workload:
+    """DLRM on Criteo Kaggle (26 tables of width 64): will this advertisement be clicked? Plain SGD, sparse for the tables."""
+    inputs = (torch.zeros(batch, NUM_DENSE), _tokens(batch, len(ROWS)), torch.zeros(batch))
+    return Workload(DLRM(), _click_loss, inputs, "sgd")
+
+
+def gru_lm(batch: int = 64, steps: int = 35) -> Workload:
+    """A language model of three GRU layers of 1,024 (39 M parameters), unrolled cell by cell."""
+    return Workload(LanguageModel(), _own_loss, (_tokens(steps, batch), _tokens(steps, batch)))
+
+
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "bert-base": bert_base,
+    "gpt2": gpt2,
+    "moe-8e": moe_8e,
+    "two-tower": two_tower,
+    "dlrm": dlrm,
+    "gru-lm": gru_lm,
+}
 
 
 def _tokens(*shape: int) -> Tensor:
@@ -79,3 +101,14 @@ def _in_batch_loss(module: nn.Module, user: Tensor, item: Tensor) -> Tensor:
     """Each user's own item is the class; the other items of the batch are its negatives (Yi et al. 2019)."""
     scores = module(user, item)
     return functional.cross_entropy(scores, torch.arange(scores.shape[0]))
+
+
+def _click_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+    *features, clicked = inputs
+    return functional.binary_cross_entropy_with_logits(module(*features), clicked)
+
+
+def _own_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+    """The module returns its loss itself."""
+    loss: Tensor = module(*inputs)
+    return loss

@@ -8,8 +8,11 @@ Nothing is computed and no memory is taken: module and inputs may be on the `met
   is used, one op `read` that aliases it; an unused parameter is an op without edges;
 - views and in-place ops alias the buffer of an input; a view that equals an earlier tensor (`detach`, a transpose of a
   transpose) is that tensor, not an op;
-- one fused update a parameter, in place, after everyone who reads the parameter, on the parameter's device;
+- one fused update a parameter, in place, after everyone who reads the parameter, on the parameter's device; one row-wise
+  update for each lookup of a sparse embedding;
 - `layer` is the module path, for the gradient of a module's ops too; `block` the first number in it;
+- `time_step` is the one that a module marks (`torch_scopes.time_step`), for gradients too; what is made of parameters alone, sums of
+  weight gradients over time and updates have none;
 - a gradient op is `backward_weight` where it serves only parameters of its own layer, else `backward_data`.
 """
 
@@ -67,6 +70,7 @@ class _Builder:
         self._arguments = iter(traced.arguments)
         self._layers = traced.layers
         self._variables: dict[str, int] = {}
+        self._parameters: set[int] = set()  # reads, and what is made of them alone
         self._update_layers: dict[int, tuple[str, ...]] = {}
 
     def add(self, node: torch.fx.Node) -> None:
@@ -89,7 +93,10 @@ class _Builder:
         groups = [self.buffers.group(op) for op in range(len(self._ops))]
         shared = Counter(groups)
         names = [self._ops[group].name if shared[group] > 1 else None for group in groups]
-        return [replace(op, phase=phase, colocation=name) for op, phase, name in zip(self._ops, phases, names, strict=True)]
+        return [
+            replace(op, phase=phase, colocation=name, time_step=None if _sums_over_time(op, phase) else op.time_step)
+            for op, phase, name in zip(self._ops, phases, names, strict=True)
+        ]
 
     def _add_argument(self, node: torch.fx.Node) -> None:
         argument, tensor = next(self._arguments), node.meta["val"]
@@ -119,6 +126,7 @@ class _Builder:
             return
         tensor = node.meta["val"]
         read = self._append(replace(common, name=f"{name}/read", kind="read", outputs=(_output(tensor, (variable, 0)),)), ((variable, 0),))
+        self._parameters.add(read)
         self._is(node, read, (tensor,))
         self.buffers.together(variable, read)
 
@@ -128,12 +136,16 @@ class _Builder:
         shown = call.outputs or call.written[:1]  # an update returns nothing: what it changes is its output
         outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in shown)
         moved = bool(call.written) or any(output.alias_of is None for output in outputs)
-        op = self._append(self._op(node, call, outputs, moved), sources)
+        described = self._op(node, call, outputs, moved)
+        made_of_parameters = bool(sources) and self._parameters.issuperset(op for op, _ in sources)
+        op = self._append(replace(described, time_step=None) if made_of_parameters else described, sources)
+        if made_of_parameters:
+            self._parameters.add(op)
         if moved:
             self.buffers.read(op, call.inputs)
             self.buffers.write(op, call.written)
         self._is(node, op, shown)
-        if scope_of(node).phase == "update":
+        if scope_of(node).phase == "update" and call.written:
             self._note_update(op, sources)
 
     def _sources(self, node: torch.fx.Node) -> dict[Ref, Tensor]:
@@ -148,12 +160,14 @@ class _Builder:
         return Op(
             node.name, call.kind, outputs, kernel=kernel, canonical_kind=canonical, flops=torch_flops.flops(call),
             bytes_accessed=torch_flops.bytes_accessed(call), workspace_bytes=torch_flops.workspace_bytes(call),
-            layer=scope.layer, block=_block(scope.layer), phase="backward_data" if scope.phase == "backward" else scope.phase,
+            layer=scope.layer, block=_block(scope.layer), time_step=scope.time_step,
+            phase="backward_data" if scope.phase == "backward" else scope.phase,
         )  # fmt: skip
 
     def _note_update(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
-        reads = [self._ops[source].name for source, _ in sources if self._ops[source].kind == "read"]
-        self._update_layers[op] = self._layers[reads[0].removesuffix("/read")]
+        changed = next(source for source, _ in sources if self._ops[source].kind == "read" or source in self._update_layers)
+        earlier = self._update_layers.get(changed)  # of another lookup in the same table
+        self._update_layers[op] = earlier or self._layers[self._ops[changed].name.removesuffix("/read")]
 
     def _append(self, op: Op, inputs: Sequence[Ref] | Mapping[Ref, Tensor]) -> int:
         self._ops.append(op if op.phase is not None else replace(op, phase="other"))
@@ -217,6 +231,11 @@ def _output(tensor: Tensor | None, alias_of: Ref | None = None) -> Output:
     if tensor is None:
         return Output(0)
     return Output(torch_flops.tensor_bytes(tensor), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), alias_of)
+
+
+def _sums_over_time(op: Op, phase: str | None) -> bool:
+    """Whether an op adds up the gradients of a weight; those of the single uses keep their time step."""
+    return phase == "backward_weight" and op.kind in SUMS
 
 
 def _block(layer: str) -> int | None:

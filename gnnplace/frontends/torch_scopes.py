@@ -1,15 +1,16 @@
 """Where each op of a traced step belongs: the module whose forward made it, or whose backward it is part of, and its phase.
 
 Autograd numbers its functions in the order in which the forward pass makes them; these numbers lead from each backward
-function to its module.
+function to its module. What a module unrolls over time it marks itself: `with time_step(3): ...`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -26,6 +27,24 @@ class Scope:
 
     layer: str
     phase: Literal["forward", "backward", "update"]
+    time_step: int | None = None
+
+
+@contextmanager
+def time_step(number: int) -> Iterator[None]:
+    """Within, a module's forward runs this time step of an unrolled recurrence; the gradient of what it traces has it too.
+
+    Where no step is traced, it changes nothing.
+    """
+    followed = _FOLLOWED.get()
+    if followed is None:
+        yield
+        return
+    followed.push(time_step=number)
+    try:
+        yield
+    finally:
+        followed.pop()
 
 
 def scope_of(node: torch.fx.Node) -> Scope:
@@ -39,8 +58,8 @@ class Scopes:
 
     def __init__(self) -> None:
         self._now = Scope(LOSS_LAYER, "forward")
-        self._stack = [LOSS_LAYER]
-        self._starts: list[tuple[int, str]] = [(0, LOSS_LAYER)]  # autograd's number at each change of layer
+        self._stack = [self._now]
+        self._starts = [(0, self._now)]  # autograd's number at each change of scope
 
     def enter(self, scope: Scope) -> None:
         """What is traced from here on belongs to `scope`."""
@@ -58,6 +77,7 @@ class Scopes:
 
     def follow_forward(self, module: nn.Module, hooks: ExitStack) -> None:
         """Until `hooks` closes, a module's forward is the scope of what it traces."""
+        hooks.callback(_FOLLOWED.reset, _FOLLOWED.set(self))
         for name, part in module.named_modules():
             enter, leave = self._hooks(name or ROOT_LAYER)
             hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
@@ -78,27 +98,38 @@ class Scopes:
                 function.register_prehook(self._backward_hook(function._sequence_nr()))
             waiting += [following for following, _ in function.next_functions]
 
+    def push(self, **changes: Any) -> None:
+        """What the forward pass traces from here to the matching `pop` belongs to the scope so changed."""
+        self._stack.append(replace(self._stack[-1], **changes))
+        self._change()
+
+    def pop(self) -> None:
+        """Back to the scope before the last `push`."""
+        self._stack.pop()
+        self._change()
+
     def _hooks(self, layer: str) -> tuple[Callable[..., None], Callable[..., None]]:
         def enter(*_: object) -> None:
-            self._stack.append(layer)
-            self._change()
+            self.push(layer=layer)
 
         def leave(*_: object) -> None:
-            self._stack.pop()
-            self._change()
+            self.pop()
 
         return enter, leave
 
     def _change(self) -> None:
-        layer = self._stack[-1]
-        self._starts.append((torch._C._autograd._get_sequence_nr(), layer))
-        self.enter(Scope(layer, "forward"))
+        scope = self._stack[-1]
+        self._starts.append((torch._C._autograd._get_sequence_nr(), scope))
+        self.enter(scope)
 
     def _backward_hook(self, number: int) -> Callable[[object], None]:
         starts = [start for start, _ in self._starts]
-        layer = self._starts[bisect_right(starts, number) - 1][1]
+        scope = replace(self._starts[bisect_right(starts, number) - 1][1], phase="backward")
 
         def enter(_: object) -> None:
-            self.enter(Scope(layer, "backward"))
+            self.enter(scope)
 
         return enter
+
+
+_FOLLOWED: ContextVar[Scopes | None] = ContextVar("the scopes of the step that is traced", default=None)

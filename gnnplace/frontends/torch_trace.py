@@ -1,7 +1,8 @@
 """One training step of a PyTorch module as one flat graph of ATen calls, under fake tensors: no memory, no arithmetic.
 
 What is traced is the loss, `autograd.grad` of every trained parameter, and one fused update for each that has a
-gradient. Every node of the graph carries its scope (torch_scopes).
+gradient. The table of an `nn.Embedding(sparse=True)` has no gradient of its own size: plain SGD adds the gradient of each
+looked-up row to that row, in place. Every node of the graph carries its scope (torch_scopes).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,8 @@ class Trace:
 def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Optimizer) -> Trace:
     """Traces `loss(module, *inputs)`, its gradient and the optimiser's update of every parameter that has one.
 
-    Raises ValueError where the loss is not a scalar, depends on no parameter, or the step on the values of its tensors.
+    Raises ValueError where the loss is not a scalar, depends on no parameter, or the step on the values of its tensors, and for
+    sparse embeddings with another optimiser than plain SGD.
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     step = _Step(module, loss, optimizer)
@@ -103,6 +105,14 @@ class _Bound(nn.Module):
         return self._loss(self.module, *inputs)
 
 
+class _Lookup(NamedTuple):
+    """The rows that a sparse embedding yielded, a leaf of the step's gradient, and where they lie in its table."""
+
+    table: str
+    indices: Tensor
+    rows: Tensor
+
+
 class _Step:
     """The step as a function of flat tensors: parameters, buffers, optimiser state, inputs."""
 
@@ -113,7 +123,9 @@ class _Step:
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         self._names = (*parameters, *buffers)
         self._layers = _layers(module)
-        self._trained = tuple(name for name, parameter in parameters.items() if parameter.requires_grad)
+        self._tables = _sparse_tables(module, optimizer)
+        self._lookups: list[_Lookup] = []
+        self._trained = tuple(name for name, parameter in parameters.items() if parameter.requires_grad and name not in self._tables)
         state = [(name, tensor) for name in self._trained for tensor in _state(parameters[name], optimizer)]
         self.tensors = (*parameters.values(), *buffers.values(), *(tensor for _, tensor in state))
         self.arguments = (
@@ -130,18 +142,24 @@ class _Step:
         loss = self._forward(values, tuple(rest))
         trained = [values[name] for name in self._trained]
         self._scopes.follow_backward(loss)
-        gradients = torch.autograd.grad(loss, trained, allow_unused=True)
+        gradients = torch.autograd.grad(loss, [*trained, *(lookup.rows for lookup in self._lookups)], allow_unused=True)
         with torch.no_grad():
-            for name, parameter, gradient, state in zip(self._trained, trained, gradients, states, strict=True):
+            for name, parameter, gradient, state in zip(self._trained, trained, gradients, states, strict=False):
                 if gradient is not None:
                     self._scopes.enter(Scope(self._layers[name][0], "update"))
                     _update(parameter, gradient, state, self._optimizer)
+            for (name, indices, _), gradient in zip(self._lookups, gradients[len(trained) :], strict=True):
+                if gradient is not None:
+                    self._scopes.enter(Scope(self._layers[name][0], "update"))
+                    values[name].index_add_(0, indices.flatten(), gradient.flatten(0, -2), alpha=-SGD_RATE)
         self._scopes.close()
         return loss
 
     def _forward(self, values: dict[str, Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
         with ExitStack() as hooks:
             self._scopes.follow_forward(self._bound.module, hooks)
+            for name, table in self._tables.items():
+                hooks.enter_context(table.register_forward_hook(self._note_lookup(name)))
             renamed = {f"module.{name}": tensor for name, tensor in values.items()}
             loss = functional_call(self._bound, renamed, inputs)
         if not isinstance(loss, Tensor) or loss.dim() != 0:
@@ -150,8 +168,25 @@ class _Step:
             raise ValueError("loss: depends on no parameter that requires a gradient, so there is no step to trace")
         return loss
 
+    def _note_lookup(self, name: str) -> Callable[..., Tensor]:
+        def note(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
+            self._lookups.append(_Lookup(name, inputs[0], output.detach().requires_grad_()))
+            return self._lookups[-1].rows
+
+        return note
+
 
 _STATE_TENSORS = {"adam": 3, "sgd": 0}
+SGD_RATE = 0.1
+
+
+def _sparse_tables(module: nn.Module, optimizer: Optimizer) -> dict[str, nn.Embedding]:
+    """The trained sparse embeddings by the name of their table."""
+    parts = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding) and part.sparse]
+    tables = {f"{name}.weight".removeprefix("."): part for name, part in parts if part.weight.requires_grad}
+    if tables and optimizer != "sgd":
+        raise ValueError(f"module: {next(iter(tables))}: optimizer {optimizer!r} has no sparse update; use 'sgd', or a dense embedding")
+    return tables
 
 
 def _state(parameter: Tensor, optimizer: Optimizer) -> tuple[Tensor, ...]:
@@ -165,7 +200,7 @@ def _state(parameter: Tensor, optimizer: Optimizer) -> tuple[Tensor, ...]:
 def _update(parameter: Tensor, gradient: Tensor, state: tuple[Tensor, ...], optimizer: Optimizer) -> None:
     """One fused kernel a parameter, as TensorFlow's optimisers have it and PyTorch's `fused=True` (over lists)."""
     if optimizer == "sgd":
-        settings: dict[str, Any] = {"weight_decay": 0.0, "momentum": 0.0, "lr": 0.1, "dampening": 0.0}
+        settings: dict[str, Any] = {"weight_decay": 0.0, "momentum": 0.0, "lr": SGD_RATE, "dampening": 0.0}
         torch._fused_sgd_([parameter], [gradient], [], **settings, nesterov=False, maximize=False, is_first_step=False)
         return
     first, second, counter = state

@@ -1,0 +1,69 @@
+"""ResNet-50, one training step on 224 x 224 x 3 images (He et al., 2016); SGD with momentum as in that paper.
+
+53 convolutions without bias, each with batch norm in training mode (moving averages updated by the step), NHWC; the stride of a stage is
+that of its first 1 x 1 convolution, as published. Rate 0.1, momentum 0.9. No weight decay.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from datasets.build.tensorflow_convolution import batch_norm, head, momentum
+from datasets.build.tensorflow_lstm import read
+
+v1 = tf.compat.v1
+
+STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # filters of the narrow layers, bottlenecks
+WIDENING = 4
+
+
+def build(batch: int = 32, size: int = 224, classes: int = 1000) -> tuple[tf.Tensor, tf.Operation]:
+    """The loss and the train op, in the default graph."""
+    images = v1.placeholder(tf.float32, (batch, size, size, 3), "input/images")
+    labels = v1.placeholder(tf.int32, (batch,), "input/labels")
+    x = _relu("stem", _convolution("stem", images, 64, 7, 2))
+    with tf.name_scope("stem/"):
+        x = tf.nn.max_pool2d(x, 3, 2, "SAME")
+    for scope, filters, stride in _bottlenecks():
+        x = _bottleneck(scope, x, filters, stride)
+    loss = head("logits", x, labels, classes)
+    return loss, momentum(loss, rate=0.1)
+
+
+def blocks() -> dict[str, int]:
+    """Blocks along the depth: the stem, the bottlenecks, the logits."""
+    scopes = ["stem", *(scope for scope, _, _ in _bottlenecks()), "logits"]
+    return {"input": 0} | {scope: block for block, scope in enumerate(scopes)}
+
+
+def _bottlenecks() -> list[tuple[str, int, int]]:
+    """Scope, filters and stride of each."""
+    return [
+        (f"stage_{stage}/bottleneck_{i}", filters, 2 if stage > 0 and i == 0 else 1)
+        for stage, (filters, count) in enumerate(STAGES)
+        for i in range(count)
+    ]
+
+
+def _bottleneck(scope: str, x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
+    """Narrow, convolve, widen, and add the input; where that has another shape, a projection of it."""
+    wide = WIDENING * filters
+    kept = x if x.shape[3] == wide else _convolution(f"{scope}/projection", x, wide, 1, stride)
+    x = _relu(f"{scope}/0", _convolution(f"{scope}/0", x, filters, 1, stride))
+    x = _relu(f"{scope}/1", _convolution(f"{scope}/1", x, filters, 3, 1))
+    x = _convolution(f"{scope}/2", x, wide, 1, 1)
+    with tf.name_scope(f"{scope}/"):
+        return tf.nn.relu(x + kept)
+
+
+def _convolution(scope: str, x: tf.Tensor, filters: int, window: int, stride: int) -> tf.Tensor:
+    kernel = read(scope, "kernel", (window, window, x.shape[3], filters))
+    scale, offset = read(scope, "gamma", (filters,)), read(scope, "beta", (filters,))
+    with tf.name_scope(f"{scope}/"):
+        y = tf.nn.conv2d(x, kernel, stride, "SAME")
+    return batch_norm(scope, y, scale, offset, epsilon=1e-5, decay=0.9)
+
+
+def _relu(scope: str, x: tf.Tensor) -> tf.Tensor:
+    with tf.name_scope(f"{scope}/"):
+        return tf.nn.relu(x)
