@@ -13,7 +13,8 @@ from gnnplace.corpus import manifest
 FAMILIES = {"bert-base": "bert", "gpt2": "gpt", "moe-8e": "moe"}  # where it is not the name
 LINEAGES = {
     "bert": "transformer", "gpt": "transformer", "moe": "transformer", "two-tower": "recommender",
-    "dlrm": "recommender", "gru-lm": "recurrent",
+    "dlrm": "recommender", "gru-lm": "recurrent", "deepfm": "recommender", "deepspeech2": "recurrent", "gcn": "graph",
+    "unet": "convolutional",
 }  # fmt: skip
 SOURCES = {
     "bert-base": "transformers BertForMaskedLM, default configuration, eager attention; batch 32, length 128; Adam",
@@ -22,8 +23,12 @@ SOURCES = {
     "two-tower": "datasets/build/two_tower.py; batch 4096; Adam",
     "dlrm": "datasets/build/dlrm.py, 26 tables of width 64 with the rows of Criteo Kaggle; batch 2048; SGD, sparse for the tables",
     "gru-lm": "datasets/build/gru.py, 3 layers of 1024, 35 steps, vocabulary 10000, full softmax at each step; batch 64; Adam",
+    "deepfm": "datasets/build/deepfm.py, 39 fields of width 16, deep 400-400-400; batch 4096; Adam, dense for the tables",
+    "deepspeech2": "datasets/build/deepspeech2.py, 5 bidirectional GRU layers of 800, 50 steps, cross entropy of frames; batch 32; Adam",
+    "gcn": "datasets/build/gcn.py, 3 layers of 256 on 100,000 nodes, 1,000,000 edges and self-loops; Adam",
+    "unet": "datasets/build/unet.py, channels 128-256-512, 64 x 64 images; batch 16; Adam",
 }
-HELD_OUT = frozenset(("two-tower", "dlrm", "gru-lm"))
+HELD_OUT = frozenset(("two-tower", "dlrm", "gru-lm", "deepfm", "deepspeech2", "gcn", "unet"))
 
 
 def main(names: list[str]) -> None:

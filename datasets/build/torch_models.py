@@ -13,11 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 
+from datasets.build import deepfm, deepspeech2, gcn
 from datasets.build.dlrm import DLRM, NUM_DENSE, ROWS
 from datasets.build.gpt2 import GPT2
 from datasets.build.gru import LanguageModel
 from datasets.build.mixture_of_experts import MixtureOfExperts
 from datasets.build.two_tower import NUM_ITEM_FEATURES, NUM_USER_FEATURES, TwoTower
+from datasets.build.unet import CHANNELS, UNet
 from gnnplace.frontends.torch import TracedStep, training_step
 from gnnplace.frontends.torch_trace import Optimizer
 
@@ -74,6 +76,29 @@ def gru_lm(batch: int = 64, steps: int = 35) -> Workload:
     return Workload(LanguageModel(), _own_loss, (_tokens(steps, batch), _tokens(steps, batch)))
 
 
+def deep_fm(batch: int = 4096) -> Workload:
+    """DeepFM on Criteo (39 fields of width 16): will this advertisement be clicked?"""
+    return Workload(deepfm.DeepFM(), _click_loss, (_tokens(batch, len(deepfm.ROWS)), torch.zeros(batch)))
+
+
+def deep_speech_2(batch: int = 32, steps: int = 50) -> Workload:
+    """Deep Speech 2 (5 bidirectional GRU layers of 800), a letter a frame; a recording of two seconds."""
+    spectrogram = torch.zeros(batch, 1, deepspeech2.FREQUENCIES, 2 * steps)
+    return Workload(deepspeech2.DeepSpeech2(), deepspeech2.framewise_loss, (spectrogram, _tokens(steps, batch)))
+
+
+def graph_convolutions(nodes: int = gcn.NODES, edges: int = gcn.NODES + gcn.EDGES) -> Workload:
+    """Three graph convolutions over all nodes at once: the class of every node."""
+    inputs = (torch.zeros(nodes, gcn.FEATURES), _tokens(edges), _tokens(edges), torch.zeros(edges), _tokens(nodes))
+    return Workload(gcn.GCN(), _class_loss, inputs)
+
+
+def unet(batch: int = 16, size: int = 64) -> Workload:
+    """The U-Net of a diffusion model: the noise in an image."""
+    image = torch.zeros(batch, 3, size, size)
+    return Workload(UNet(), _noise_loss, (image, torch.zeros(batch, CHANNELS[0]), image))
+
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "bert-base": bert_base,
     "gpt2": gpt2,
@@ -81,6 +106,10 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
     "two-tower": two_tower,
     "dlrm": dlrm,
     "gru-lm": gru_lm,
+    "deepfm": deep_fm,
+    "deepspeech2": deep_speech_2,
+    "gcn": graph_convolutions,
+    "unet": unet,
 }
 
 
@@ -112,3 +141,13 @@ def _own_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
     """The module returns its loss itself."""
     loss: Tensor = module(*inputs)
     return loss
+
+
+def _class_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+    *features, classes = inputs
+    return functional.cross_entropy(module(*features), classes)
+
+
+def _noise_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+    *noisy, noise = inputs
+    return functional.mse_loss(module(*noisy), noise)

@@ -48,12 +48,14 @@ _KINDS = {
     "activation": "relu gelu silu tanh sigmoid elu leaky_relu hardtanh hardswish softplus mish log_sigmoid_forward",
     "activation_grad": "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward leaky_relu_backward"
     " hardtanh_backward hardswish_backward softplus_backward mish_backward log_sigmoid_backward",
-    "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum topk sort",
+    "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum topk sort"
+    " upsample_nearest2d_backward",
     "concat": "cat stack constant_pad_nd",
     "split": "split split_with_sizes unbind",
     "slice": "slice select slice_backward select_backward",
     "transpose": "t transpose permute",
-    "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat unfold diagonal",
+    "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat unfold diagonal"
+    " upsample_nearest2d",
     "gather": "gather index index_select",
     "scatter": "scatter scatter_add index_add index_put _unsafe_index_put index_copy",
     "cast": "_to_copy",

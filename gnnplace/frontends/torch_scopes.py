@@ -86,6 +86,7 @@ class Scopes:
     def follow_backward(self, loss: Tensor) -> None:
         """The backward of this loss: each autograd function has the layer in whose forward it was made."""
         self.enter(Scope(LOSS_LAYER, "backward"))
+        starts = [start for start, _ in self._starts]
         seen: set[Any] = {None}
         waiting = [loss.grad_fn]
         while waiting:
@@ -95,7 +96,8 @@ class Scopes:
             seen.add(function)
             assert function is not None
             if function.next_functions:  # a parameter's accumulator does not run
-                function.register_prehook(self._backward_hook(function._sequence_nr()))
+                _, scope = self._starts[bisect_right(starts, function._sequence_nr()) - 1]
+                function.register_prehook(self._backward_hook(replace(scope, phase="backward")))
             waiting += [following for following, _ in function.next_functions]
 
     def push(self, **changes: Any) -> None:
@@ -122,10 +124,7 @@ class Scopes:
         self._starts.append((torch._C._autograd._get_sequence_nr(), scope))
         self.enter(scope)
 
-    def _backward_hook(self, number: int) -> Callable[[object], None]:
-        starts = [start for start, _ in self._starts]
-        scope = replace(self._starts[bisect_right(starts, number) - 1][1], phase="backward")
-
+    def _backward_hook(self, scope: Scope) -> Callable[[object], None]:
         def enter(_: object) -> None:
             self.enter(scope)
 

@@ -8,9 +8,10 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from datasets import build_tensorflow  # noqa: E402
-from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_rnnlm  # noqa: E402
+from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm  # noqa: E402
 from datasets.build.tensorflow_adam import BETA1, BETA2, EPSILON, RATE, minimize  # noqa: E402
 from datasets.build_tensorflow import WORKLOADS  # noqa: E402
+from gnnplace.corpus import manifest  # noqa: E402
 from gnnplace.frontends.tensorflow import read_step, unknown_kinds  # noqa: E402
 from gnnplace.graph import NONE, ComputationGraph  # noqa: E402
 
@@ -88,6 +89,10 @@ def test_inception_has_the_parameters_and_the_flops_of_the_published_network():
     assert (one.num_ops, one.num_edges) == (many.num_ops, many.num_edges)
 
 
+def test_rebuilding_gives_the_checksum_of_the_manifest(workload):
+    assert workload.sha256 == manifest.entry(workload.name).sha256
+
+
 def test_a_rebuilt_graph_is_the_same():
     assert build_tensorflow.graph("inception-v3-b1").sha256 == graph("inception-v3-b1").sha256
 
@@ -108,6 +113,12 @@ def test_nmt_trains():
 def test_inception_trains():
     feeds = {"images": np.random.default_rng(0).random((2, 139, 139, 3), dtype=np.float32), "labels": np.array([1, 2], dtype=np.int32)}
     losses = trained(tensorflow_inception, 2, feeds, batch=2, size=139, classes=5)
+    assert np.isfinite(losses).all() and losses[-1] < losses[0]
+
+
+def test_resnet_trains():
+    feeds = {"images": np.random.default_rng(0).random((2, 32, 32, 3), dtype=np.float32), "labels": np.array([1, 2], dtype=np.int32)}
+    losses = trained(tensorflow_resnet, 2, feeds, batch=2, size=32, classes=5)
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
 
 

@@ -238,6 +238,14 @@ def test_pools_count_their_windows() -> None:
     assert graph.flops[graph.canonical_kind.among(["pool", "pool_grad"])].tolist() == [pooled * 4, pooled * 4]
 
 
+def test_nearest_upsampling_copies_and_its_gradient_sums() -> None:
+    graph = step_of(nn.Sequential(nn.Conv2d(3, 8, 1), nn.Upsample(scale_factor=2), nn.ReLU()), torch.zeros(4, 3, 5, 5)).graph
+    (grown,), (summed_up,) = ops(graph, "aten.upsample_nearest2d"), ops(graph, "aten.upsample_nearest2d_backward")
+    small = 4 * 8 * 5 * 5
+    assert graph.flops[[grown, summed_up]].tolist() == [0, 4 * small]
+    assert graph.effective_bytes_accessed[[grown, summed_up]].tolist() == [4 * 5 * small, 4 * 5 * small]
+
+
 def test_losses_read_one_column_a_row() -> None:
     module = nn.Linear(8, 100)
     inputs = (torch.zeros(16, 8), torch.zeros(16, dtype=torch.int64))
