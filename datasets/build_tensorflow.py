@@ -13,7 +13,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
+from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
 from gnnplace.corpus import manifest
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.graph import ComputationGraph
@@ -50,6 +50,10 @@ WORKLOADS = {
     "resnet-50": Workload(
         tensorflow_resnet.build, tensorflow_resnet.blocks(), "resnet", "convolutional",
         "datasets/build/tensorflow_resnet.py, 224 x 224 x 3; batch 32; SGD with momentum", "test",
+    ),
+    "nasnet-mobile": Workload(
+        tensorflow_nasnet.build, tensorflow_nasnet.blocks(), "nasnet", "convolutional",
+        "datasets/build/tensorflow_nasnet.py, NASNet-A 4 @ 1056, 224 x 224 x 3; batch 32; RMSProp", "test",
     ),
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What convolutional networks in TensorFlow share: batch norm in training mode, a head of classes, updates with momentum.
+"""What convolutional networks in TensorFlow share: convolutions with batch norm in training mode, a head of classes, updates with momentum.
 
 Promises: moving averages are updated by the step, and slots stand with their variable.
 """
@@ -22,6 +22,17 @@ def batch_norm(scope: str, x: tf.Tensor, scale: tf.Tensor, offset: tf.Tensor, ep
     _move(scope, "moving_mean", normal.batch_mean, decay)
     _move(scope, "moving_variance", normal.batch_variance, decay)
     return normal.y
+
+
+def convolution(
+    scope: str, x: tf.Tensor, filters: int, window: int, stride: int, epsilon: float, decay: float, padding: str = "SAME"
+) -> tf.Tensor:
+    """A convolution without bias, and batch norm with a trained scale and offset."""
+    kernel = read(scope, "kernel", (window, window, x.shape[3], filters))
+    scale, offset = read(scope, "gamma", (filters,)), read(scope, "beta", (filters,))
+    with tf.name_scope(f"{scope}/"):
+        y = tf.nn.conv2d(x, kernel, stride, padding)
+    return batch_norm(scope, y, scale, offset, epsilon, decay)
 
 
 def head(scope: str, x: tf.Tensor, labels: tf.Tensor, classes: int) -> tf.Tensor:

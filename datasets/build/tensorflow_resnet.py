@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from datasets.build.tensorflow_convolution import batch_norm, head, momentum
-from datasets.build.tensorflow_lstm import read
+from datasets.build.tensorflow_convolution import convolution, head, momentum
 
 v1 = tf.compat.v1
 
@@ -57,11 +56,7 @@ def _bottleneck(scope: str, x: tf.Tensor, filters: int, stride: int) -> tf.Tenso
 
 
 def _convolution(scope: str, x: tf.Tensor, filters: int, window: int, stride: int) -> tf.Tensor:
-    kernel = read(scope, "kernel", (window, window, x.shape[3], filters))
-    scale, offset = read(scope, "gamma", (filters,)), read(scope, "beta", (filters,))
-    with tf.name_scope(f"{scope}/"):
-        y = tf.nn.conv2d(x, kernel, stride, "SAME")
-    return batch_norm(scope, y, scale, offset, epsilon=1e-5, decay=0.9)
+    return convolution(scope, x, filters, window, stride, epsilon=1e-5, decay=0.9)
 
 
 def _relu(scope: str, x: tf.Tensor) -> tf.Tensor:

@@ -8,7 +8,7 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 
 from datasets import build_tensorflow  # noqa: E402
-from datasets.build import tensorflow_inception, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm  # noqa: E402
+from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm  # noqa: E402
 from datasets.build.tensorflow_adam import BETA1, BETA2, EPSILON, RATE, minimize  # noqa: E402
 from datasets.build_tensorflow import WORKLOADS  # noqa: E402
 from gnnplace.corpus import manifest  # noqa: E402
@@ -116,9 +116,10 @@ def test_inception_trains():
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
 
 
-def test_resnet_trains():
+@pytest.mark.parametrize(("module", "sizes"), [(tensorflow_resnet, {}), (tensorflow_nasnet, {"repeated": 1})])
+def test_networks_of_convolutions_train(module, sizes):
     feeds = {"images": np.random.default_rng(0).random((2, 32, 32, 3), dtype=np.float32), "labels": np.array([1, 2], dtype=np.int32)}
-    losses = trained(tensorflow_resnet, 2, feeds, batch=2, size=32, classes=5)
+    losses = trained(module, 2, feeds, batch=2, size=32, classes=5, **sizes)
     assert np.isfinite(losses).all() and losses[-1] < losses[0]
 
 
