@@ -5,12 +5,14 @@ import logging
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
-from gnnplace.frontends.tensorflow import read_step, unknown_kinds  # noqa: E402
-from gnnplace.frontends.tensorflow_costs import UPDATES  # noqa: E402
-from gnnplace.frontends.tensorflow_kinds import CANONICAL  # noqa: E402
-from gnnplace.graph import CONTROL, NONE, ComputationGraph  # noqa: E402
+import tensorflow as tf
+
+from gnnplace.frontends.tensorflow import read_step, unknown_kinds
+from gnnplace.frontends.tensorflow_costs import UPDATES
+from gnnplace.frontends.tensorflow_kinds import CANONICAL
+from gnnplace.graph import CONTROL, NONE, ComputationGraph
 
 v1 = tf.compat.v1
 

@@ -5,15 +5,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-tf = pytest.importorskip("tensorflow")
+pytest.importorskip("tensorflow")
 
-from datasets import build_tensorflow  # noqa: E402
-from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm  # noqa: E402
-from datasets.build.tensorflow_adam import BETA1, BETA2, EPSILON, RATE, minimize  # noqa: E402
-from datasets.build_tensorflow import WORKLOADS  # noqa: E402
-from gnnplace.corpus import manifest  # noqa: E402
-from gnnplace.frontends.tensorflow import read_step, unknown_kinds  # noqa: E402
-from gnnplace.graph import NONE, ComputationGraph  # noqa: E402
+import tensorflow as tf
+
+from datasets import build_tensorflow
+from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
+from datasets.build.tensorflow_adam import BETA1, BETA2, EPSILON, RATE, minimize
+from datasets.build_tensorflow import WORKLOADS
+from gnnplace.corpus import manifest
+from gnnplace.frontends.tensorflow import read_step, unknown_kinds
+from gnnplace.graph import NONE, ComputationGraph
 
 v1 = tf.compat.v1
 

@@ -20,8 +20,11 @@ def fork(latency_ns: int) -> Problem:
     return problem(ComputationGraph.from_ops("fork", ops, [(0, 0, 1), (0, CONTROL, 2)]), cluster)
 
 
+def rank(latency_ns: int, device: list[int]) -> list[int]:
+    return rank_ns(fork(latency_ns), np.array(device, np.int32)).tolist()
+
+
 def test_ranks_by_hand():
-    rank = lambda latency, device: rank_ns(fork(latency), np.array(device, np.int32)).tolist()  # noqa: E731
     assert rank(0, [0, 0, 0]) == [5 + 20, 7, 20]
     assert rank(0, [0, 0, 1]) == [5 + 1 + 20, 7, 20]  # control takes at least 1 ns
     assert rank(9, [0, 0, 1]) == [5 + 9 + 20, 7, 20]
