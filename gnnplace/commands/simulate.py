@@ -15,11 +15,12 @@ from gnnplace.problem import Problem
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints what the placement takes: one line of JSON (`predicted` in FORMATS.md) or a table."""
+    """Prints what the placement takes, one line of JSON (`predicted` in FORMATS.md) or a table, and draws it on request."""
     parser = Parser("simulate", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
     parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, where it is not to be the placement's own")
+    parser.add_argument("--picture", metavar="FILE", help="draw what each device runs and sends over time: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
@@ -27,7 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     placement = read_placement(chosen.placement, problem.graph, problem.cluster)
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
-    (result,) = simulate(problem, [placement])
+    (result,) = simulate(problem, [placement], timeline=chosen.picture is not None)
+    if chosen.picture is not None:
+        from gnnplace.report.timeline import write_picture  # matplotlib takes a second to import
+
+        write_picture(chosen.picture, problem, placement, result)
     found = predicted(problem.cluster, result, lower_bound(problem), bound_name(problem))
     if chosen.json:
         terminal.print_json(found.model_dump(exclude_unset=True))

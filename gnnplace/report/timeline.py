@@ -1,0 +1,64 @@
+"""A simulated step as a picture: what each device runs and sends over time."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from gnnplace import atomic
+from gnnplace.graph import PHASES
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import StepResult, Timeline
+
+OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # where a device's ops, and what it sends, lie around its line
+NO_PHASE = "lightgrey"
+
+
+def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Placement, result: StepResult) -> None:
+    """Draws a result that was simulated with its timeline; the ending of `path` says the format (png, svg, pdf).
+
+    Raises ValueError where there is no timeline or no such format, OSError where the file can't be written.
+    """
+    if result.timeline is None:
+        raise ValueError(f"{path}: nothing to draw: {result.infeasible or 'simulated without a timeline'}")
+    figure = Figure(figsize=(14, 1.2 + 0.8 * problem.num_devices), layout="tight")
+    axes = figure.add_subplot()
+    draw(axes, problem, placement, result.timeline)
+    axes.set_title(f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {(result.step_time_ns or 0) / 1e6:,.3f} ms")
+    buffer = io.BytesIO()
+    try:
+        figure.savefig(buffer, format=Path(path).suffix.removeprefix(".") or "png", dpi=110)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    atomic.write_bytes(path, buffer.getvalue())
+
+
+def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline) -> None:
+    """Ops by device in the colour of their phase, with what the device sends in black above them; time in milliseconds."""
+    phase = problem.graph.phase
+    for number, name in enumerate((*PHASES, None)):
+        chosen = phase.index < 0 if name is None else phase.among([name])
+        colour = NO_PHASE if name is None else f"C{number}"
+        bars = _bars(timeline.start_ns[chosen], timeline.end_ns[chosen], placement.device[chosen], *OPS)
+        axes.add_collection(PolyCollection(bars, facecolors=colour, linewidths=0))
+    sent = _bars(timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.transfer_src, *TRANSFERS)
+    axes.add_collection(PolyCollection(sent, facecolors="black", linewidths=0))
+    used = [(f"C{number}", name) for number, name in enumerate(PHASES) if phase.among([name]).any()]
+    axes.legend(handles=[Patch(color=colour, label=name) for colour, name in (*used, ("black", "sends"))], fontsize=7, loc="upper right")
+    axes.set(xlim=(0, max(1, int(timeline.end_ns.max())) / 1e6), ylim=(-0.5, problem.num_devices - 0.5), xlabel="ms")
+    axes.set_yticks(range(problem.num_devices), problem.cluster.device_names)
+
+
+def _bars(start_ns: np.ndarray, end_ns: np.ndarray, row: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Rectangles `[bars, 4 corners, 2]` from start to end, between `low` and `high` of their rows."""
+    left, right = start_ns / 1e6, end_ns / 1e6
+    corners = [(left, row + low), (right, row + low), (right, row + high), (left, row + high)]
+    return np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)

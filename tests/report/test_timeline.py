@@ -1,0 +1,46 @@
+"""The picture of a step shows what was simulated: where, when, in which phase."""
+
+import numpy as np
+import pytest
+from graphs import equal_gpus
+from matplotlib.figure import Figure
+
+from gnnplace.costs.roofline import problem
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.placement import Placement
+from gnnplace.report.timeline import draw, write_picture
+
+
+def corners(collection):
+    """Left, right, bottom and top of every bar."""
+    return [[*path.vertices[:, 0][[0, 1]], *path.vertices[:, 1][[0, 2]]] for path in collection.get_paths()]
+
+
+@pytest.fixture
+def step():
+    """a (forward, 2 ms) on gpu:0 sends 10^6 bytes, at 1 a nanosecond, to b (update, 3 ms) on gpu:1."""
+    ops = [
+        Op("a", "Op", (Output(10**6),), time_ns={"gpu": 2 * 10**6}, phase="forward"),
+        Op("b", "Op", time_ns={"gpu": 3 * 10**6}, phase="update"),
+    ]
+    return problem(ComputationGraph.from_ops("pair", ops, [(0, 0, 1)]), equal_gpus(2)), Placement(np.array([0, 1], np.int32))
+
+
+def test_bars_are_the_ops_and_transfers(step):
+    made, placement = step
+    (result,) = simulate(made, [placement], timeline=True)
+    axes = Figure().add_subplot()
+    draw(axes, made, placement, result.timeline)
+    drawn = [bar for collection in axes.collections for bar in corners(collection)]
+    assert drawn == pytest.approx(np.array([[0, 2, -0.4, 0.25], [3, 6, 0.6, 1.25], [2, 3, 0.27, 0.4]]))
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["forward", "update", "sends"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["gpu:0", "gpu:1"]
+
+
+def test_nothing_is_drawn_without_a_timeline(step, tmp_path):
+    made, placement = step
+    (result,) = simulate(made, [placement])
+    with pytest.raises(ValueError, match="nothing to draw: simulated without a timeline"):
+        write_picture(tmp_path / "step.png", made, placement, result)
+    assert not list(tmp_path.iterdir())
