@@ -57,8 +57,8 @@ def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline)
     axes.set_yticks(range(problem.num_devices), problem.cluster.device_names)
 
 
-def _bars(start_ns: np.ndarray, end_ns: np.ndarray, row: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Rectangles `[bars, 4 corners, 2]` from start to end, between `low` and `high` of their rows."""
+def _bars(start_ns: np.ndarray, end_ns: np.ndarray, row: np.ndarray, low: float, high: float) -> list[np.ndarray]:
+    """The corners `[4, 2]` of a rectangle for each row, from start to end, between `low` and `high` of its device's line."""
     left, right = start_ns / 1e6, end_ns / 1e6
     corners = [(left, row + low), (right, row + low), (right, row + high), (left, row + high)]
-    return np.stack([np.stack(corner, axis=1) for corner in corners], axis=1)
+    return list(np.stack([np.stack(corner, axis=1) for corner in corners], axis=1))
