@@ -32,7 +32,11 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
     figure = Figure(figsize=(14, 1.2 + 0.8 * problem.num_devices), layout="tight")
     axes = figure.add_subplot()
     draw(axes, problem, placement, result.timeline)
-    axes.set_title(f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {(result.step_time_ns or 0) / 1e6:,.3f} ms")
+    axes.set_title(
+        f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {(result.step_time_ns or 0) / 1e6:,.3f} ms",
+        loc="left",
+        fontsize=10,
+    )
     buffer = io.BytesIO()
     try:
         figure.savefig(buffer, format=Path(path).suffix.removeprefix(".") or "png", dpi=110)
@@ -52,7 +56,8 @@ def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline)
     sent = _bars(timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.transfer_src, *TRANSFERS)
     axes.add_collection(PolyCollection(sent, facecolors="black", linewidths=0))
     used = [(f"C{number}", name) for number, name in enumerate(PHASES) if phase.among([name]).any()]
-    axes.legend(handles=[Patch(color=colour, label=name) for colour, name in (*used, ("black", "sends"))], fontsize=7, loc="upper right")
+    handles = [Patch(color=colour, label=name) for colour, name in (*used, ("black", "sends"))]
+    axes.legend(handles=handles, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), frameon=False)
     axes.set(xlim=(0, max(1, int(timeline.end_ns.max())) / 1e6), ylim=(-0.5, problem.num_devices - 0.5), xlabel="ms")
     axes.set_yticks(range(problem.num_devices), problem.cluster.device_names)
 
