@@ -9,12 +9,14 @@ never varied in training (a time step, where no graph was recurrent) are those o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
+
+from gnnplace.features import GraphFeatures
 
 
 class GNNEncoder(nn.Module):
@@ -28,6 +30,11 @@ class GNNEncoder(nn.Module):
         self.backward_convs = nn.ModuleList(_conv(width, edge_features) for _ in range(rounds))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
         self.readout = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.LayerNorm(width))
+
+    def see(self, graphs: Sequence[GraphFeatures]) -> None:
+        """Keep the ranges of these graphs' features: others are clamped to them."""
+        self.node_range.see(graph.node for graph in graphs)
+        self.edge_range.see(graph.edge for graph in graphs)
 
     def forward(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -21,6 +23,9 @@ class UnitGraph(nn.Module):
 
     def constants(self, problem: Problem, units: Units) -> GraphFeatures:
         return features(problem, units)
+
+    def see(self, constants: Sequence[GraphFeatures]) -> None:
+        self.encoder.see(constants)
 
     def forward(self, constants: GraphFeatures) -> Float[Tensor, "units width"]:
         return self.encoder(constants.node, constants.edges, constants.edge)

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from gnnplace.encoders.groups import sum_by_group
+from gnnplace.encoders.unit_graph import UnitGraph
 from gnnplace.nn.grouper import Grouper, RandomGrouping
 from gnnplace.nn.seq2seq import Encoded, Seq2Seq
 from gnnplace.placement import Placement, Schedule
@@ -104,6 +105,11 @@ class HierarchicalPlanner(nn.Module):
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, of_ops)
         groups = self.group_encoder.constants(problem, of_ops)
         return HierarchicalState(1, of_ops, ops, groups, torch.from_numpy(allowed(problem, of_ops)))
+
+    def see(self, problems: Sequence[Problem]) -> None:
+        """The paper's op embeddings are standardised in every graph, so they have nothing to keep."""
+        if isinstance(self.op_encoder, UnitGraph):
+            self.op_encoder.see([self.reset(problem, 1).ops for problem in problems])
 
     def step(
         self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None

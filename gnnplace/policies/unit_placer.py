@@ -73,10 +73,7 @@ class UnitPlacer(nn.Module):
         return Episode(problem, samples, *self._episodes[problem])
 
     def see(self, problems: Sequence[Problem]) -> None:
-        """Keep what the features of these problems range over: those of others are clamped to it."""
-        seen = [self.reset(problem, 1).features for problem in problems]
-        self.encoder.node_range.see(features.node for features in seen)
-        self.encoder.edge_range.see(features.edge for features in seen)
+        self.encoder.see([self.reset(problem, 1).features for problem in problems])
 
     def step(self, state: Episode, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], None]:
         embedding = self.encoder(*state.features)[torch.from_numpy(state.order)]

@@ -104,6 +104,14 @@ def test_satisfies_the_protocol(make):
     assert isinstance(make(branches()), Policy)
 
 
+def test_what_a_policy_has_seen_does_not_change_how_it_places_it(make):
+    of = branches()
+    policy = make(of)
+    before = greedy(policy)(of)
+    policy.see([of])
+    assert greedy(policy)(of).device.tolist() == before.device.tolist()
+
+
 def test_every_op_is_placed_by_a_decision(make):
     of = branches()
     policy = make(of)
