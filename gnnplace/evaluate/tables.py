@@ -6,36 +6,71 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Bool, Int8, Int32, Int64, UInt32
+from jaxtyping import Bool, Int32, Int64, Shaped, UInt32
 
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problem import Problem
-from gnnplace.transforms.schedule import NOTHING, Delays, compact, delays
+from gnnplace.transforms.schedule import Delays, compact, delays
 
 MAX_MEMORY_BYTES = 2**62
+LINE_BYTES = 64  # what a processor's cache reads and keeps together
+
+OP = np.dtype(
+    [
+        ("ready_ns", np.int64),  # when the last of its inputs so far arrives
+        ("time_ns", np.int64),
+        ("priority", np.int64),
+        ("start_bytes", np.int64),  # workspace and the outputs that are not aliases
+        ("workspace_bytes", np.int64),
+        ("missing", np.uint32),  # inputs that have not arrived
+        ("device", np.uint32),
+        ("edge", np.uint32),  # its out-edges are edge..edge_end
+        ("edge_end", np.uint32),
+        ("touch", np.uint32),
+        ("touch_end", np.uint32),
+    ]
+)
+SLOT = np.dtype(
+    [
+        ("size", np.int64),
+        ("holds", np.uint32),  # how many ops and transfers hold it
+        ("live", np.uint32),  # 1 from where it is allocated, or from the start where its root is made
+    ]
+)
+MESSAGE = np.dtype(
+    [
+        ("time_ns", np.int64),  # its occupation of the channel
+        ("edge", np.uint32),  # the first of the list of edges that it serves
+        ("link", np.uint32),
+        ("source", np.uint32),  # the slot that it is sent from
+        ("slot", np.uint32),  # where it arrives
+        ("next", np.uint32),  # of the channel's queue
+    ],
+    align=True,
+)
+PAIR = np.dtype([("a", np.int64), ("b", np.int64)])
 
 _tables: WeakKeyDictionary[Problem, Tables] = WeakKeyDictionary()
 
 
 class Tables(NamedTuple):
-    """What the kernel needs of a problem. Touches lie by op; `root_touch` lists them by root, the producer's first."""
+    """What the kernel needs of a problem. Roots are numbered by themselves; touches lie by op, each with its root."""
 
     delays: Delays
-    num_inputs: Int32[np.ndarray, " ops"]
+    num_inputs: UInt32[np.ndarray, " ops"]
     leader: UInt32[np.ndarray, " ops"]  # the first op of the colocation group
     allowed: Bool[np.ndarray, "ops devices"]
     persistent_bytes: Int64[np.ndarray, " ops"]
     workspace_bytes: Int64[np.ndarray, " ops"]
-    start_bytes: Int64[np.ndarray, " ops"]  # workspace and the outputs that are not aliases
+    start_bytes: Int64[np.ndarray, " ops"]
     output_bytes: Int64[np.ndarray, " outputs"]
-    output_touch: UInt32[np.ndarray, " outputs"]
-    edge_touch: UInt32[np.ndarray, " edges"]  # the consumer's touch, NOTHING for a control edge
-    result_touch: UInt32[np.ndarray, " results"]
+    output_root: UInt32[np.ndarray, " outputs"]
     touch_ptr: UInt32[np.ndarray, " ops_plus_1"]
-    root_ptr: UInt32[np.ndarray, " roots_plus_1"]
-    root_touch: UInt32[np.ndarray, " touches"]
-    root_touch_op: UInt32[np.ndarray, " touches"]
+    touch_root: UInt32[np.ndarray, " touches"]
+    root_op: UInt32[np.ndarray, " roots"]
     root_bytes: Int64[np.ndarray, " roots"]
+    result_op: UInt32[np.ndarray, " results"]
+    result_root: UInt32[np.ndarray, " results"]
     streams: Int64[np.ndarray, " devices"]
     link_channel: UInt32[np.ndarray, " links"]
     link_src: UInt32[np.ndarray, " links"]
@@ -63,36 +98,18 @@ class Trace(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Working memory of one thread."""
+    """Working memory of one thread.
 
-    slot_of: UInt32[np.ndarray, " touches"]
-    holds: Int32[np.ndarray, " slots"]
-    size: Int64[np.ndarray, " slots"]
-    live: Int8[np.ndarray, " slots"]
-    local: UInt32[np.ndarray, " ops"]  # first edge to a consumer on the same device
+    The events of a large graph wait for memory more than they compute: so all that they read of an op, a slot or a message is
+    one record within one cache line, and the kernel asks for it ahead of time.
+    """
+
+    ops: Shaped[np.ndarray, " ops"]  # of `OP`
+    slots: Shaped[np.ndarray, " slots"]  # of `SLOT`: root r on device d is `r * devices + d`
+    messages: Shaped[np.ndarray, " edges"]  # of `MESSAGE`, in the order in which they are sent
     behind: UInt32[np.ndarray, " edges"]  # next edge of the same list
-    message_ptr: UInt32[np.ndarray, " ops_plus_1"]
-    message_edge: UInt32[np.ndarray, " edges"]
-    message_link: UInt32[np.ndarray, " edges"]
-    message_slot: UInt32[np.ndarray, " edges"]  # where it arrives, NOTHING for control
-    message_source: UInt32[np.ndarray, " edges"]  # the slot that it is sent from
-    message_ns: Int64[np.ndarray, " edges"]  # its occupation of the channel
-    message_next: UInt32[np.ndarray, " edges"]
-    missing: Int32[np.ndarray, " ops"]
-    ready_ns: Int64[np.ndarray, " ops"]
     first_row: UInt32[np.ndarray, " devices_plus_1"]
-    queues: Int64[np.ndarray, "3 2 ops"]  # pending, ready, running: pairs
-
-
-class Touches(NamedTuple):
-    """Each op with each root that it consumes or produces, by op; and the same by root, the producer first."""
-
-    ptr: Int64[np.ndarray, " ops_plus_1"]
-    of_output: Int64[np.ndarray, " outputs"]
-    of_edge: Int64[np.ndarray, " edges"]
-    root_ptr: Int64[np.ndarray, " roots_plus_1"]
-    by_root: Int64[np.ndarray, " touches"]
-    by_root_op: Int64[np.ndarray, " touches"]
+    queues: Shaped[np.ndarray, "3 ops"]  # of `PAIR`: pending, ready, running
 
 
 def tables(problem: Problem) -> Tables:
@@ -104,86 +121,66 @@ def tables(problem: Problem) -> Tables:
 
 def scratch(tables: Tables) -> Scratch:
     """Working memory for one thread, of a size for any placement of the problem; nothing in it outlives a step."""
-    num_ops, num_devices = tables.allowed.shape
-    num_edges, num_touches = len(tables.edge_touch), len(tables.root_touch)
-
-    def ids(count: int) -> UInt32[np.ndarray, " count"]:
-        return np.empty(count, dtype=np.uint32)
-
+    (num_ops, num_devices), num_edges = tables.allowed.shape, len(tables.delays.edges)
+    assert len(tables.root_op) * num_devices < 2**32  # 64 GiB of slots
     return Scratch(
-        slot_of=ids(num_touches),
-        holds=np.empty(num_touches, dtype=np.int32),
-        size=np.empty(num_touches, dtype=np.int64),
-        live=np.empty(num_touches, dtype=np.int8),
-        local=ids(num_ops),
-        behind=ids(num_edges),
-        message_ptr=ids(num_ops + 1),
-        message_edge=ids(num_edges),
-        message_link=ids(num_edges),
-        message_slot=ids(num_edges),
-        message_source=ids(num_edges),
-        message_ns=np.empty(num_edges, dtype=np.int64),
-        message_next=ids(num_edges),
-        missing=np.empty(num_ops, dtype=np.int32),
-        ready_ns=np.empty(num_ops, dtype=np.int64),
-        first_row=ids(num_devices + 1),
-        queues=np.empty((3, 2, num_ops), dtype=np.int64),
+        ops=_in_lines(num_ops, OP),
+        slots=_in_lines(len(tables.root_op) * num_devices, SLOT),
+        messages=_in_lines(num_edges, MESSAGE),
+        behind=np.empty(num_edges, dtype=np.uint32),
+        first_row=np.empty(num_devices + 1, dtype=np.uint32),
+        queues=np.empty((3, num_ops), dtype=PAIR),
     )
 
 
-def touches(graph: ComputationGraph) -> Touches:
-    """Every distinct pair of an op and a root that it touches, through data inputs and outputs."""
-    root = graph.output_root
-    num_outputs, data = len(root), np.flatnonzero(graph.edge_data != NONE)
-    edge_key = graph.edge_dst[data].astype(np.int64) * num_outputs + root[graph.edge_data[data]]
-    output_key = graph.output_op.astype(np.int64) * num_outputs + root
-    keys = np.unique(np.concatenate([edge_key, output_key]))
-    op, touched = keys // max(1, num_outputs), keys % max(1, num_outputs)
-    of_edge = np.full(graph.num_edges, NOTHING, dtype=np.int64)
-    of_edge[data] = np.searchsorted(keys, edge_key)
-    by_root = np.lexsort((op, graph.output_op[touched] != op, touched))
-    return Touches(
-        ptr=np.searchsorted(op, np.arange(graph.num_ops + 1)),
-        of_output=np.searchsorted(keys, output_key),
-        of_edge=of_edge,
-        root_ptr=np.searchsorted(touched[by_root], np.append(_roots(graph), num_outputs)),
-        by_root=by_root,
-        by_root_op=op[by_root],
-    )
-
-
-def _roots(graph: ComputationGraph) -> Int64[np.ndarray, " roots"]:
-    return np.flatnonzero(graph.output_alias == NONE)
+def _in_lines(count: int, record: np.dtype) -> Shaped[np.ndarray, " count"]:
+    """Records that start with a cache line, so that none whose size divides a line lies across two."""
+    room = np.empty(count * record.itemsize + LINE_BYTES, dtype=np.uint8)
+    start = -room.ctypes.data % LINE_BYTES
+    return room[start : start + count * record.itemsize].view(record)
 
 
 def _build(problem: Problem) -> Tables:
-    graph, cluster, touch = problem.graph, problem.cluster, touches(problem.graph)
+    graph, cluster = problem.graph, problem.cluster
     _check_memory(problem)
+    roots = np.flatnonzero(graph.output_alias == NONE)
     start_bytes = graph.workspace_bytes.copy()
-    np.add.at(start_bytes, graph.output_op[_roots(graph)], graph.output_bytes[_roots(graph)])
+    np.add.at(start_bytes, graph.output_op[roots], graph.output_bytes[roots])
+    output_root = np.searchsorted(roots, graph.output_root)
+    touch_ptr, touch_root = _touches(graph, output_root)
     return Tables(
         delays=delays(problem),
-        num_inputs=compact(np.diff(graph.in_ptr), np.int32),
+        num_inputs=compact(np.diff(graph.in_ptr), np.uint32),
         leader=compact(_leader(graph), np.uint32),
         allowed=compact(problem.allowed, np.bool_),
         persistent_bytes=compact(graph.persistent_bytes, np.int64),
         workspace_bytes=compact(graph.workspace_bytes, np.int64),
         start_bytes=compact(start_bytes, np.int64),
         output_bytes=compact(graph.output_bytes, np.int64),
-        output_touch=compact(touch.of_output, np.uint32),
-        edge_touch=compact(touch.of_edge, np.uint32),
-        result_touch=compact(touch.of_output[graph.output_is_result], np.uint32),
-        touch_ptr=compact(touch.ptr, np.uint32),
-        root_ptr=compact(touch.root_ptr, np.uint32),
-        root_touch=compact(touch.by_root, np.uint32),
-        root_touch_op=compact(touch.by_root_op, np.uint32),
-        root_bytes=compact(graph.output_bytes[_roots(graph)], np.int64),
+        output_root=compact(output_root, np.uint32),
+        touch_ptr=compact(touch_ptr, np.uint32),
+        touch_root=compact(touch_root, np.uint32),
+        root_op=compact(graph.output_op[roots], np.uint32),
+        root_bytes=compact(graph.output_bytes[roots], np.int64),
+        result_op=compact(graph.output_op[graph.output_is_result], np.uint32),
+        result_root=compact(output_root[graph.output_is_result], np.uint32),
         streams=compact(cluster.streams, np.int64),
         link_channel=compact(cluster.link_channel, np.uint32),
         link_src=compact(np.array([cluster.device_names.index(link.src) for link in cluster.links]), np.uint32),
         link_dst=compact(np.array([cluster.device_names.index(link.dst) for link in cluster.links]), np.uint32),
         num_channels=cluster.num_channels,
     )
+
+
+def _touches(
+    graph: ComputationGraph, output_root: Int64[np.ndarray, " outputs"]
+) -> tuple[Int64[np.ndarray, " ops_plus_1"], Int64[np.ndarray, " touches"]]:
+    """Every distinct root that an op consumes or produces: those of op i are `roots[ptr[i]:ptr[i+1]]`."""
+    num_outputs, data = max(1, len(output_root)), np.flatnonzero(graph.edge_data != NONE)
+    op = np.concatenate([graph.edge_dst[data], graph.output_op]).astype(np.int64)
+    root = np.concatenate([output_root[graph.edge_data[data]], output_root])
+    keys = np.unique(op * num_outputs + root)
+    return np.searchsorted(keys // num_outputs, np.arange(graph.num_ops + 1)), keys % num_outputs
 
 
 def _leader(graph: ComputationGraph) -> Int32[np.ndarray, " ops"]:

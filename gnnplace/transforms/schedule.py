@@ -11,25 +11,26 @@ from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
-from jaxtyping import Int32, Int64, UInt32
+from jaxtyping import Int32, Int64, Shaped, UInt32
+from numpy.typing import DTypeLike
 
 from gnnplace.cluster import NO_LINK
 from gnnplace.placement import Placement, missing_link
 from gnnplace.problem import Problem
 
-NOTHING = np.uint32(2**32 - 1)  # no output, edge, message or touch
+NOTHING = np.uint32(2**32 - 1)  # no output, edge or message
+EDGE = np.dtype([("dst", np.uint32), ("output", np.uint32)])  # an output by its number, NOTHING for control
 
 
 class Delays(NamedTuple):
-    """What ranks need of a problem. `edge_data` is an output's number, `NOTHING` for control.
+    """What ranks need of a problem.
 
     What compiled code uses as an index is unsigned: an index that may be negative costs a test each time (a fifth of a simulation).
     """
 
     order: UInt32[np.ndarray, " ops"]
     out_ptr: UInt32[np.ndarray, " ops_plus_1"]
-    edge_dst: UInt32[np.ndarray, " edges"]
-    edge_data: UInt32[np.ndarray, " edges"]
+    edges: Shaped[np.ndarray, " edges"]  # of `EDGE`, sorted by source and output
     time_ns: Int64[np.ndarray, "ops devices"]
     transfer_ns: Int64[np.ndarray, "outputs rates"]
     link_index: Int32[np.ndarray, "devices devices"]
@@ -44,12 +45,13 @@ def delays(problem: Problem) -> Delays:
     """The arrays of a problem, built once for as long as it lives."""
     if problem not in _delays:
         graph, cluster = problem.graph, problem.cluster
+        edges = np.empty(graph.num_edges, EDGE)
+        edges["dst"], edges["output"] = graph.edge_dst, graph.edge_data.astype(np.uint32)
         in_document_order = bool((graph.edge_src < graph.edge_dst).all())  # then memory is read in sequence
         _delays[problem] = Delays(
             order=compact(np.arange(graph.num_ops) if in_document_order else graph.order, np.uint32),
             out_ptr=compact(graph.out_ptr, np.uint32),
-            edge_dst=compact(graph.edge_dst, np.uint32),
-            edge_data=compact(graph.edge_data, np.uint32),
+            edges=compact(edges, EDGE),
             time_ns=compact(problem.time_ns, np.int64),
             transfer_ns=compact(problem.transfer_ns, np.int64),
             link_index=compact(cluster.link_index, np.int32),
@@ -59,7 +61,7 @@ def delays(problem: Problem) -> Delays:
     return _delays[problem]
 
 
-def compact(array: np.ndarray, dtype: type) -> np.ndarray:
+def compact(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """The array as a kernel takes it: contiguous, of this type, read-only (so that a kernel is compiled once)."""
     view: np.ndarray = np.ascontiguousarray(array).astype(dtype, copy=False).view()
     view.setflags(write=False)
@@ -98,17 +100,17 @@ def fill_ranks(delays, device, wanted, rank):
 
     A row that needs a link which does not exist is left unfinished.
     """
-    edge_dst, edge_data, transfer_ns = delays.edge_dst, delays.edge_data, delays.transfer_ns
+    edges, transfer_ns = delays.edges, delays.transfer_ns
     for row in np.flatnonzero(wanted):
         linked, position = True, len(delays.order) - 1
         while linked and position >= 0:
             op = delays.order[position]
             here, behind = device[row, op], 0
             for edge in range(delays.out_ptr[op], delays.out_ptr[op + 1]):
-                dst = edge_dst[edge]
+                dst = edges[edge].dst
                 path, there = rank[row, dst], device[row, dst]
                 if there != here:
-                    link, output = delays.link_index[here, there], edge_data[edge]
+                    link, output = delays.link_index[here, there], edges[edge].output
                     if link == NO_LINK:
                         linked = False
                         break
