@@ -2,7 +2,8 @@
 
 Every figure is the median over repeats of random placements, with the fastest repeat beside it; one core and all cores
 take turns, so that a busy machine slows both alike. One core counts the thread's own time, all cores count wall time; the
-processor time of both tells what the speed-up would be on a machine that does nothing else.
+processor time of both tells what the speed-up would be on a machine that does nothing else. Arithmetic that touches no memory is
+measured in the same way: what it gains on all cores is the most that this machine gives.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numba
 import numpy as np
 from jaxtyping import Int32
 
@@ -27,6 +30,28 @@ HERE = Path(__file__).resolve().parent
 SCHEDULES: tuple[Schedule, ...] = ("fifo", "critical-path")
 SAMPLES = {10_000: 48, 100_000: 8}
 SEED = 0
+
+
+@numba.njit(nogil=True)
+def arithmetic(rounds: int) -> int:
+    """Work for one core that touches no memory."""
+    value = 1
+    for _ in range(rounds):
+        value = value * 6364136223846793005 + 1442695040888963407
+    return value
+
+
+def machine(repeats: int) -> float:
+    """How many times faster than one core all cores do arithmetic."""
+    cores, rounds, one, every = usable_cores(), 20_000_000, [], []
+    arithmetic(1)
+    with ThreadPoolExecutor(cores) as pool:
+        for _ in range(repeats):
+            for times, run in ((one, map), (every, pool.map)):
+                start = time.perf_counter_ns()
+                list(run(arithmetic, [rounds] * cores))
+                times.append(time.perf_counter_ns() - start)
+    return round(median(one) / median(every), 2)
 
 
 def figures(problem: Problem, device: Int32[np.ndarray, "samples ops"], schedule: Schedule, repeats: int) -> dict[str, Any]:
@@ -59,7 +84,7 @@ def figures(problem: Problem, device: Int32[np.ndarray, "samples ops"], schedule
 def run(repeats: int) -> dict[str, Any]:
     """All sizes and schedules, and the ratio of times per op."""
     rng = np.random.default_rng(SEED)
-    document: dict[str, Any] = {"cores": usable_cores(), "repeats": repeats}
+    document: dict[str, Any] = {"cores": usable_cores(), "repeats": repeats, "speedup_of_arithmetic": machine(repeats)}
     for num_ops, samples in SAMPLES.items():
         problem = workload.problem(num_ops, rng)
         device = rng.integers(0, problem.num_devices, (samples, num_ops), dtype=np.int32)
