@@ -23,12 +23,13 @@ def compute(path: Path, jobs: Mapping[str, Job], settings: Mapping[str, Any]) ->
         raise ValueError(f"{path}: holds results of other settings ({document['settings']}); move it away to begin anew")
     cells: dict[str, Cell] = document["cells"]
     missing = {name: job for name, job in jobs.items() if name not in cells}
-    commit = results.provenance(path.parents[1])["commit"]
+    now = results.provenance(path.parents[1])
+    made = {"commit": now["commit"], "hardware": now["hardware"]}
     spawn, cores = multiprocessing.get_context("spawn"), sorted(os.sched_getaffinity(0))
     with ProcessPoolExecutor(len(cores), mp_context=spawn, initializer=_pin, initargs=(spawn.Value("i", 0), cores)) as pool:
         futures = {pool.submit(function, *values): name for name, (function, values) in missing.items()}
         for future in as_completed(futures):
-            cells[futures[future]] = future.result() | {"commit": commit}
+            cells[futures[future]] = future.result() | made
             results.save(path, document)
             print(f"{len(cells)} of {len(jobs)}: {futures[future]}", flush=True)
     return cells

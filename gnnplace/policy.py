@@ -45,10 +45,10 @@ class Policy(Protocol[State]):
 
 
 @runtime_checkable
-class SeesProblems(Protocol):
-    """A policy that is shown its training problems once, before it learns: what their inputs range over."""
+class KeepsRanges(Protocol):
+    """A policy that keeps what the features of its training problems range over; it is shown them before it learns."""
 
-    def see(self, problems: Sequence[Problem]) -> None: ...
+    def keep_ranges(self, problems: Sequence[Problem]) -> None: ...
 
 
 @runtime_checkable

@@ -41,7 +41,7 @@ def draw(found: dict[str, Cell], held_out: Mapping[str, Sequence[tuple[str, str]
 
 def _training(axis: Axes, curve: Sequence[float | None], label: str) -> None:
     known = [(update, ratio) for update, ratio in enumerate(curve) if ratio is not None]
-    smooth = [statistics.median(ratio for _, ratio in known[max(0, i - WINDOW) : i + 1]) for i in range(len(known))]
+    smooth = [statistics.median(ratio for _, ratio in known[max(0, i + 1 - WINDOW) : i + 1]) for i in range(len(known))]
     axis.plot([update for update, _ in known], smooth, linewidth=0.9, label=label)
 
 

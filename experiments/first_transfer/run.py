@@ -86,12 +86,12 @@ def transfer(fold: str, variant: str, seed: int, updates: int) -> Cell:
     watch = HeldOut(unseen, (config.training.warm_start.updates, config.training.warm_start.updates + updates // 2))
     teachers = [training.teacher_of(problem, config) for problem in problems]
     learner, curve = training.train(config, problems, teachers, watch)
-    samples = best_of(learner.policy, RANDOM, simulate, torch.Generator().manual_seed(seed))
+    sampler = best_of(learner.policy, RANDOM, simulate, torch.Generator().manual_seed(seed))
     return {
         "untrained": {label: _greedy(untrained, problem) for label, problem in unseen.items()},
         "on the way": watch.greedy_ns,
         "trained": {
-            label: {"greedy_ns": _greedy(learner.policy, problem), "best_of_64_ns": _time(problem, samples(problem))}
+            label: {"greedy_ns": _greedy(learner.policy, problem), "best_of_64_ns": _time(problem, sampler(problem))}
             for label, problem in unseen.items()
         },
         "curve": _to_teachers(curve, problems, teachers),
@@ -150,7 +150,9 @@ def run(arguments: argparse.Namespace) -> dict[str, Cell]:
     jobs: dict[str, Job] = {f"others/{g}.{c}": (others, (g, c)) for fold in FOLDS for g, c in held_out(fold)}
     for seed in range(arguments.seeds):
         jobs |= {f"{fold}/{variant}/{seed}": (transfer, (fold, variant, seed, arguments.updates)) for fold in FOLDS for variant in VARIANTS}
-    return cells.compute(HERE / "results" / "first_transfer.json", jobs, {"updates": arguments.updates})
+    folds = {name: list(fold.training) for name, fold in FOLDS.items()}
+    settings = {"updates": arguments.updates, "overrides": list(SETTINGS), "clusters": list(TRAINED_ON), "training": folds}
+    return cells.compute(HERE / "results" / "first_transfer.json", jobs, settings)
 
 
 HEADER = [

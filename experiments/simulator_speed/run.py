@@ -14,7 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, no_type_check
 
 import numba
 import numpy as np
@@ -33,6 +33,7 @@ SEED = 0
 
 
 @numba.njit(nogil=True)
+@no_type_check
 def arithmetic(rounds: int) -> int:
     """Work for one core that touches no memory."""
     value = 1
@@ -41,7 +42,7 @@ def arithmetic(rounds: int) -> int:
     return value
 
 
-def machine(repeats: int) -> float:
+def speedup_of_arithmetic(repeats: int) -> float:
     """How many times faster than one core all cores do arithmetic."""
     cores, rounds, one, every = usable_cores(), 20_000_000, [], []
     arithmetic(1)
@@ -84,7 +85,7 @@ def figures(problem: Problem, device: Int32[np.ndarray, "samples ops"], schedule
 def run(repeats: int) -> dict[str, Any]:
     """All sizes and schedules, and the ratio of times per op."""
     rng = np.random.default_rng(SEED)
-    document: dict[str, Any] = {"cores": usable_cores(), "repeats": repeats, "speedup_of_arithmetic": machine(repeats)}
+    document: dict[str, Any] = {"cores": usable_cores(), "repeats": repeats, "speedup_of_arithmetic": speedup_of_arithmetic(repeats)}
     for num_ops, samples in SAMPLES.items():
         problem = workload.problem(num_ops, rng)
         device = rng.integers(0, problem.num_devices, (samples, num_ops), dtype=np.int32)
@@ -103,7 +104,10 @@ def table(document: dict[str, Any]) -> str:
     names = ("placements_per_s_one_core", "ns_per_op", "placements_per_s_all_cores", "speedup_all_cores", "speedup_by_processor_time")
     cells = [(size, schedule, document[str(size)][schedule]) for size in SAMPLES for schedule in SCHEDULES]
     rows = [[str(size), schedule, *(str(found[name]) for name in names)] for size, schedule, found in cells]
-    return results.markdown_table(header, rows)
+    gained = f"Arithmetic that touches no memory gains {document['speedup_of_arithmetic']} on all cores of this machine.\n"
+    ratio = document["ns_per_op_large_to_small_one_core"]
+    growth = ", ".join(f"{ratio[schedule]} ({schedule})" for schedule in SCHEDULES)
+    return f"{results.markdown_table(header, rows)}\n{gained}\nTime per op at 100,000 ops over that at 10,000: {growth}.\n"
 
 
 def main() -> None:

@@ -24,20 +24,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
+    if chosen.picture is not None:
+        from gnnplace.report import timeline  # matplotlib takes a second to import
+
+        timeline.check_ending(chosen.picture)
     problem = inputs.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, problem.cluster)
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement], timeline=chosen.picture is not None)
-    if chosen.picture is not None:
-        from gnnplace.report.timeline import write_picture  # matplotlib takes a second to import
-
-        write_picture(chosen.picture, problem, placement, result)
     found = predicted(problem.cluster, result, lower_bound(problem), bound_name(problem))
     if chosen.json:
         terminal.print_json(found.model_dump(exclude_unset=True))
     else:
         _print(problem, placement, found)
+    if chosen.picture is not None:
+        timeline.write_picture(chosen.picture, problem, placement, result)
     return DONE
 
 

@@ -9,7 +9,7 @@ never varied in training (a time step, where no graph was recurrent) are those o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int64
@@ -24,17 +24,18 @@ class GNNEncoder(nn.Module):
 
     def __init__(self, node_features: int, edge_features: int, *, width: int = 64, rounds: int = 3) -> None:
         super().__init__()
-        self.node_range, self.edge_range = SeenRange(node_features), SeenRange(edge_features)
+        self.node_range, self.edge_range = TrainedRange(node_features), TrainedRange(edge_features)
         self.embed = nn.Sequential(nn.Linear(node_features, width), nn.ReLU(), nn.Linear(width, width))
         self.forward_convs = nn.ModuleList(_conv(width, edge_features) for _ in range(rounds))
         self.backward_convs = nn.ModuleList(_conv(width, edge_features) for _ in range(rounds))
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
         self.readout = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.LayerNorm(width))
 
-    def see(self, graphs: Sequence[GraphFeatures]) -> None:
-        """Keep the ranges of these graphs' features: others are clamped to them."""
-        self.node_range.see(graph.node for graph in graphs)
-        self.edge_range.see(graph.edge for graph in graphs)
+    def keep_ranges(self, graphs: Sequence[GraphFeatures]) -> None:
+        """Widen the ranges to these graphs' features; the features of other graphs are clamped to them."""
+        for graph in graphs:
+            self.node_range.widen(graph.node)
+            self.edge_range.widen(graph.edge)
 
     def forward(
         self,
@@ -50,25 +51,24 @@ class GNNEncoder(nn.Module):
         return self.readout(torch.cat([hidden, everything], dim=-1))
 
 
-class SeenRange(nn.Module):
-    """Clamps every column to the values between those that `see` was shown; all values before it is called."""
+class TrainedRange(nn.Module):
+    """Clamps every column to its values in training; changes nothing while there are none."""
 
     lowest: Tensor
     highest: Tensor
 
     def __init__(self, columns: int) -> None:
         super().__init__()
-        self.register_buffer("lowest", torch.full((columns,), -torch.inf))
-        self.register_buffer("highest", torch.full((columns,), torch.inf))
+        self.register_buffer("lowest", torch.full((columns,), torch.inf))
+        self.register_buffer("highest", torch.full((columns,), -torch.inf))
 
-    def see(self, tables: Iterable[Float[Tensor, "_ columns"]]) -> None:
-        """The range over all rows of these tables; where there are none, nothing changes."""
-        rows = torch.cat(list(tables))
+    def widen(self, rows: Float[Tensor, "rows columns"]) -> None:
+        """The range takes in these rows, of which there may be none."""
         if len(rows):
-            self.lowest, self.highest = rows.amin(0), rows.amax(0)
+            self.lowest, self.highest = torch.minimum(self.lowest, rows.amin(0)), torch.maximum(self.highest, rows.amax(0))
 
     def forward(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-        return values.clamp(self.lowest, self.highest)
+        return values if (self.lowest > self.highest).any() else values.clamp(self.lowest, self.highest)
 
 
 def _conv(width: int, edge_features: int) -> GINEConv:

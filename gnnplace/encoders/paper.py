@@ -69,6 +69,9 @@ class PaperOps(nn.Module):
         kind = _kind_rows(problem.graph, self.kinds)
         return PaperOpConstants(torch.from_numpy(kind[first]), torch.from_numpy(_standardised(numbers)[first]))
 
+    def keep_ranges(self, constants: Sequence[PaperOpConstants]) -> None:
+        """Nothing: columns are standardised in every graph."""
+
     def forward(self, constants: PaperOpConstants) -> Float[Tensor, "units width"]:
         return torch.cat([self.kind(constants.kind), constants.numbers], dim=-1)
 

@@ -162,7 +162,7 @@ def run_events(tables, scratch, steps, trace, sample):
                 continue
             message = messages[carried[channel]]
             link = message.link
-            slot = slots[message.source]
+            slot = slots[message.from_slot]
             slot.holds -= 1
             if slot.holds == 0:
                 memory[link_src[link]] -= slot.size
@@ -223,8 +223,8 @@ def run_events(tables, scratch, steps, trace, sample):
                     else:
                         message, root = messages[sent], output_root[output] * num_devices
                         message.time_ns, message.edge, message.link = transfer_ns[output, link_rate[link]], consumer[there], link
-                        message.source, message.slot, message.next = root + here, root + there, NOTHING
-                        slots[message.source].holds += 1
+                        message.from_slot, message.to_slot, message.next = root + here, root + there, NOTHING
+                        slots[message.from_slot].holds += 1
                         channel = link_channel[link]
                         if head[channel] == NOTHING:
                             head[channel] = sent
@@ -254,7 +254,7 @@ def run_events(tables, scratch, steps, trace, sample):
             head[channel] = message.next
             carried[channel] = at
             next_ns[num_devices + channel] = now + message.time_ns
-            slot = slots[message.slot]
+            slot = slots[message.to_slot]
             if slot.live == 0:
                 slot.live = 1
                 there = link_dst[link]

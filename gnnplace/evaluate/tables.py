@@ -42,8 +42,8 @@ MESSAGE = np.dtype(
         ("time_ns", np.int64),  # its occupation of the channel
         ("edge", np.uint32),  # the first of the list of edges that it serves
         ("link", np.uint32),
-        ("source", np.uint32),  # the slot that it is sent from
-        ("slot", np.uint32),  # where it arrives
+        ("from_slot", np.uint32),
+        ("to_slot", np.uint32),
         ("next", np.uint32),  # of the channel's queue
     ],
     align=True,

@@ -7,6 +7,7 @@ looked-up row to that row, in place. Every node of the graph carries its scope (
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -144,7 +145,7 @@ class _Step:
         self._scopes.follow_backward(loss)
         gradients = torch.autograd.grad(loss, [*trained, *(lookup.rows for lookup in self._lookups)], allow_unused=True)
         with torch.no_grad():
-            for name, parameter, gradient, state in zip(self._trained, trained, gradients, states, strict=False):
+            for name, parameter, gradient, state in zip(self._trained, trained, gradients[: len(trained)], states, strict=True):
                 if gradient is not None:
                     self._scopes.enter(Scope(self._layers[name][0], "update"))
                     _update(parameter, gradient, state, self._optimizer)
@@ -181,11 +182,20 @@ SGD_RATE = 0.1
 
 
 def _sparse_tables(module: nn.Module, optimizer: Optimizer) -> dict[str, nn.Embedding]:
-    """The trained sparse embeddings by the name of their table."""
+    """The trained sparse embeddings by the name of their table.
+
+    Raises ValueError for another optimiser than plain SGD, and where a step would not be one update of each row that is looked up.
+    """
     parts = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding) and part.sparse]
     tables = {f"{name}.weight".removeprefix("."): part for name, part in parts if part.weight.requires_grad}
     if tables and optimizer != "sgd":
         raise ValueError(f"module: {next(iter(tables))}: optimizer {optimizer!r} has no sparse update; use 'sgd', or a dense embedding")
+    users = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
+    for name, part in tables.items():
+        if users[id(part.weight)] > 1:
+            raise ValueError(f"module: {name}: a sparse table that is used as another parameter, too, has no sparse gradient there")
+        if part.padding_idx is not None or part.max_norm is not None or part.scale_grad_by_freq:
+            raise ValueError(f"module: {name}: padding_idx, max_norm and scale_grad_by_freq are not known for sparse tables")
     return tables
 
 

@@ -21,7 +21,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from gnnplace.encoders.groups import sum_by_group
-from gnnplace.encoders.unit_graph import UnitGraph
 from gnnplace.nn.grouper import Grouper, RandomGrouping
 from gnnplace.nn.seq2seq import Encoded, Seq2Seq
 from gnnplace.placement import Placement, Schedule
@@ -34,11 +33,16 @@ from gnnplace.transforms.units import Units, UnitsName, allowed, units
 
 @runtime_checkable
 class OpEncoder(Protocol):
-    """Embeds units: `constants` once a problem, then the embeddings under the weights of the day."""
+    """Embeds units: `constants` once a problem, then the embeddings under the weights of the day.
+
+    `keep_ranges` is shown the constants of all training problems before it learns.
+    """
 
     width: int
 
     def constants(self, problem: Problem, units: Units) -> Any: ...
+
+    def keep_ranges(self, constants: Sequence[Any]) -> None: ...
 
     def __call__(self, constants: Any) -> Float[Tensor, "units width"]: ...
 
@@ -106,10 +110,9 @@ class HierarchicalPlanner(nn.Module):
         groups = self.group_encoder.constants(problem, of_ops)
         return HierarchicalState(1, of_ops, ops, groups, torch.from_numpy(allowed(problem, of_ops)))
 
-    def see(self, problems: Sequence[Problem]) -> None:
-        """The paper's op embeddings are standardised in every graph, so they have nothing to keep."""
-        if isinstance(self.op_encoder, UnitGraph):
-            self.op_encoder.see([self.reset(problem, 1).ops for problem in problems])
+    def keep_ranges(self, problems: Sequence[Problem]) -> None:
+        if self.op_encoder is not None:
+            self.op_encoder.keep_ranges([self.reset(problem, 1).ops for problem in problems])
 
     def step(
         self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None

@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from gnnplace.encoders.unit_graph import UnitGraph
 from gnnplace.nn.grouper import Grouper
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.hierarchical import OpEncoder
@@ -51,10 +50,8 @@ class UngroupedPlanner(nn.Module):
             self._states[problem] = UngroupedState(1, of_ops, self.op_encoder.constants(problem, of_ops), legal)
         return self._states[problem]._replace(samples=samples)
 
-    def see(self, problems: Sequence[Problem]) -> None:
-        """The paper's op embeddings are standardised in every graph, so they have nothing to keep."""
-        if isinstance(self.op_encoder, UnitGraph):
-            self.op_encoder.see([self.reset(problem, 1).ops for problem in problems])
+    def keep_ranges(self, problems: Sequence[Problem]) -> None:
+        self.op_encoder.keep_ranges([self.reset(problem, 1).ops for problem in problems])
 
     def step(
         self, state: UngroupedState, choose: Choose, feedback: Sequence[StepResult] | None

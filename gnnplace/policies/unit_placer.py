@@ -72,8 +72,8 @@ class UnitPlacer(nn.Module):
             self._episodes[problem] = _constants(problem, self.units_name)
         return Episode(problem, samples, *self._episodes[problem])
 
-    def see(self, problems: Sequence[Problem]) -> None:
-        self.encoder.see([self.reset(problem, 1).features for problem in problems])
+    def keep_ranges(self, problems: Sequence[Problem]) -> None:
+        self.encoder.keep_ranges([self.reset(problem, 1).features for problem in problems])
 
     def step(self, state: Episode, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], None]:
         embedding = self.encoder(*state.features)[torch.from_numpy(state.order)]

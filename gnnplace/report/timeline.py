@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
@@ -20,29 +21,32 @@ from gnnplace.result import StepResult, Timeline
 
 OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # where a device's ops, and what it sends, lie around its line
 NO_PHASE = "lightgrey"
+FORMATS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what not to write of now
 
 
 def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Placement, result: StepResult) -> None:
-    """Draws a result that was simulated with its timeline; the ending of `path` says the format (png, svg, pdf).
+    """Draws a result that was simulated with its timeline, in the format of the ending of `path`, one of `FORMATS`.
 
-    Raises ValueError where there is no timeline or no such format, OSError where the file can't be written.
+    Raises ValueError for another ending or where there is no timeline, OSError where the file can't be written.
     """
-    if result.timeline is None:
+    check_ending(path)
+    if result.timeline is None or result.step_time_ns is None:
         raise ValueError(f"{path}: nothing to draw: {result.infeasible or 'simulated without a timeline'}")
-    figure = Figure(figsize=(14, 1.2 + 0.8 * problem.num_devices), layout="tight")
+    figure = Figure(figsize=(14, 1.4 + 0.8 * problem.num_devices), layout="tight")
     axes = figure.add_subplot()
     draw(axes, problem, placement, result.timeline)
-    axes.set_title(
-        f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {(result.step_time_ns or 0) / 1e6:,.3f} ms",
-        loc="left",
-        fontsize=10,
-    )
+    title = f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms"
+    axes.set_title(title if result.infeasible is None else f"{title}\ninfeasible: {result.infeasible}", loc="left", fontsize=10)
     buffer = io.BytesIO()
-    try:
-        figure.savefig(buffer, format=Path(path).suffix.removeprefix(".") or "png", dpi=110)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    with rc_context({"svg.hashsalt": "gnnplace"}):  # the same step gives the same bytes
+        figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])
     atomic.write_bytes(path, buffer.getvalue())
+
+
+def check_ending(path: str | os.PathLike[str]) -> None:
+    """Raises ValueError where the ending of `path` is not one of `FORMATS`."""
+    if Path(path).suffix not in FORMATS:
+        raise ValueError(f"{path}: the ending is none of {', '.join(FORMATS)}")
 
 
 def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline) -> None:
@@ -56,6 +60,7 @@ def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline)
     sent = _bars(timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.transfer_src, *TRANSFERS)
     axes.add_collection(PolyCollection(sent, facecolors="black", linewidths=0))
     used = [(f"C{number}", name) for number, name in enumerate(PHASES) if phase.among([name]).any()]
+    used += [(NO_PHASE, "no phase")] if (phase.index < 0).any() else []
     handles = [Patch(color=colour, label=name) for colour, name in (*used, ("black", "sends"))]
     axes.legend(handles=handles, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), frameon=False)
     axes.set(xlim=(0, max(1, int(timeline.end_ns.max())) / 1e6), ylim=(-0.5, problem.num_devices - 0.5), xlabel="ms")

@@ -22,7 +22,7 @@ from gnnplace.placement import Placement
 from gnnplace.training.best import Best
 from gnnplace.training.learner import Learner
 
-FORMAT, VERSION = "gnnplace.checkpoint", 1
+FORMAT, VERSION = "gnnplace.checkpoint", 2  # 2: ranges of features; observations count a tensor once for each device
 FILE = "checkpoint.safetensors"
 KEYS = ("description", "updates_done", "best")
 

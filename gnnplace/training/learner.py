@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from gnnplace.choose import Tape
 from gnnplace.config.training import TrainingConfig
-from gnnplace.policy import SeesProblems
+from gnnplace.policy import KeepsRanges
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training.advantage import MovingAverage, counted, leave_one_out
 from gnnplace.training.best import BestPlacements
@@ -42,8 +42,8 @@ class Learner(lightning.LightningModule):
         self.automatic_optimization = False
         self.policy, self.lessons, self.config, self.seed = policy, tuple(lessons), config, seed
         self.evaluate, self.best = evaluate, best
-        if isinstance(policy, SeesProblems):
-            policy.see([lesson.problem for lesson in lessons])
+        if isinstance(policy, KeepsRanges):
+            policy.keep_ranges([lesson.problem for lesson in lessons])
         self.moving_average = MovingAverage(len(lessons), config.advantage.decay, config.advantage.initial)
         self.updates_done = 0
         self.metrics: Metrics = {}

@@ -1,7 +1,7 @@
 """What a placer can observe while it places units one after another: loads, memory, links and what already stands where.
 
 A tensor is sent once to each device (EXECUTION_MODEL.md): what a device was sent for one unit need not move for the next.
-Which of a unit's outputs a neighbour takes is not kept, so a device is taken to need as much as the one that takes most.
+Which of a unit's outputs a neighbour takes is not kept, so a device is taken to need as much as the one that takes most: a lower bound.
 
 Observations are estimates in floating point (a list scheduler's view of units that start in decision order);
 they steer a policy and never enter a reported step time.
@@ -205,7 +205,8 @@ def _place(step, chosen, tables, scale, state):
 @numba.njit(cache=True)
 @no_type_check
 def _replay(chosen, observed, tables, scale, state):
+    device, finish, per_device, block_work, copied, now, estimate = state
     for step in range(chosen.shape[1]):
         _observe(step, tables, scale, state)
-        observed[:, step] = state[5]
+        observed[:, step] = now
         _place(step, chosen[:, step], tables, scale, state)

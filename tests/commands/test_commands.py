@@ -84,12 +84,20 @@ def test_simulate_prints_a_table_for_people(folder, capsys):
     assert status == 0 and "fork on pair, schedule fifo" in out and "gpu:0" in out
 
 
+PICTURE = ("simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--json", "--picture")
+
+
 def test_simulate_draws_the_step(folder, capsys):
-    status, out, _ = run(
-        capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--json", "--picture", "step.png"
-    )
+    status, out, _ = run(capsys, *PICTURE, "step.png")
     assert status == 0 and json.loads(out)["step_time_ns"] == 50
     assert (folder / "step.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_cannot_be_drawn_is_a_result_all_the_same(folder, capsys):
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"links": []}))
+    status, out, err = run(capsys, *PICTURE, "step.svg")
+    assert status == 4 and json.loads(out)["step_time_ns"] is None
+    assert "step.svg: nothing to draw: edge" in err and not (folder / "step.svg").exists()
 
 
 def test_compare_lists_every_planner_fastest_feasible_first(folder, capsys):
@@ -156,8 +164,7 @@ IN = ("graph.json", "--cluster", "cluster.json")
         (("simulate", *IN, "--placement", "none.json"), 4, "gnnplace simulate: none.json: No such file or directory"),
         (("simulate", *IN, "--placement", "."), 4, ".: Is a directory"),
         (("simulate", *IN, "--placement", "graph.json"), 4, "graph.json: format: 'gnnplace.graph' is not known"),
-        (("simulate", *IN, "--placement", "placement.json", "--picture", "step.jpeg2"), 4, "step.jpeg2: Format 'jpeg2' is not supported"),
-        (("simulate", *IN, "--placement", "placement.json", "--picture", "none/step.png"), 4, "none/step.png: No such file or directory"),
+        (("simulate", *IN, "--placement", "placement.json", "--picture", "step.pgf"), 4, "the ending is none of .png, .svg, .pdf"),
         (("simulate", "nmt", "--cluster", "k40-2", "--placement", "placement.json"), 4, "'nmt' is no graph of the corpus"),
         (("compare", "graph.json", "--cluster", "k80-2"), 4, "'k80-2' is no cluster preset"),
         (("place", *IN, "-o", "none/found.json"), 4, "none/found.json: there is no such folder"),

@@ -73,3 +73,24 @@ def test_the_step_is_that_of_torchs_sparse_sgd() -> None:
 def test_adam_has_no_sparse_update() -> None:
     with pytest.raises(ValueError, match=r"table\.weight: optimizer 'adam' has no sparse update"):
         training_step(Scored(), summed, (torch.zeros(2, BATCH, dtype=torch.int64),), name="sparse")
+
+
+class Tied(nn.Module):
+    """The table is the head's weight, too: its gradient there is dense."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(ROWS, WIDTH, sparse=True), nn.Linear(WIDTH, ROWS, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.table(ids))
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [(Tied(), r"table\.weight: a sparse table that is used as another"), (nn.Embedding(ROWS, WIDTH, 0, sparse=True), "padding_idx")],
+)
+def test_what_a_sparse_update_would_miss_is_refused(module: nn.Module, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        training_step(module, summed, (torch.zeros(BATCH, dtype=torch.int64),), optimizer="sgd", name="sparse")

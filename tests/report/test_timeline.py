@@ -9,7 +9,7 @@ from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
-from gnnplace.report.timeline import draw, write_picture
+from gnnplace.report.timeline import FORMATS, draw, write_picture
 
 
 def corners(collection):
@@ -36,6 +36,17 @@ def test_bars_are_the_ops_and_transfers(step):
     assert drawn == pytest.approx(np.array([[0, 2, -0.4, 0.25], [3, 6, 0.6, 1.25], [2, 3, 0.27, 0.4]]))
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["forward", "update", "sends"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["gpu:0", "gpu:1"]
+
+
+def test_the_same_step_gives_the_same_bytes(step, tmp_path):
+    made, placement = step
+    (result,) = simulate(made, [placement], timeline=True)
+    for ending in FORMATS:
+        pictures = []
+        for name in ("first", "second"):
+            write_picture(tmp_path / f"{name}{ending}", made, placement, result)
+            pictures.append((tmp_path / f"{name}{ending}").read_bytes())
+        assert pictures[0] == pictures[1] and len(pictures[0]) > 1000
 
 
 def test_nothing_is_drawn_without_a_timeline(step, tmp_path):

@@ -68,6 +68,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop, advantage):
     assert times[0] == times[1]
 
 
+def test_a_restored_policy_has_the_ranges_of_its_training(tmp_path):
+    taught = run(unit_learner, tmp_path / "c", settings(updates=1))
+    fresh = UnitPlacer(units="ops", width=8, rounds=1, hidden=8)
+    assert (fresh.encoder.node_range.lowest > fresh.encoder.node_range.highest).all()
+    restore_policy(load_checkpoint(tmp_path / "c"), fresh)
+    for name in ("lowest", "highest"):
+        kept = getattr(fresh.encoder.node_range, name)
+        assert kept.isfinite().all() and torch.equal(kept, getattr(taught.policy.encoder.node_range, name))
+
+
 def test_an_interrupted_run_stops_after_its_update_and_saves(tmp_path):
     taught = run(lambda config: learner([chains(2, 2, 2)], config), tmp_path / "c", settings(updates=50), stop=4)
     assert taught.updates_done == 4 and load_checkpoint(tmp_path / "c").updates_done == 4
@@ -100,14 +110,14 @@ def saved(tmp_path):
 def rewrite(path, **changes):
     """The checkpoint with other metadata."""
     checkpoint = load_checkpoint(path)
-    document = {"format": "gnnplace.checkpoint", "version": 1, "description": {}, "updates_done": 1, "best": list(checkpoint.best)}
+    document = {"format": "gnnplace.checkpoint", "version": 2, "description": {}, "updates_done": 1, "best": list(checkpoint.best)}
     save_file(dict(checkpoint.tensors), path, {"gnnplace": json.dumps(document | changes)})
     return path
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"version": 2}, "version 2 .* is not known; this is version 1"), ({"format": "other"}, "format 'other' is not")],
+    [({"version": 1}, "version 1 .* is not known; this is version 2"), ({"format": "other"}, "format 'other' is not")],
 )
 def test_another_version_is_refused(saved, changes, words):
     with pytest.raises(ValueError, match=words):
