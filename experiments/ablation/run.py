@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from experiments import cells, training
 from experiments.cells import Cell, Job
-from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import roofline
+from experiments.problems import problem_of
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
@@ -64,7 +63,7 @@ STUDIES = (
 
 def train(config: str, graph: str, overrides: tuple[str, ...], seed: int, updates: int) -> Cell:
     """One training run of one variant."""
-    problem = roofline.problem(manifest.graph(graph), clusters.cluster(CLUSTER))
+    problem = problem_of(graph, CLUSTER)
     chosen = training.config_of(config, (f"--seed={seed}", f"--training.updates={updates}", *overrides))
     learner, curve = training.train(chosen, [problem], [training.teacher_of(problem, chosen)])
     fullest = max(curve.of(f"/ops on {name}")[-1] or 0 for name in problem.cluster.device_names)

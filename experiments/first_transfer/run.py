@@ -22,10 +22,9 @@ from lightning import Callback, LightningModule, Trainer
 from experiments import cells, training
 from experiments.cells import Cell, Job
 from experiments.first_transfer import plot
-from gnnplace import build, build_policy
+from experiments.problems import heuristics_ns, problem_of, time_ns
+from gnnplace import build_policy
 from gnnplace.baselines.random_units import random_units
-from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import roofline
 from gnnplace.evaluate.bounds import lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
@@ -67,10 +66,6 @@ VARIANTS = {"gnn": (), "no message passing": ("--policy.message_passing=false",)
 RANDOM = 64
 
 
-def problem_of(graph: str, cluster: str) -> Problem:
-    return roofline.problem(manifest.graph(graph), clusters.cluster(cluster))
-
-
 def held_out(fold: str) -> list[tuple[str, str]]:
     """Problems that nobody trained on: unseen graphs on a cluster that was seen, and on clusters that were not."""
     return [(graph, cluster) for graph in (*FOLDS[fold].seen, *FOLDS[fold].blind) for cluster in (TRAINED_ON[0], *UNSEEN)]
@@ -91,7 +86,7 @@ def transfer(fold: str, variant: str, seed: int, updates: int) -> Cell:
         "untrained": {label: _greedy(untrained, problem) for label, problem in unseen.items()},
         "on the way": watch.greedy_ns,
         "trained": {
-            label: {"greedy_ns": _greedy(learner.policy, problem), "best_of_64_ns": _time(problem, sampler(problem))}
+            label: {"greedy_ns": _greedy(learner.policy, problem), "best_of_64_ns": time_ns(problem, sampler(problem))}
             for label, problem in unseen.items()
         },
         "curve": _to_teachers(curve, problems, teachers),
@@ -116,7 +111,7 @@ def _to_teachers(curve: training.Curve, problems: list[Problem], teachers: Seque
     ratio: list[float | None] = [None] * len(curve.updates)
     for problem, teacher in zip(problems, teachers, strict=True):
         assert teacher is not None
-        fastest = _time(problem, teacher) or 1
+        fastest = time_ns(problem, teacher) or 1
         for update, mean in enumerate(curve.of(f"{problem.graph.name}.{problem.cluster.name}/mean_ns")):
             if mean is not None:
                 ratio[update] = round(mean / fastest, 4)
@@ -126,11 +121,10 @@ def _to_teachers(curve: training.Curve, problems: list[Problem], teachers: Seque
 def others(graph: str, cluster: str) -> Cell:
     """Random placements of the same units on GPUs, the best single GPU, the best heuristic and the bound."""
     problem = problem_of(graph, cluster)
-    planners = build.planners(problem, simulate, 0)
-    times = {name: _time(problem, planners[name](problem)) for name in planners if name not in build.SEARCHES}
+    times = heuristics_ns(problem)
     feasible = {name: time for name, time in times.items() if time is not None}
     best = min(feasible, key=lambda name: feasible[name])
-    random = [_time(problem, random_units(problem, simulate, np.random.default_rng(seed), evaluations=RANDOM)) for seed in range(3)]
+    random = [time_ns(problem, random_units(problem, simulate, np.random.default_rng(seed), evaluations=RANDOM)) for seed in range(3)]
     return {
         "random_ns": random, "gpu_ns": times["gpu"],
         "heuristic": best, "heuristic_ns": feasible[best], "bound_ns": int(lower_bound(problem)),
@@ -138,11 +132,7 @@ def others(graph: str, cluster: str) -> Cell:
 
 
 def _greedy(policy: Policy, problem: Problem) -> int | None:
-    return _time(problem, greedy(policy)(problem))
-
-
-def _time(problem: Problem, placement: Placement) -> int | None:
-    return simulate(problem, [placement])[0].feasible_ns
+    return time_ns(problem, greedy(policy)(problem))
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Cell]:

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.problems import problem_of
 from gnnplace import build
 from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.random_units import random_units
-from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import roofline
 from gnnplace.evaluate.bounds import lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import SCHEDULES, Placement
@@ -65,7 +64,7 @@ def run(graphs: Sequence[str], presets: Sequence[str], evaluations: int) -> dict
     document = results.load(path) or {"rows": {}}
     for graph in graphs:
         for preset in presets:
-            problem = roofline.problem(manifest.graph(graph), clusters.cluster(preset))
+            problem = problem_of(graph, preset)
             asked = {"graph_sha256": problem.graph.sha256, "cluster_sha256": problem.cluster.sha256, "evaluations": evaluations}
             if asked.items() <= document["rows"].get(f"{graph}/{preset}", {}).items():
                 continue

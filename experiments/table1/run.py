@@ -1,8 +1,8 @@
 """Table 1 of the hierarchical planner's paper beside ours: heuristics, search and learned policies on one CPU and two K40s.
 
 Each policy's cell is the best of its *own* samples and greedy decodings; no heuristic's placement is a candidate.
-Random search and hill climbing (from the best
-heuristic) get as many evaluations over the same units. Resumable: finished cells are kept.
+Random search and hill climbing (from the best heuristic) get as many evaluations over the same units. Resumable: finished
+cells are kept.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ import numpy as np
 
 from experiments import cells, training
 from experiments.cells import Cell, Job
+from experiments.problems import heuristics_ns, problem_of, time_ns
 from experiments.table1 import plot
 from gnnplace import build
 from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.random_units import random_units
-from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import roofline
 from gnnplace.evaluate.bounds import lower_bound
 from gnnplace.evaluate.simulator import simulate
-from gnnplace.placement import Placement
-from gnnplace.problem import Problem
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
@@ -38,42 +35,32 @@ PAPER: dict[str, dict[str, float | None]] = {  # ICLR 2018, table 1: seconds (No
 }
 
 
-def problem_of(graph: str) -> Problem:
-    return roofline.problem(manifest.graph(graph), clusters.cluster(CLUSTER))
-
-
 def heuristics(graph: str) -> Cell:
     """Every baseline but search, under the critical-path schedule, and the bound."""
-    problem = problem_of(graph)
-    planners = build.planners(problem, simulate, 0)
-    rows = {name: _time(problem, planners[name](problem)) for name in planners if name not in build.SEARCHES}
-    return {"heuristics": rows, "bound_ns": int(lower_bound(problem))}
+    problem = problem_of(graph, CLUSTER)
+    return {"heuristics": heuristics_ns(problem), "bound_ns": int(lower_bound(problem))}
 
 
 def search(graph: str, name: str, seed: int, evaluations: int) -> Cell:
     """The best of as many evaluations as a policy gets, over the same units."""
-    problem, generator = problem_of(graph), np.random.default_rng(seed)
+    problem, generator = problem_of(graph, CLUSTER), np.random.default_rng(seed)
     if name == "random":
         found = random_units(problem, simulate, generator, units_name="coarse", evaluations=evaluations)
     else:
         start = build.best_heuristic(problem, simulate)
         found = hill_climb(problem, simulate, generator, start=start, units_name="coarse", evaluations=evaluations)
-    return {"best_ns": _time(problem, found)}
+    return {"best_ns": time_ns(problem, found)}
 
 
 def policy(graph: str, encoder: str, seed: int, overrides: tuple[str, ...]) -> Cell:
     """One training run of a configuration from configs/."""
-    problem = problem_of(graph)
+    problem = problem_of(graph, CLUSTER)
     config = training.config_of(encoder, (f"--seed={seed}", *overrides))
     teachers = [training.teacher_of(problem, config)]
     learner, curve = training.train(config, [problem], teachers)
     times = {key: curve.of(key) for key in ("/mean_ns", "/best_ns", "/greedy_ns", "/entropy")}
     ops = {name: curve.of(f"/ops on {name}") for name in problem.cluster.device_names}
     return training.outcome(learner) | {"evaluations": config.training.samples * config.training.updates, "curve": times, "ops": ops}
-
-
-def _time(problem: Problem, placement: Placement) -> int | None:
-    return simulate(problem, [placement])[0].feasible_ns
 
 
 def jobs(arguments: argparse.Namespace) -> dict[str, Job]:

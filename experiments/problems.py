@@ -1,0 +1,26 @@
+"""What experiments measure on: problems of the corpus, the step time of a placement, and every heuristic's."""
+
+from __future__ import annotations
+
+from gnnplace import build
+from gnnplace.corpus import clusters, manifest
+from gnnplace.costs import roofline
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+
+
+def problem_of(graph: str, cluster: str) -> Problem:
+    """A graph of the corpus on a preset, with roofline costs."""
+    return roofline.problem(manifest.graph(graph), clusters.cluster(cluster))
+
+
+def time_ns(problem: Problem, placement: Placement) -> int | None:
+    """The simulated step time, None where the placement is infeasible."""
+    return simulate(problem, [placement])[0].feasible_ns
+
+
+def heuristics_ns(problem: Problem) -> dict[str, int | None]:
+    """The step time of every planner but the searches, under the critical-path schedule."""
+    planners = build.planners(problem, simulate, 0)
+    return {name: time_ns(problem, planners[name](problem)) for name in planners if name not in build.SEARCHES}
