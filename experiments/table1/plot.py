@@ -1,4 +1,4 @@
-"""Pictures of table 1: learning curves of both policies, and the ops that the paper's policy puts on each device."""
+"""Pictures of table 1: the learning curve of every policy, and the ops that those with the paper's encoder put on each device."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from matplotlib.axes import Axes
 
 from experiments.cells import Cell
 
-COLUMNS = ("learning, gnn", "learning, paper", "ops per device, paper")
 
-
-def draw(found: dict[str, Cell], graphs: tuple[str, ...], path: Path) -> None:
-    """One row a graph: step times of samples over updates (gnn, paper), and ops on each device (paper), mean of the samples."""
-    figure, axes = pyplot.subplots(len(graphs), len(COLUMNS), figsize=(13, 2.6 * len(graphs)), squeeze=False)
+def draw(found: dict[str, Cell], graphs: tuple[str, ...], policies: tuple[str, ...], path: Path) -> None:
+    """One row a graph: step times over updates of each policy, then mean ops of the samples on each device, of all but the first policy."""
+    titles = [f"learning, {policy}" for policy in policies] + [f"ops per device, {policy}" for policy in policies[1:]]
+    figure, axes = pyplot.subplots(len(graphs), len(titles), figsize=(4.3 * len(titles), 2.6 * len(graphs)), squeeze=False)
     for row, graph in zip(axes, graphs, strict=True):
         heuristics = [time for time in found[f"{graph}/heuristics"]["heuristics"].values() if time is not None]
-        cells = {policy: found[f"{graph}/{policy}/0"] for policy in ("gnn", "paper") if f"{graph}/{policy}/0" in found}
-        for axis, cell in zip(row, cells.values(), strict=False):
-            _learning(axis, cell, min(heuristics))
-        if "paper" in cells:
-            _ops(row[2], cells["paper"])
-        for axis in row[1:]:
-            axis.set_visible("paper" in cells)
+        cells = [found.get(f"{graph}/{policy}/0") for policy in policies]
+        for axis, cell in zip(row, (*cells, *cells[1:]), strict=True):
+            axis.set_visible(cell is not None)
+        for axis, cell in zip(row, cells, strict=False):
+            if cell is not None:
+                _learning(axis, cell, min(heuristics))
+        for axis, cell in zip(row[len(policies) :], cells[1:], strict=True):
+            if cell is not None:
+                _ops(axis, cell)
         row[0].set_ylabel(f"{graph}\nstep time, ms")
-    for axis, title in zip(axes[0], COLUMNS, strict=True):
-        axis.set_title(title)
-    axes[0][0].legend(fontsize=7)
-    axes[0][2].legend(fontsize=7)
+    for axis, title in zip(axes[0], titles, strict=True):
+        axis.set_title(title, fontsize=8)
+        axis.legend(fontsize=7)
     for axis in axes[-1]:
         axis.set_xlabel("update")
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=90)
 
 
 def _learning(axis: Axes, cell: Cell, heuristic_ns: int) -> None:

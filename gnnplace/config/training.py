@@ -59,13 +59,13 @@ class AdvantageConfig:
     Args:
         kind: "moving-average" of past rewards (one a problem), or "leave-one-out": the mean of the other samples
         decay: weight of the past in the moving average, in [0, 1)
-        initial: the moving average before the first update, a reward
+        initial: the moving average before the first update, a reward; null = the mean of the first rewards
         normalise: divide advantages by their standard deviation over the samples
     """
 
     kind: AdvantageKind = "leave-one-out"
     decay: float = 0.9
-    initial: float = -10.0
+    initial: float | None = -10.0
     normalise: bool = True
 
     def __post_init__(self) -> None:

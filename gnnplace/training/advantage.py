@@ -25,27 +25,29 @@ def counted(valid: Bool[Tensor, " samples"], updates: int, cut_off: int | None) 
 class MovingAverage(nn.Module):
     """What to expect of each problem: `average <- decay * average + (1 - decay) * mean counted reward`, a buffer.
 
-    It starts at the reward of an invalid placement, so that the first valid ones are encouraged. The average is of
-    one controller, and of one problem, because rewards of different problems don't compare.
+    It starts at `initial`, the reward of an invalid placement, so that the first valid ones are encouraged; with None, at the mean of
+    the first rewards. The average is of one controller, and of one problem, because rewards of different problems don't compare.
     """
 
     average: Tensor
 
-    def __init__(self, num_problems: int = 1, decay: float = 0.9, initial: float = INVALID) -> None:
+    def __init__(self, num_problems: int = 1, decay: float = 0.9, initial: float | None = INVALID) -> None:
         super().__init__()
         if not 0 <= decay < 1:
             raise ValueError(f"decay: {decay} is not at least 0 and below 1")
         self.decay = decay
-        self.register_buffer("average", torch.full((num_problems,), initial))
+        self.register_buffer("average", torch.full((num_problems,), torch.nan if initial is None else initial))
 
     def advantage(self, reward: Float[Tensor, " samples"], problem: int = 0) -> Float[Tensor, " samples"]:
         """Reward minus what was expected before these samples."""
-        return reward - self.average[problem]
+        average = self.average[problem]
+        return reward - torch.where(average.isnan(), reward.mean(), average)
 
     def update(self, reward: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"], problem: int = 0) -> None:
         """Move towards the mean of the rewards that count; stay where none does."""
         if counts.any():
-            self.average[problem] += (1 - self.decay) * (reward[counts].mean() - self.average[problem])
+            mean, average = reward[counts].mean(), self.average[problem]
+            self.average[problem] = torch.where(average.isnan(), mean, average + (1 - self.decay) * (mean - average))
 
 
 def leave_one_out(reward: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"]) -> Float[Tensor, " samples"]:

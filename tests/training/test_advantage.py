@@ -21,6 +21,19 @@ def test_moving_average_by_hand():
     assert average.average.tolist() == pytest.approx([0.9 * -9.2 + 0.1 * -1])
 
 
+def test_moving_average_may_start_at_the_first_rewards():
+    average = MovingAverage(2, decay=0.9, initial=None)
+    first = torch.tensor([-1.0, -3.0, -8.0])
+    assert average.advantage(first).tolist() == [3, 1, -4]
+    average.update(first, ~ALL)
+    assert average.advantage(first).tolist() == [3, 1, -4]  # nobody counted
+    average.update(first, ALL)
+    assert average.average[0] == -4 and average.average[1].isnan()
+    assert average.advantage(torch.tensor([-1.0])).tolist() == [3]
+    average.update(torch.tensor([-2.0]), torch.tensor([True]))
+    assert average.average[0] == pytest.approx(0.9 * -4 + 0.1 * -2)
+
+
 def test_moving_average_stays_where_nobody_counts():
     average = MovingAverage()
     average.update(torch.tensor([-10.0, -10.0, -10.0]), ~ALL)
