@@ -220,7 +220,10 @@ def _check_ops(graph: ComputationGraph) -> None:
 
 
 def _check_outputs(graph: ComputationGraph) -> None:
-    place = lambda output: f"ops[{graph.output_op[output]}].outputs[{output - graph.output_ptr[graph.output_op[output]]}]"  # noqa: E731
+    def place(output: int) -> str:
+        op = graph.output_op[output]
+        return f"ops[{op}].outputs[{output - graph.output_ptr[op]}]"
+
     if (bad := _first((graph.output_bytes < 0) | (graph.output_bytes > MAX_BYTES))) is not None:
         raise GraphError(f"{place(bad)}.bytes: {graph.output_bytes[bad]} is not between 0 and {MAX_BYTES}")
     if (bad := _first(graph.output_dims < 0)) is not None:

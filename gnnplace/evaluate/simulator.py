@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt32
 
 from gnnplace.evaluate.kernel import simulate_rows
-from gnnplace.evaluate.tables import Steps, Trace, scratch, tables
+from gnnplace.evaluate.tables import Steps, Trace, borrowed_scratch, tables
 from gnnplace.placement import Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult, Timeline
@@ -115,11 +115,11 @@ def _run(
     tasks = iter(range(0, samples, size))
 
     def work() -> None:
-        own = scratch(prepared)
-        for low in tasks:  # shared: every thread takes the next one
-            rows = slice(low, min(low + size, samples))
-            part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
-            simulate_rows(prepared, device[rows], priority(low, rows.stop), own, part, traced)
+        with borrowed_scratch(problem) as own:
+            for low in tasks:  # shared: every thread takes the next one
+                rows = slice(low, min(low + size, samples))
+                part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
+                simulate_rows(prepared, device[rows], priority(low, rows.stop), own, part, traced)
 
     if threads == 1 or samples <= size:
         work()

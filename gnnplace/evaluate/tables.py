@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -51,6 +53,7 @@ MESSAGE = np.dtype(
 PAIR = np.dtype([("a", np.int64), ("b", np.int64)])
 
 _tables: WeakKeyDictionary[Problem, Tables] = WeakKeyDictionary()
+_idle: WeakKeyDictionary[Problem, list[Scratch]] = WeakKeyDictionary()  # what no thread uses now: new memory is slow to touch
 
 
 class Tables(NamedTuple):
@@ -117,6 +120,18 @@ def tables(problem: Problem) -> Tables:
     if problem not in _tables:
         _tables[problem] = _build(problem)
     return _tables[problem]
+
+
+@contextmanager
+def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
+    """Working memory of a problem, for one thread at a time; it is kept for the next as long as the problem lives."""
+    idle = _idle.setdefault(problem, [])
+    try:
+        own = idle.pop()
+    except IndexError:
+        own = scratch(tables(problem))
+    yield own
+    idle.append(own)
 
 
 def scratch(tables: Tables) -> Scratch:

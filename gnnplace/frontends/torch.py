@@ -83,7 +83,8 @@ class _Builder:
                 self._mark_results(node)
             case "call_function" if node.target is getitem:
                 source, index = node.args
-                self._refs[node] = (self._refs[source][index],)  # type: ignore[index]
+                assert isinstance(source, torch.fx.Node) and isinstance(index, int)
+                self._refs[node] = (self._refs[source][index],)
             case _:
                 self._add_call(node)
 

@@ -6,6 +6,8 @@ never held: the forward pass goes query by query through the cache, and the back
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -54,9 +56,9 @@ class AdditiveScores(torch.autograd.Function):
         return scores
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """With x the tanh and g the gradient: `dv = sum g x`, the others `v sum g (1 - x^2)` over queries or over slots."""
-        memory, query, v = ctx.saved_tensors  # type: ignore[attr-defined]
+        memory, query, v = ctx.saved_tensors
         grad = grads[0].contiguous()
         dv, over_queries, over_slots = torch.zeros_like(v), torch.zeros_like(memory), torch.empty_like(query)  # the last two of g x^2
         for row, part in _chunks(memory, query):
