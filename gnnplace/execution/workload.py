@@ -1,0 +1,87 @@
+"""What an executor is: the step of a framework that can be placed, run, checked and profiled. PyTorch and TensorFlow each have one.
+
+A `Workload` lives in a host process (host.py), never in the user's own: a step that crashes or hangs takes that process with it and
+nothing else. `PlacedStep` is one placement of it that runs on real devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from gnnplace.cluster import Device
+from gnnplace.graph import ComputationGraph
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Where every op runs and the order in which each device takes its ops: that of `order`, a topological order of all ops.
+
+    `devices` are those of the cluster. The k-th of kind `cpu` is a process on the k-th core that this process may use, the k-th of
+    another kind the k-th GPU.
+    """
+
+    devices: tuple[Device, ...]
+    device: Int32[np.ndarray, " ops"]
+    order: Int32[np.ndarray, " ops"]
+
+
+class Outputs(NamedTuple):
+    """The loss of each step so far, and the value of each variable after the last."""
+
+    losses: tuple[float, ...]
+    variables: dict[str, np.ndarray]
+
+
+class OpTimes(NamedTuple):
+    """When every op of one step ran on its device, nanoseconds since the step began; -1 for an op that nothing executes."""
+
+    start_ns: Int64[np.ndarray, " ops"]
+    end_ns: Int64[np.ndarray, " ops"]
+
+
+@runtime_checkable
+class PlacedStep(Protocol):
+    """One placement on real devices, its processes and memory. What goes wrong is a MeasurementFailed."""
+
+    def run(self, steps: int) -> list[int]:
+        """Runs steps; the nanoseconds of each, from the start of the first device to the end of the last, all devices synchronised."""
+        ...
+
+    def outputs(self) -> Outputs:
+        """The losses of the steps so far and the variables now."""
+        ...
+
+    def op_times(self, steps: int) -> list[OpTimes]:
+        """Runs steps and times every op in them; not for step times: to look at the clock costs."""
+        ...
+
+    def peak_memory_bytes(self) -> list[int]:
+        """Runs a step and returns the most memory that each device held in it: variables, buffers, workspace."""
+        ...
+
+    def close(self) -> None:
+        """Ends its processes and frees its memory."""
+        ...
+
+
+@runtime_checkable
+class Workload(Protocol):
+    """The training step of one framework, loaded in this process."""
+
+    graph: ComputationGraph
+
+    def start(self, plan: Plan) -> PlacedStep:
+        """Places the step and starts what runs it, with the same variables and inputs every time."""
+        ...
+
+    def unplaced(self, steps: int) -> tuple[Outputs, str]:
+        """The same steps as the framework itself runs them, without placement, and what that was in words."""
+        ...
+
+
+LINK_SIZES_BYTES: Sequence[int] = tuple(2**k for k in range(8, 27, 2))
