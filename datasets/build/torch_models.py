@@ -5,101 +5,93 @@ Modules are built on the `meta` device, so that a workload of billions of parame
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig, BertForMaskedLM
 
-from datasets.build import deepfm, deepspeech2, gcn
-from datasets.build.dlrm import DLRM, NUM_DENSE, ROWS
-from datasets.build.gpt2 import GPT2
-from datasets.build.gru import LanguageModel
-from datasets.build.mixture_of_experts import MixtureOfExperts
-from datasets.build.two_tower import NUM_ITEM_FEATURES, NUM_USER_FEATURES, TwoTower
-from datasets.build.unet import CHANNELS, UNet
-from gnnplace.frontends.torch import TracedStep, training_step
-from gnnplace.frontends.torch_trace import Optimizer
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A module, the scalar loss of `loss(module, *inputs)`, example inputs, and the optimiser that trains it."""
-
-    module: nn.Module
-    loss: Callable[..., Tensor]
-    inputs: tuple[Tensor, ...]
-    optimizer: Optimizer = "adam"
+from datasets.build import deepfm, deepspeech2, gcn, gru, mixture_of_experts
+from datasets.build import dlrm as dlrm_model
+from datasets.build import gpt2 as gpt2_model
+from datasets.build import two_tower as two_tower_model
+from datasets.build import unet as unet_model
+from gnnplace.frontends.torch import TracedStep
+from gnnplace.frontends.torch_step import TorchStep
 
 
 def traced(name: str) -> TracedStep:
-    """The training step of the workload of that name. Raises ValueError for an unknown one."""
+    """The training step of the workload of that name as a graph, without memory. Raises ValueError for an unknown one."""
+    with torch.device("meta"):
+        step = workload(name)
+    return step.traced(name)
+
+
+def workload(name: str) -> TorchStep:
+    """The workload of that name, with values, drawn from torch's generator. Raises ValueError for an unknown one."""
     if name not in WORKLOADS:
         raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
-    with torch.device("meta"):
-        workload = WORKLOADS[name]()
-    return training_step(workload.module, workload.loss, workload.inputs, optimizer=workload.optimizer, name=name)
+    return WORKLOADS[name]()
 
 
-def bert_base(batch: int = 32, length: int = 128) -> Workload:
+def bert_base(batch: int = 32, length: int = 128) -> TorchStep:
     """BERT base (12 layers, width 768, 110 M parameters) as a masked language model, dropout 0.1; Devlin et al. 2019."""
-    module = BertForMaskedLM(BertConfig(attn_implementation="eager"))
-    return Workload(module.train(), _masked_loss, (_tokens(batch, length), _tokens(batch, length)))
+    settings = BertConfig(attn_implementation="eager")
+    return TorchStep(BertForMaskedLM(settings).train(), _masked_loss, _pair(settings.vocab_size, batch, length))
 
 
-def gpt2(batch: int = 4, length: int = 1024) -> Workload:
+def gpt2(batch: int = 4, length: int = 1024) -> TorchStep:
     """GPT-2 (12 layers, width 768, 124 M parameters) predicting the next token, dropout 0.1."""
-    return Workload(GPT2(), _next_token_loss, (_tokens(batch, length), _tokens(batch, length)))
+    return TorchStep(gpt2_model.GPT2(), _next_token_loss, _pair(gpt2_model.VOCABULARY, batch, length))
 
 
-def moe_8e(batch: int = 8, length: int = 512) -> Workload:
+def moe_8e(batch: int = 8, length: int = 512) -> TorchStep:
     """Six transformer layers of width 1024 with eight experts each (430 M parameters), predicting the next token."""
-    return Workload(MixtureOfExperts(), _next_token_loss, (_tokens(batch, length), _tokens(batch, length)))
+    return TorchStep(mixture_of_experts.MixtureOfExperts(), _next_token_loss, _pair(mixture_of_experts.VOCABULARY, batch, length))
 
 
-def two_tower(batch: int = 4096) -> Workload:
+def two_tower(batch: int = 4096) -> TorchStep:
     """A retrieval recommender: user and item towers, softmax over the items of the batch."""
-    inputs = (_tokens(batch, NUM_USER_FEATURES), _tokens(batch, NUM_ITEM_FEATURES))
-    return Workload(TwoTower(), _in_batch_loss, inputs)
+    user, item = (_ids(two_tower_model.ROWS, batch, features) for features in two_tower_model.NUM_FEATURES)
+    return TorchStep(two_tower_model.TwoTower(), _in_batch_loss, (user, item))
 
 
-def dlrm(batch: int = 2048) -> Workload:
+def dlrm(batch: int = 2048) -> TorchStep:
     """DLRM on Criteo Kaggle (26 tables of width 64): will this advertisement be clicked? Plain SGD, sparse for the tables."""
-    inputs = (torch.zeros(batch, NUM_DENSE), _tokens(batch, len(ROWS)), torch.zeros(batch))
-    return Workload(DLRM(), _click_loss, inputs, "sgd")
+    inputs = (torch.rand(batch, dlrm_model.NUM_DENSE), _columns(dlrm_model.ROWS, batch), _clicks(batch))
+    return TorchStep(dlrm_model.DLRM(), _click_loss, inputs, "sgd")
 
 
-def gru_lm(batch: int = 64, steps: int = 35) -> Workload:
+def gru_lm(batch: int = 64, steps: int = 35) -> TorchStep:
     """A language model of three GRU layers of 1,024 (39 M parameters), unrolled cell by cell."""
-    return Workload(LanguageModel(), _own_loss, (_tokens(steps, batch), _tokens(steps, batch)))
+    return TorchStep(gru.LanguageModel(), _own_loss, _pair(gru.VOCABULARY, steps, batch))
 
 
-def deep_fm(batch: int = 4096) -> Workload:
+def deep_fm(batch: int = 4096) -> TorchStep:
     """DeepFM on Criteo (39 fields of width 16): will this advertisement be clicked?"""
-    return Workload(deepfm.DeepFM(), _click_loss, (_tokens(batch, len(deepfm.ROWS)), torch.zeros(batch)))
+    return TorchStep(deepfm.DeepFM(), _click_loss, (_columns(deepfm.ROWS, batch), _clicks(batch)))
 
 
-def deep_speech_2(batch: int = 32, steps: int = 50) -> Workload:
+def deep_speech_2(batch: int = 32, steps: int = 50) -> TorchStep:
     """Deep Speech 2 (5 bidirectional GRU layers of 800), a letter a frame; a recording of two seconds."""
-    spectrogram = torch.zeros(batch, 1, deepspeech2.FREQUENCIES, 2 * steps)
-    return Workload(deepspeech2.DeepSpeech2(), deepspeech2.framewise_loss, (spectrogram, _tokens(steps, batch)))
+    spectrogram = torch.rand(batch, 1, deepspeech2.FREQUENCIES, 2 * steps)
+    return TorchStep(deepspeech2.DeepSpeech2(), deepspeech2.framewise_loss, (spectrogram, _ids(deepspeech2.CLASSES, steps, batch)))
 
 
-def graph_convolutions(nodes: int = gcn.NODES, edges: int = gcn.NODES + gcn.EDGES) -> Workload:
+def graph_convolutions(nodes: int = gcn.NODES, edges: int = gcn.NODES + gcn.EDGES) -> TorchStep:
     """Three graph convolutions over all nodes at once: the class of every node."""
-    inputs = (torch.zeros(nodes, gcn.FEATURES), _tokens(edges), _tokens(edges), torch.zeros(edges), _tokens(nodes))
-    return Workload(gcn.GCN(), _class_loss, inputs)
+    inputs = (torch.rand(nodes, gcn.FEATURES), *_pair(nodes, edges), torch.rand(edges) / 10, _ids(gcn.CLASSES, nodes))
+    return TorchStep(gcn.GCN(), _class_loss, inputs)
 
 
-def unet(batch: int = 16, size: int = 64) -> Workload:
+def unet(batch: int = 16, size: int = 64) -> TorchStep:
     """The U-Net of a diffusion model: the noise in an image."""
-    image = torch.zeros(batch, 3, size, size)
-    return Workload(UNet(), _noise_loss, (image, torch.zeros(batch, CHANNELS[0]), image))
+    image, noise = torch.rand(2, batch, 3, size, size).unbind()
+    return TorchStep(unet_model.UNet(), _noise_loss, (image, torch.rand(batch, unet_model.CHANNELS[0]), noise))
 
 
-WORKLOADS: dict[str, Callable[[], Workload]] = {
+WORKLOADS: dict[str, Callable[[], TorchStep]] = {
     "bert-base": bert_base,
     "gpt2": gpt2,
     "moe-8e": moe_8e,
@@ -113,8 +105,21 @@ WORKLOADS: dict[str, Callable[[], Workload]] = {
 }
 
 
-def _tokens(*shape: int) -> Tensor:
-    return torch.zeros(shape, dtype=torch.int64)
+def _ids(below: int, *shape: int) -> Tensor:
+    return torch.randint(below, shape)
+
+
+def _pair(below: int, *shape: int) -> tuple[Tensor, Tensor]:
+    return _ids(below, *shape), _ids(below, *shape)
+
+
+def _clicks(batch: int) -> Tensor:
+    return _ids(2, batch).float()
+
+
+def _columns(rows: Sequence[int], batch: int) -> Tensor:
+    """Ids of several tables, `[batch tables]`."""
+    return torch.stack([_ids(below, batch) for below in rows], dim=1)
 
 
 def _masked_loss(module: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-NUM_USER_FEATURES, NUM_ITEM_FEATURES = 6, 4
+NUM_FEATURES = (6, 4)  # of a user, of an item
 ROWS, FEATURE_WIDTH, WIDENED, OUTPUT_WIDTH = 50_000, 64, 256, 256
 DEEP_WIDTHS = (2048, 2048, 1024)
 CROSS_LAYERS = 3
@@ -77,8 +77,7 @@ class TwoTower(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.user = Tower(NUM_USER_FEATURES)
-        self.item = Tower(NUM_ITEM_FEATURES)
+        self.user, self.item = (Tower(features) for features in NUM_FEATURES)
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         return self.user(user) @ self.item(item).t() / TEMPERATURE

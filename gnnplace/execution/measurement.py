@@ -9,7 +9,7 @@ Outcome = Literal["ok", "out_of_memory", "timeout", "crash", "wrong_output", "un
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
-class MeasurementFailed(Exception):
+class MeasurementError(Exception):
     """A measurement that came to another outcome than `ok`, with its reason in one line."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
@@ -17,16 +17,16 @@ class MeasurementFailed(Exception):
         self.outcome = outcome
         self.reason = " ".join(reason.split())
 
-    def __reduce__(self) -> tuple[type[MeasurementFailed], tuple[Outcome, str]]:
-        return MeasurementFailed, (self.outcome, self.reason)
+    def __reduce__(self) -> tuple[type[MeasurementError], tuple[Outcome, str]]:
+        return MeasurementError, (self.outcome, self.reason)
 
 
 @dataclass(frozen=True)
 class Difference:
     """How far the losses and the updated variables of a placed step are from those of the unplaced one.
 
-    `largest` is the largest absolute difference of a variable's element relative to the variable's largest element (the loss itself likewise);
-    `worst` names where.
+    `largest` is the largest difference of an element, relative to the largest element of its variable (or to the loss); `worst` says
+    where.
     """
 
     largest: float

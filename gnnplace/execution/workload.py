@@ -15,6 +15,9 @@ from jaxtyping import Int32, Int64
 
 from gnnplace.cluster import Device
 from gnnplace.graph import ComputationGraph
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import Timeline
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +31,14 @@ class Plan:
     devices: tuple[Device, ...]
     device: Int32[np.ndarray, " ops"]
     order: Int32[np.ndarray, " ops"]
+
+
+def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Plan:
+    """The plan of a placement: ops in the order in which they start in its simulated step."""
+    position = np.empty(problem.num_ops, dtype=np.int64)
+    position[problem.graph.order] = np.arange(problem.num_ops)
+    order = np.lexsort((position, timeline.start_ns)).astype(np.int32)
+    return Plan(problem.cluster.devices, placement.device, order)
 
 
 class Outputs(NamedTuple):
@@ -46,7 +57,7 @@ class OpTimes(NamedTuple):
 
 @runtime_checkable
 class PlacedStep(Protocol):
-    """One placement on real devices, its processes and memory. What goes wrong is a MeasurementFailed."""
+    """One placement on real devices, its processes and memory. What goes wrong is a MeasurementError."""
 
     def run(self, steps: int) -> list[int]:
         """Runs steps; the nanoseconds of each, from the start of the first device to the end of the last, all devices synchronised."""

@@ -40,10 +40,12 @@ SUMS = ("aten.add", "aten.add_")
 
 @dataclass(frozen=True)
 class TracedStep:
-    """The graph of a step, and how many ops of each kind have no flop rule: they are costed by their bytes alone."""
+    """The graph of a step, how many ops of each kind have no flop rule (bytes alone cost them), and the trace, with the op of its nodes."""
 
     graph: ComputationGraph
     uncounted: Mapping[str, int]
+    trace: Trace
+    op_of: Mapping[torch.fx.Node, int]
 
 
 def training_step(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], *, optimizer: Optimizer = "adam", name: str) -> TracedStep:
@@ -56,7 +58,7 @@ def training_step(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], *, op
     for node in traced.graph.nodes:
         builder.add(node)
     graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
-    return TracedStep(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))))
+    return TracedStep(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))), traced, MappingProxyType(builder.op_of))
 
 
 class _Builder:
@@ -65,6 +67,7 @@ class _Builder:
     def __init__(self, traced: Trace) -> None:
         self.buffers = Buffers()
         self.uncounted: Counter[str] = Counter()
+        self.op_of: dict[torch.fx.Node, int] = {}
         self._ops: list[Op] = []
         self._refs: dict[torch.fx.Node, tuple[Ref, ...]] = {}
         self._arguments = iter(traced.arguments)
@@ -85,6 +88,8 @@ class _Builder:
                 source, index = node.args
                 assert isinstance(source, torch.fx.Node) and isinstance(index, int)
                 self._refs[node] = (self._refs[source][index],)
+            case "call_function" if node.all_input_nodes and not any(self._refs[parent] for parent in node.all_input_nodes):
+                self._refs[node] = ()  # counts steps in the optimiser's state: a part of the update
             case _:
                 self._add_call(node)
 
@@ -109,7 +114,7 @@ class _Builder:
             if node.users:
                 variable = self._variables[argument.name]
                 self._ops[variable] = replace(self._ops[variable], persistent_bytes=self._ops[variable].persistent_bytes + size)
-            self._refs[node] = ()
+            self.op_of[node], self._refs[node] = self._variables[argument.name], ()
         else:
             self._add_variable(node, argument.name, argument.role, size)
 
@@ -122,7 +127,7 @@ class _Builder:
         layer = self._layers[name][0]
         common = Op(name, role, kernel=False, canonical_kind="variable", layer=layer, block=_block(layer))
         variable = self._append(replace(common, outputs=(Output(0, (), "resource"),), persistent_bytes=size), ())
-        self._variables[name] = variable
+        self._variables[name] = self.op_of[node] = variable
         if not node.users:
             return
         tensor = node.meta["val"]
@@ -175,7 +180,7 @@ class _Builder:
         return self.buffers.add(inputs)
 
     def _is(self, node: torch.fx.Node, op: int, tensors: Sequence[Tensor | None]) -> None:
-        self._refs[node] = tuple((op, output) for output in range(len(tensors)))
+        self.op_of[node], self._refs[node] = op, tuple((op, output) for output in range(len(tensors)))
         self.buffers.own(op, [tensor for tensor in tensors if tensor is not None])
 
     def _mark_results(self, node: torch.fx.Node) -> None:

@@ -36,11 +36,15 @@ class Argument:
 
 @dataclass(frozen=True)
 class Trace:
-    """The traced step: `arguments` in the order of the graph's placeholders; `layers` that own each parameter and buffer."""
+    """The traced step: `arguments` in the order of the graph's placeholders; `layers` that own each parameter and buffer.
+
+    `constants` are the tensors that the step holds itself, by the target of their `get_attr` node.
+    """
 
     graph: torch.fx.Graph
     arguments: tuple[Argument, ...]
     layers: dict[str, tuple[str, ...]]
+    constants: dict[str, Tensor]
 
 
 def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Optimizer) -> Trace:
@@ -59,7 +63,8 @@ def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Op
             raise ValueError(f"module: {error.func} needs the values of its tensors, but a step is traced without values") from error
     _fold_views(program.graph)
     arguments = (*step.arguments, *(Argument("input", f"input_{index}") for index in range(len(inputs))))
-    return Trace(program.graph, arguments, _layers(module))
+    constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
+    return Trace(program.graph, arguments, _layers(module), constants)
 
 
 def _fold_views(graph: torch.fx.Graph) -> None:
@@ -214,5 +219,6 @@ def _update(parameter: Tensor, gradient: Tensor, state: tuple[Tensor, ...], opti
         torch._fused_sgd_([parameter], [gradient], [], **settings, nesterov=False, maximize=False, is_first_step=False)
         return
     first, second, counter = state
+    counter.add_(1)
     settings = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
     torch._fused_adam_([parameter], [gradient], [first], [second], [], [counter], **settings, amsgrad=False, maximize=False)

@@ -1,0 +1,69 @@
+"""WORKLOAD as text: `FILE.py:FUNCTION`, `package.module:FUNCTION` or a name of the corpus, to the `Workload` that it means.
+
+The function takes nothing and returns a `TorchStep` or a `TensorFlowStep`. It is called with seeded generators.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gnnplace.corpus import manifest
+from gnnplace.execution.workload import Workload
+
+BUILT = "python -m "
+
+
+def load(text: str, seed: int) -> Workload:
+    """The workload. Raises ValueError where there is none such or it is not a step."""
+    name, build = _builder(text)
+    import torch
+
+    from gnnplace.execution.torch_workload import TorchWorkload
+    from gnnplace.frontends.torch_step import TorchStep
+
+    torch.manual_seed(seed)
+    step = build()
+    if isinstance(step, TorchStep):
+        return TorchWorkload(step, name)
+    raise ValueError(f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep")
+
+
+def _builder(text: str) -> tuple[str, Callable[[], Any]]:
+    where, separator, function = text.rpartition(":")
+    if not separator:
+        entry = manifest.entry(text)
+        if not entry.builder.startswith(BUILT):
+            raise ValueError(f"{text}: the corpus has its graph alone ({entry.builder}), and nothing that could run")
+        module = _imported(entry.builder.removeprefix(BUILT).split()[0], manifest.folder().parent)
+        return text, lambda: module.workload(text)
+    module = _from_file(Path(where)) if where.endswith(".py") else _imported(where, Path.cwd())
+    if not callable(getattr(module, function, None)):
+        raise ValueError(f"{text}: {where} has no function {function!r}")
+    return function, getattr(module, function)
+
+
+def _imported(name: str, folder: Path) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(f"{name}: can't be imported: {error}") from error
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    return module
