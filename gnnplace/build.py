@@ -17,6 +17,7 @@ from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.single import single_cpu, single_gpu
+from gnnplace.frontends import strict_json
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
@@ -64,6 +65,14 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(_climb, evaluate=evaluate, seed=seed, schedule=schedule)
         case _:
             assert_never(name)
+
+
+def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
+    """The baseline that a user names. Raises ValueError with the names that the problem's cluster allows."""
+    named = planners(problem, evaluate, seed)
+    if name not in named:
+        raise ValueError(strict_json.unknown("planner", name, tuple(named)))
+    return named[name]
 
 
 def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "critical-path") -> Placement:

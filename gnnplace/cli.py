@@ -22,6 +22,7 @@ COMMANDS = {
     "place": "find a placement of a graph on a cluster, with a planner or a trained policy",
     "simulate": "the step time and memory of a placement",
     "compare": "every planner on one problem: step time, memory, bound, planning time",
+    "measure": "run a placed step on this machine's devices and time it",
     "graphs": "the corpus: list, show, import",
 }
 

@@ -72,7 +72,11 @@ class TorchProcesses:
     def _ask(self, *request: Any) -> list[Any]:
         for worker in self._workers:
             worker.send(request)
-        return answers(self._workers)
+        try:
+            return answers(self._workers)
+        except BaseException:
+            self.close()  # a device that waits for a failed one would wait for ever
+            raise
 
 
 class _Device:

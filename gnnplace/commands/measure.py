@@ -1,0 +1,160 @@
+"""`gnnplace measure`: runs a placed training step on this machine's devices, proves that it computes the same, and times it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from gnnplace import build
+from gnnplace.commands import inputs, terminal
+from gnnplace.commands.candidates import scheduled
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
+from gnnplace.costs import roofline
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.execution.host import Host
+from gnnplace.execution.measure import Measurement, measure
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.timing import PAPER, STEADY, Estimate, estimate, ratio
+from gnnplace.execution.workload import plan
+from gnnplace.frontends.json_placement import read_placement
+from gnnplace.placement import SCHEDULES, Placement, check
+from gnnplace.problem import Problem
+from gnnplace.result import StepResult
+
+LOADER = "gnnplace.execution.workload_reference:load"
+PROTOCOLS = {"steady": STEADY, "paper": PAPER}
+NO_REFERENCE = "nothing"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Times a placed step on real devices, in turns with a reference placement; its losses and variables must equal the unplaced step's."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    try:
+        with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
+            problem = roofline.problem(host.graph, inputs.cluster(chosen.cluster))
+            placements = [_legal(problem, placement) for placement in _placements(problem, chosen)]
+            predicted = simulate(problem, placements, timeline=True)
+            plans = [_plan(problem, *pair) for pair in zip(placements, predicted, strict=True)]
+            found = measure(host, plans, PROTOCOLS[chosen.protocol])
+    except MeasurementError as failed:
+        return _report_failure(chosen, failed)
+    if chosen.json:
+        terminal.print_json(_document(problem, chosen, found, predicted))
+    else:
+        _print(problem, chosen, found, predicted)
+    return DONE
+
+
+def _parser() -> Parser:
+    parser = Parser("measure", main.__doc__ or "")
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", help="FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
+    )
+    parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
+    way.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
+    parser.add_argument(
+        "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
+    )
+    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, where it is not to be the placement's own")
+    parser.add_argument(
+        "--protocol", choices=tuple(PROTOCOLS), default="steady", help="steady unless given; paper: ten steps, the last five"
+    )
+    parser.add_argument("--limit", metavar="SECONDS", type=_seconds, default=600.0, help="for the whole measurement; 600 unless given")
+    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
+def _placements(problem: Problem, chosen: argparse.Namespace) -> list[Placement]:
+    """The placement to be measured, then the reference, if any."""
+    if chosen.placement:
+        placed = read_placement(chosen.placement, problem.graph, problem.cluster)
+    else:
+        placed = build.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
+    placed = scheduled(placed, chosen.schedule or placed.schedule)
+    if chosen.against == NO_REFERENCE:
+        return [placed]
+    if chosen.against:
+        return [placed, read_placement(chosen.against, problem.graph, problem.cluster)]
+    return [placed, Placement(problem.allowed.argmax(axis=1).astype("int32"))]
+
+
+def _legal(problem: Problem, placement: Placement) -> Placement:
+    if reason := check(problem, placement):
+        raise ValueError(f"placement: {reason}")
+    return placement
+
+
+def _plan(problem: Problem, placement: Placement, result: StepResult) -> Any:
+    assert result.timeline is not None
+    return plan(problem, placement, result.timeline)
+
+
+def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int:
+    if chosen.json:
+        terminal.print_json({"workload": chosen.workload, "outcome": failed.outcome, "reason": failed.reason})
+    else:
+        terminal.print_table((chosen.workload, ""), [("outcome", failed.outcome), ("reason", failed.reason)])
+    return MEASUREMENT_FAILED
+
+
+def _document(
+    problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: Sequence[StepResult]
+) -> dict[str, Any]:
+    names = problem.cluster.device_names
+    own = found[0]
+    document: dict[str, Any] = {
+        "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
+        "schedule": predicted[0].schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
+        "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
+        "difference": vars(own.difference), "load": own.load._asdict(),
+        "simulated": {"step_time_ns": predicted[0].step_time_ns,
+                      "peak_memory_bytes": dict(zip(names, _peaks(predicted[0]), strict=True))},
+    }  # fmt: skip
+    if len(found) > 1:
+        document["reference"] = {
+            "step_ns": list(found[1].step_ns), "step_time_ns": estimate(found[1].step_ns)._asdict(),
+            "ratio": ratio(own.step_ns, found[1].step_ns)._asdict(),
+        }  # fmt: skip
+    return document
+
+
+def _peaks(result: StepResult) -> list[int]:
+    assert result.peak_memory_bytes is not None
+    return [int(peak) for peak in result.peak_memory_bytes]
+
+
+def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: Sequence[StepResult]) -> None:
+    own, same = found[0], found[0].difference
+    rows = [
+        ("step time, measured", f"{_interval(estimate(own.step_ns))}, {len(own.step_ns)} steps"),
+        ("step time, simulated", terminal.milliseconds(predicted[0].step_time_ns)),
+    ]
+    if len(found) > 1:
+        faster = ratio(found[1].step_ns, own.step_ns)
+        rows.append(("reference, measured", f"{_interval(estimate(found[1].step_ns))}, {len(found[1].step_ns)} steps in turns"))
+        rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
+    equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
+    rows.append(("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}"))
+    for device, peak, simulated in zip(problem.cluster.device_names, own.peak_memory_bytes, _peaks(predicted[0]), strict=True):
+        rows.append((device, f"peak {terminal.mebibytes(peak)}, simulated {terminal.mebibytes(simulated)}"))
+    rows.append(("machine meanwhile", f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen"))
+    terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {predicted[0].schedule}", ""), rows)
+
+
+def _interval(found: Estimate) -> str:
+    return f"{found.median / 1e6:,.3f} ms [{found.low / 1e6:,.3f}, {found.high / 1e6:,.3f}]"

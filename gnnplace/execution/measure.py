@@ -1,0 +1,88 @@
+"""One placement measured: started, proved to compute the same as the unplaced step, timed, its memory read.
+
+The order matters: what is checked are the first steps, from the initial values on; memory is read last, under a profiler that slows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+
+from gnnplace.execution.host import Host
+from gnnplace.execution.measurement import Difference, MeasurementError
+from gnnplace.execution.timing import Load, LoadMeter, Protocol, timed
+from gnnplace.execution.workload import Outputs, PlacedStep, Plan
+
+CHECKED_STEPS = 3
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An `ok` measurement: every timed step, how equal the results are, what each device held at most, the machine's load meanwhile."""
+
+    step_ns: tuple[int, ...]
+    difference: Difference
+    peak_memory_bytes: tuple[int, ...]
+    load: Load
+
+    @property
+    def median_ns(self) -> int:
+        """The median step time."""
+        return int(np.median(self.step_ns))
+
+
+def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tuple[Outputs, str] | None = None) -> list[Measurement]:
+    """Measures placements of the host's workload, timed in turns. `unplaced` are `CHECKED_STEPS` of `Workload.unplaced`, run if absent.
+
+    Raises MeasurementError with the outcome of the first that fails.
+    """
+    outputs, words = unplaced or host.unplaced(CHECKED_STEPS)
+    with ExitStack() as started:
+        steps = [_start(host, plan, started) for plan in plans]
+        differences = [_check(step, outputs, words) for step in steps]
+        meter = LoadMeter()
+        times = timed([step.run for step in steps], protocol)
+        load = meter.load()
+        memory = [tuple(step.peak_memory_bytes()) for step in steps]
+    return [Measurement(tuple(t), d, m, load) for t, d, m in zip(times, differences, memory, strict=True)]
+
+
+def difference(placed: Outputs, unplaced: Outputs, words: str) -> Difference:
+    """How far a placed step's losses and variables are from the unplaced ones. Raises MeasurementError(wrong_output) for other variables."""
+    if placed.variables.keys() != unplaced.variables.keys():
+        odd = sorted(placed.variables.keys() ^ unplaced.variables.keys())
+        raise MeasurementError("wrong_output", f"{len(odd)} variables are on one side alone: {', '.join(odd[:3])}")
+    steps = len(unplaced.losses)
+    losses = [_relative(np.array(a), np.array(b)) for a, b in zip(placed.losses[:steps], unplaced.losses, strict=True)]
+    found = {f"the loss of step {step + 1}": value for step, value in enumerate(losses)}
+    found |= {name: _relative(placed.variables[name], value) for name, value in unplaced.variables.items()}
+    worst = max(found, key=lambda name: found[name])
+    return Difference(found[worst], worst, len(unplaced.variables), steps, words)
+
+
+def _start(host: Host, plan: Plan, started: ExitStack) -> PlacedStep:
+    step = host.start(plan)
+    started.callback(step.close)
+    return step
+
+
+def _check(step: PlacedStep, unplaced: Outputs, words: str) -> Difference:
+    step.run(len(unplaced.losses))
+    found = difference(step.outputs(), unplaced, words)
+    if not found.largest <= TOLERANCE:
+        reason = f"{found.worst} differs by {found.largest:.2g} (relative) from {words} after {found.steps} steps; {TOLERANCE:g} is allowed"
+        raise MeasurementError("wrong_output", reason)
+    return found
+
+
+def _relative(value: np.ndarray, other: np.ndarray) -> float:
+    """The largest difference relative to the largest element; infinite where one side is not a number and the other is."""
+    if not value.size or np.array_equal(value, other, equal_nan=value.dtype.kind == "f"):
+        return 0.0
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(value.astype(float) - other.astype(float)).max() / max(np.abs(other.astype(float)).max(), 1e-30)
+    return float(distance) if np.isfinite(distance) else float("inf")
