@@ -47,8 +47,7 @@ class Problem:
         allowed = np.ones((self.num_ops, self.num_devices), dtype=bool)
         gives_times = (graph.given_time_ns != NONE).any(axis=1) if graph.given_keys else np.zeros(self.num_ops, dtype=bool)
         for d, device in enumerate(devices):
-            kinds = [value for value in graph.allowed.values if device.kind in value.split(",")]
-            allowed[:, d] &= (graph.allowed.index == NONE) | graph.allowed.among(kinds)
+            allowed[:, d] &= allowed_on(graph, device.kind)
             columns = [j for j, key in enumerate(graph.given_keys) if key in (device.name, device.kind)]
             covered = (graph.given_time_ns[:, columns] != NONE).any(axis=1)
             allowed[:, d] &= ~gives_times | covered
@@ -69,6 +68,12 @@ class Problem:
         size = self.graph.output_bytes
         columns = [np.maximum(1, overhead + duration_ns(size, bandwidth)) for bandwidth, overhead in self._rates]
         return np.stack(columns, axis=1) if columns else np.zeros((len(size), 0), dtype=np.int64)
+
+
+def allowed_on(graph: ComputationGraph, kind: str) -> Bool[np.ndarray, " ops"]:
+    """Which ops may stand on a device kind as far as their `allowed` says; times that they give may restrict them further."""
+    listing = [value for value in graph.allowed.values if kind in value.split(",")]
+    return (graph.allowed.index == NONE) | graph.allowed.among(listing)
 
 
 def _rate(link: Link) -> tuple[int, int]:

@@ -11,7 +11,6 @@ from gnnplace.commands import inputs, terminal
 from gnnplace.commands.graph_summary import summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
-from gnnplace.costs import roofline
 from gnnplace.frontends.json_graph import read_graph
 
 BUILDER = "gnnplace graphs import"
@@ -46,8 +45,9 @@ def _show(arguments: Sequence[str]) -> int:
     parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
     inputs.add_problem_arguments(parser, preset="k40-2")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
-    found = summary(roofline.problem(inputs.graph(chosen.graph), inputs.cluster(chosen.cluster)))
+    found = summary(inputs.problem(chosen))
     if chosen.json:
         terminal.print_json(found)
     else:

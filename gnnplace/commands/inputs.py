@@ -5,19 +5,25 @@ from __future__ import annotations
 import argparse
 
 from gnnplace.cluster import Cluster
+from gnnplace.commands import terminal
 from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import roofline
+from gnnplace.costs import links, profiled, roofline
 from gnnplace.frontends.json_cluster import read_cluster
+from gnnplace.frontends.json_costs import read_costs
 from gnnplace.frontends.json_graph import read_graph
 from gnnplace.graph import ComputationGraph
 from gnnplace.problem import Problem
 
+MOST_LINKS = 3
+
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
-    """GRAPH and --cluster, which is required unless there is a `preset` to fall to."""
+    """GRAPH, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
     parser.add_argument("graph", metavar="GRAPH", help="a graph: a JSON file (ends in .json or has a '/'), or a name of the corpus")
     explained = f"a cluster: a JSON file likewise, or a preset{f' ({preset} unless given)' if preset else ' such as k40-2'}"
     parser.add_argument("--cluster", metavar="CLUSTER", required=preset is None, default=preset, help=explained)
+    costs = "measured costs of GRAPH, a JSON file: times of ops instead of a roofline, and links instead of CLUSTER's where it has them"
+    parser.add_argument("--costs", metavar="FILE", help=costs)
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,8 +44,19 @@ def cluster(text: str) -> Cluster:
 
 
 def problem(arguments: argparse.Namespace) -> Problem:
-    """The problem that GRAPH and CLUSTER pose under roofline costs."""
-    return roofline.problem(graph(arguments.graph), cluster(arguments.cluster))
+    """The problem that GRAPH and CLUSTER pose under the costs that were measured, or roofline costs without --costs.
+
+    Measured links make its cluster another than CLUSTER (another checksum), which is what placements refer to.
+    """
+    chosen_graph, chosen_cluster = graph(arguments.graph), cluster(arguments.cluster)
+    if arguments.costs is None:
+        return roofline.problem(chosen_graph, chosen_cluster)
+    costs = read_costs(arguments.costs, chosen_graph)
+    if unmeasured := links.unmeasured(chosen_cluster, [costs]):
+        named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
+        more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
+        terminal.progress(arguments.quiet)(f"{arguments.costs}: without transfers on {named}{more}, which stay as the cluster has them")
+    return profiled.problem(chosen_graph, links.measured(chosen_cluster, [costs]), costs)
 
 
 def _is_path(text: str) -> bool:

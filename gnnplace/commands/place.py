@@ -94,6 +94,6 @@ def _write(chosen: argparse.Namespace, problem: Problem, source: Source, best: C
         seed=chosen.seed,
         wall_ns=wall_ns,
     )
-    write_placement(chosen.output, problem, best.placement, prediction, provenance)
+    write_placement(chosen.output, problem.graph, inputs.cluster(chosen.cluster), best.placement, prediction, provenance)
     step, bound = terminal.milliseconds(prediction.step_time_ns), terminal.milliseconds(prediction.bound_ns)
     terminal.progress(chosen.quiet)(f"{chosen.output}: {best.planner}, {step}; bound {bound}")

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
 
         timeline.check_ending(chosen.picture)
     problem = inputs.problem(chosen)
-    placement = read_placement(chosen.placement, problem.graph, problem.cluster)
+    placement = read_placement(chosen.placement, problem.graph, inputs.cluster(chosen.cluster))
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement], timeline=chosen.picture is not None)

@@ -143,6 +143,6 @@ def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: t
             wall_ns=time.perf_counter_ns() - started,
         )
         written = predicted(problem.cluster, result, bounds[number], bound_name(problem))
-        write_placement(folder.placement(lessons[number].label), problem, placement, written, provenance)
+        write_placement(folder.placement(lessons[number].label), problem.graph, problem.cluster, placement, written, provenance)
 
     return BestPlacements(len(lessons), write, tuple(folder.written_ns(lesson.label) for lesson in lessons))

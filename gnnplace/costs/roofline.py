@@ -21,11 +21,16 @@ def problem(graph: ComputationGraph, cluster: Cluster) -> Problem:
 
 def time_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops devices"]:
     """Nanoseconds of every op on every device, at least 1, launch overhead included."""
-    modelled = np.stack([_modelled_ns(graph, device) for device in cluster.devices], axis=1)
+    modelled = np.stack([modelled_ns(graph, device) for device in cluster.devices], axis=1)
+    given = given_ns(graph, cluster)
+    return np.maximum(1, np.where(given == NONE, modelled, given))
+
+
+def given_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops devices"]:
+    """The times that ops give, which win over any cost model; -1 for an op that gives none."""
     given = np.stack([_given_ns(graph, device) for device in cluster.devices], axis=1)
     longest = graph.given_time_ns.max(axis=1, initial=NONE)[:, None]  # where the op stands but is not allowed
-    given = np.where(given == NONE, longest, given)
-    return np.maximum(1, np.where(given == NONE, modelled, given))
+    return np.where(given == NONE, longest, given)
 
 
 def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
@@ -37,9 +42,10 @@ def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " op
     return times
 
 
-def _modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
+def modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
+    """What the roofline says of every op on a device, whatever times it gives."""
     arithmetic = np.zeros(graph.num_ops, dtype=np.int64)
-    dtype = _first_dtype(graph)
+    dtype = first_dtype(graph)
     for index in range(NONE, len(graph.output_dtype.values)):
         rows = dtype == index
         name = None if index == NONE else graph.output_dtype.values[index]
@@ -49,7 +55,8 @@ def _modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, "
     return np.maximum(1, np.where(graph.kernel, with_kernel, device.dispatch_ns))
 
 
-def _first_dtype(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+def first_dtype(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    """The dtype of each op's first output, as an index into `output_dtype.values`; -1 where it has none."""
     dtype = np.full(graph.num_ops, NONE, dtype=np.int64)
     has_output = np.diff(graph.output_ptr) > 0
     dtype[has_output] = graph.output_dtype.index[graph.output_ptr[:-1][has_output]]

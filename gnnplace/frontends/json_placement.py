@@ -12,28 +12,16 @@ from pydantic import Field
 
 from gnnplace import atomic
 from gnnplace.cluster import Cluster
-from gnnplace.frontends import strict_json
+from gnnplace.frontends import references, strict_json
+from gnnplace.frontends.references import Amount, Checksum, GraphReference, Text
 from gnnplace.frontends.strict_json import Document, Source
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
 from gnnplace.result import StepResult
 
 MAX_DOCUMENT_BYTES = 2**30
-MAX_OF_A_SUM = 2**63 - 1
 
-Text = Annotated[str, Field(max_length=10_000)]
-Checksum = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Amount = Annotated[int, Field(ge=0, le=MAX_OF_A_SUM)]
 Priority = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
-
-
-class GraphReference(Document):
-    """Which graph a placement is for."""
-
-    name: Text | None = None
-    sha256: Checksum | None = None
-    ops: Amount | None = None
 
 
 class ClusterReference(Document):
@@ -92,10 +80,15 @@ def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) ->
 
 
 def write_placement(
-    path: str | os.PathLike[str], problem: Problem, placement: Placement, predicted: Predicted, provenance: Provenance
+    path: str | os.PathLike[str],
+    graph: ComputationGraph,
+    cluster: Cluster,
+    placement: Placement,
+    predicted: Predicted,
+    provenance: Provenance,
 ) -> None:
     """Writes the document of a placement, atomically. Raises OSError where the file can't be written."""
-    document = placement_document(problem.graph, problem.cluster, placement)
+    document = placement_document(graph, cluster, placement)
     document |= {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
     atomic.write_text(path, json.dumps(document) + "\n")
 
@@ -107,7 +100,7 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
     return {
         "format": "gnnplace.placement",
         "version": 1,
-        "graph": {"name": graph.name, "sha256": graph.sha256, "ops": graph.num_ops},
+        "graph": references.graph_reference(graph),
         "cluster": {"name": cluster.name, "sha256": cluster.sha256},
         "device": dict(zip(graph.op_names, devices, strict=True)),
         "schedule": placement.schedule,
@@ -144,24 +137,13 @@ def _placement(document: PlacementDocument, graph: ComputationGraph, cluster: Cl
 
 
 def _check_references(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> None:
-    given_graph, given_cluster = document.graph or GraphReference(), document.cluster or ClusterReference()
-    pairs = (
-        ("graph.ops", given_graph.ops, graph.num_ops, graph.name),
-        ("graph.sha256", given_graph.sha256, graph.sha256, graph.name),
-        ("cluster.sha256", given_cluster.sha256, cluster.sha256, cluster.name),
-    )
-    for place, given, expected, name in pairs:
-        if given not in (None, expected):
-            raise ValueError(f"{place}: {given} is not {expected}, that of {name!r}; the placement is for another {place.split('.')[0]}")
+    what = "the placement is"
+    references.check_graph(document.graph, graph, what)
+    if document.cluster is not None:
+        references.check("cluster.sha256", document.cluster.sha256, cluster.sha256, cluster.name, what)
 
 
 def _by_op(key: str, values: Mapping[str, Any], graph: ComputationGraph) -> list[Any]:
     """The values in the order of the ops."""
-    missing = [name for name in graph.op_names if name not in values]
-    if missing:
-        raise ValueError(f"{key}: op {strict_json.shown(missing[0])} has no entry ({len(missing)} of {graph.num_ops} ops have none)")
-    if len(values) > graph.num_ops:
-        known = set(graph.op_names)
-        extra = next(name for name in values if name not in known)
-        raise ValueError(f"{strict_json.place((key, extra))}: {strict_json.unknown(f'op of {graph.name!r}', extra, graph.op_names)}")
+    references.check_ops((key,), values, graph, graph.op_names)
     return [values[name] for name in graph.op_names]

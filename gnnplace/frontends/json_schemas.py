@@ -8,12 +8,13 @@ from typing import Any
 
 from gnnplace import atomic
 from gnnplace.frontends.json_cluster import ClusterDocument
+from gnnplace.frontends.json_costs import CostsDocument
 from gnnplace.frontends.json_graph import GraphDocument
 from gnnplace.frontends.json_placement import PlacementDocument
 from gnnplace.frontends.strict_json import Document
 
 FOLDER = Path(__file__).parent / "schemas"
-DOCUMENTS: tuple[type[Document], ...] = (GraphDocument, ClusterDocument, PlacementDocument)
+DOCUMENTS: tuple[type[Document], ...] = (GraphDocument, ClusterDocument, PlacementDocument, CostsDocument)
 
 
 def schema(document: type[Document]) -> dict[str, Any]:

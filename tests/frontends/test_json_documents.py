@@ -196,7 +196,7 @@ def test_a_written_placement_is_complete_and_read_again(pair, tmp_path):
     placement = Placement(np.array([0, 1], dtype=np.int32), "given", np.array([5, 4]))
     result = StepResult("given", 30, None, np.array([8, 8]), np.array([9, 8]), 8, 1)
     provenance = Provenance(tool="gnnplace 0.1.0", planner="test", seed=0, wall_ns=7)
-    write_placement(tmp_path / "p.json", problem, placement, predicted(problem.cluster, result, 17), provenance)
+    write_placement(tmp_path / "p.json", *pair, placement, predicted(problem.cluster, result, 17), provenance)
     document = json.loads((tmp_path / "p.json").read_text())
     assert document["predicted"] == {
         "step_time_ns": 30, "infeasible": None, "peak_memory_bytes": {"cpu:0": 8, "gpu:0": 8}, "busy_ns": {"cpu:0": 9, "gpu:0": 8},
@@ -216,9 +216,10 @@ def test_the_published_schemas_are_those_of_the_models():
 
 def test_the_schemas_require_what_the_formats_require():
     found = {path.stem: json.loads(content) for path, content in json_schemas.files().items()}
-    assert set(found) == {"graph", "cluster", "placement"}
+    assert set(found) == {"graph", "cluster", "placement", "costs"}
     assert found["graph"]["$defs"]["OpDocument"]["properties"]["phase"]["anyOf"][0]["enum"] == list(PHASES)
     assert found["placement"]["required"] == ["format", "version", "device"]
+    assert found["costs"]["required"] == ["format", "version", "time_ns"]
     assert found["graph"]["required"] == ["format", "version", "name", "ops", "edges"]
     assert found["graph"]["$defs"]["OpDocument"]["required"] == ["name", "kind", "outputs"]
     assert found["cluster"]["$defs"]["LinkDocument"]["required"] == ["src", "dst", "bandwidth_bytes_per_s"]

@@ -1,0 +1,181 @@
+"""Calibrated costs: the constants of a device's roofline, fitted to measured times of ops, and a cluster that has them.
+
+Half of the weight goes to ops alike, so that the launch is seen, and half by their time, so that the step's total comes out right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+
+from gnnplace.cluster import MAX_RATE, Cluster, Device
+from gnnplace.costs import links, roofline
+from gnnplace.costs.robust_fit import fit
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.measured_costs import NOT_MEASURED, MeasuredCosts
+from gnnplace.rates import NS_PER_S
+
+MIN_OPS = 20  # ops with flops of a dtype that give it a rate of its own; 20 ops bound by a constant determine it
+REACHED = (0.5, 0.8, 0.95)  # the fit starts from rates that this part of the ops doesn't reach
+
+
+class Measured(NamedTuple):
+    """A graph and how long each of its ops took on the device, `NOT_MEASURED` for those that nothing executes there."""
+
+    graph: ComputationGraph
+    time_ns: Int64[np.ndarray, " ops"]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A device with fitted constants, and how well its roofline meets the times that it was fitted to.
+
+    `median_error` is that of ops with a kernel, as a share; `total_error` is (predicted - measured) / measured of the sum of all ops.
+    `undetermined` names the constants that fewer than `MIN_OPS` ops depend on: the ops hardly say what they are.
+    """
+
+    device: Device
+    median_error: float
+    total_error: float
+    num_ops: int
+    undetermined: tuple[str, ...]
+
+
+def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
+    """The template with `launch_ns`, `dispatch_ns`, `memory_bytes_per_s` and `flops_per_s` (per dtype where there are enough
+    ops of several) of the measured ops. A constant without any op to show it stays the template's.
+
+    Raises ValueError where no op with a kernel was measured.
+    """
+    ops = _columns(measured)
+    kernels, others = ops.of(ops.kernel), ops.of(~ops.kernel)
+    if not len(kernels.time_ns):
+        raise ValueError(f"device {template.name!r}: no op with a kernel was measured; there is nothing to fit")
+    device = _roofline(template, kernels)
+    if len(others.time_ns):
+        device = replace(device, dispatch_ns=round(float(np.median(others.time_ns))))
+    return _judged(device, measured, (*_undetermined(device, kernels), *(("dispatch_ns",) if len(others.time_ns) < MIN_OPS else ())))
+
+
+def calibrated(cluster: Cluster, measured: Sequence[tuple[ComputationGraph, MeasuredCosts]]) -> tuple[Cluster, dict[str, Calibration]]:
+    """The cluster with fitted constants of all devices and figures of all links that were measured, and the fit of each device by name.
+
+    Devices without times keep their constants and have no fit; `links.unmeasured` says which links keep theirs. Raises
+    ValueError where costs are of another graph than the one beside them, or too few to fit.
+    """
+    for graph, costs in measured:
+        if costs.graph_sha256 != graph.sha256:
+            raise ValueError(f"the costs of {costs.graph_name!r} (sha256 {costs.graph_sha256}) are not those of the graph {graph.name!r}")
+    fits: dict[str, Calibration] = {}
+    for device in cluster.devices:
+        times = [Measured(graph, costs.device_ns(device)) for graph, costs in measured if costs.covers(device)]
+        if times:
+            fits[device.name] = fit_device(device, times)
+    devices = tuple(fits[device.name].device if device.name in fits else device for device in cluster.devices)
+    return links.measured(replace(cluster, devices=devices), [costs for _, costs in measured]), fits
+
+
+@dataclass(frozen=True, eq=False)
+class _Ops:
+    """Measured ops of all graphs, as columns; `dtype` is that of the first output, "" where there is none."""
+
+    time_ns: Float[np.ndarray, " ops"]
+    flops: Float[np.ndarray, " ops"]
+    bytes: Float[np.ndarray, " ops"]
+    dtype: np.ndarray
+    kernel: Bool[np.ndarray, " ops"]
+
+    def of(self, rows: Bool[np.ndarray, " ops"]) -> _Ops:
+        return _Ops(*(column[rows] for column in vars(self).values()))
+
+
+def _columns(measured: Sequence[Measured]) -> _Ops:
+    parts = []
+    for graph, time_ns in measured:
+        names = np.array([*graph.output_dtype.values, ""])  # index -1 is the last
+        columns = (time_ns, graph.flops, graph.effective_bytes_accessed, names[roofline.first_dtype(graph)], graph.kernel)
+        parts.append([column[time_ns != NOT_MEASURED] for column in columns])
+    time_ns, flops, moved, dtype, kernel = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return _Ops(time_ns.astype(float), flops.astype(float), moved.astype(float), dtype, kernel)
+
+
+def _roofline(template: Device, ops: _Ops) -> Device:
+    """The template with the constants that `ops`, all with a kernel, show."""
+    dtypes = _dtypes(ops)
+    rate_of = np.array([dtypes.index(name) if name in dtypes else NONE for name in ops.dtype.tolist()])
+
+    def model(constants: Float[np.ndarray, " constants"]) -> Float[np.ndarray, " ops"]:
+        launch, ns_per_byte, *ns_per_flop = constants
+        slowness = np.array([*ns_per_flop, max(ns_per_flop)])  # index -1: another dtype has the lowest rate
+        return launch + np.maximum(slowness[rate_of] * ops.flops, ns_per_byte * ops.bytes)
+
+    times = np.maximum(1.0, ops.time_ns)
+    weight = 1 / len(times) + times / times.sum()
+    fits = [fit(model, start, times, weight) for start in _starts(template, ops, rate_of, len(dtypes))]
+    launch, ns_per_byte, *ns_per_flop = min(fits, key=lambda found: found.error).parameters.tolist()
+    rates = [_rate(slowness) for slowness in ns_per_flop]
+    return replace(
+        template,
+        launch_ns=round(launch),
+        memory_bytes_per_s=_rate(ns_per_byte),
+        flops_per_s=rates[0] if len(rates) == 1 else dict(zip(dtypes, rates, strict=True)),
+    )
+
+
+def _dtypes(ops: _Ops) -> list[str]:
+    """The dtypes with a rate each: those of enough ops with flops. One rate serves all where these are not several."""
+    names, counts = np.unique(ops.dtype[(ops.flops > 0) & (ops.dtype != "")], return_counts=True)
+    frequent = names[counts >= MIN_OPS].tolist()
+    return frequent if len(frequent) > 1 else [""]
+
+
+def _starts(template: Device, ops: _Ops, rate_of: Int64[np.ndarray, " ops"], num_rates: int) -> list[Float[np.ndarray, " constants"]]:
+    """Where fits start: the shortest ops for the launch, and rates that few, some or half of the ops with most work reach."""
+    launch = max(1.0, float(np.quantile(ops.time_ns, 0.1)))
+    beyond = np.maximum(1.0, ops.time_ns - launch)
+    rates = [template.rate(None)] * num_rates
+
+    def slowness(amount: Float[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], reached: float, otherwise: int) -> float:
+        rows = rows & (amount > 0) & (ops.time_ns >= 2 * launch)
+        return float(np.quantile(beyond[rows] / amount[rows], 1 - reached)) if rows.any() else NS_PER_S / otherwise
+
+    def start(memory: float, arithmetic: float) -> Float[np.ndarray, " constants"]:
+        per_byte = slowness(ops.bytes, np.ones(len(beyond), dtype=bool), memory, template.memory_bytes_per_s)
+        per_flop = [slowness(ops.flops, (rate_of == k) | (num_rates == 1), arithmetic, rate) for k, rate in enumerate(rates)]
+        return np.array([launch, per_byte, *per_flop])
+
+    return [start(memory, arithmetic) for memory, arithmetic in product(REACHED, REACHED)]
+
+
+def _rate(ns_per_unit: float) -> int:
+    return min(MAX_RATE, max(1, round(NS_PER_S / ns_per_unit)))
+
+
+def _undetermined(device: Device, ops: _Ops) -> tuple[str, ...]:
+    """Constants that fewer than `MIN_OPS` ops are bound by: for these, the largest part of their time."""
+    arithmetic = ops.flops * NS_PER_S / np.array([device.rate(name) for name in ops.dtype.tolist()])
+    traffic = ops.bytes * NS_PER_S / device.memory_bytes_per_s
+    largest = np.argmax([np.full(len(traffic), float(device.launch_ns)), traffic, arithmetic], axis=0)
+    bound = {"launch_ns": largest == 0, "memory_bytes_per_s": largest == 1}
+    if isinstance(device.flops_per_s, int):
+        bound["flops_per_s"] = largest == 2
+    else:
+        bound |= {f"flops_per_s.{name}": (largest == 2) & (ops.dtype == name) for name in device.flops_per_s}
+    return tuple(name for name, rows in bound.items() if rows.sum() < MIN_OPS)
+
+
+def _judged(device: Device, measured: Sequence[Measured], undetermined: tuple[str, ...]) -> Calibration:
+    """How good the fit is, by the roofline that the simulator will use."""
+    predicted = np.concatenate([roofline.modelled_ns(graph, device) for graph, _ in measured])
+    times = np.concatenate([times for _, times in measured])
+    kernel = np.concatenate([graph.kernel for graph, _ in measured])
+    known = times != NOT_MEASURED
+    actual = np.maximum(1, times)  # 0 is raised to 1, as in the execution model
+    errors = np.abs(predicted - actual)[known & kernel] / actual[known & kernel]
+    total = int(actual[known].sum())
+    return Calibration(device, float(np.median(errors)), (int(predicted[known].sum()) - total) / total, int(known.sum()), undetermined)

@@ -1,0 +1,82 @@
+"""Measured links: bandwidth, overhead and latency from transfers of several sizes, and a cluster that has them.
+
+As the execution model has it, a transfer occupies its channel for `overhead + bytes / bandwidth` and arrives `latency` after that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from gnnplace.cluster import MAX_RATE, Cluster, Link
+from gnnplace.costs.robust_fit import fit
+from gnnplace.measured_costs import LinkSample, MeasuredCosts
+from gnnplace.rates import NS_PER_S
+
+
+@dataclass(frozen=True)
+class LinkFit:
+    """The figures of a link, and the median error of the occupation that they predict, as a share."""
+
+    bandwidth_bytes_per_s: int
+    overhead_ns: int
+    latency_ns: int
+    median_error: float
+
+
+def fit_link(samples: Sequence[LinkSample]) -> LinkFit:
+    """The figures that transfers show: least absolute error of the logarithm, so that hiccups and the share of small ones don't matter.
+
+    Raises ValueError unless there are transfers of two sizes: one size can't tell overhead from bandwidth.
+    """
+    size, occupied, arrival = np.array(samples, dtype=float).reshape(-1, 3).T
+    sizes = np.unique(size)
+    if len(sizes) < 2:
+        raise ValueError(f"{len(samples)} transfers of {len(sizes)} sizes; two sizes at least tell overhead from bandwidth")
+    latency = max(0, round(float(np.median(arrival - occupied))))
+    occupied = np.maximum(1, occupied)
+    smallest, largest = (float(np.median(occupied[size == end])) for end in (sizes[0], sizes[-1]))
+    start = np.array([smallest, max(largest - smallest, 1e-3 * largest) / (sizes[-1] - sizes[0])])
+    overhead, ns_per_byte = fit(lambda figures: figures[0] + figures[1] * size, start, occupied, np.ones(len(size))).parameters
+    error = np.median(np.abs(overhead + ns_per_byte * size - occupied) / occupied)
+    bandwidth = min(MAX_RATE, max(1, round(NS_PER_S / ns_per_byte)))
+    return LinkFit(bandwidth, round(float(overhead)), latency, float(error))
+
+
+def measured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> Cluster:
+    """The cluster with the figures of every link that was measured (`unmeasured` are the others, which keep theirs).
+
+    Samples of several cost files count together. Raises ValueError where the samples of a link are of one size.
+    """
+    fits: dict[tuple[LinkSample, ...], LinkFit] = {}  # links between devices of the same kinds have the same samples
+    links = []
+    for link in cluster.links:
+        samples = _samples(link, cluster, costs)
+        if samples and samples not in fits:
+            try:
+                fits[samples] = fit_link(samples)
+            except ValueError as error:
+                raise ValueError(f"link {link.src} -> {link.dst}: {error}") from error
+        links.append(_with(link, fits[samples]) if samples else link)
+    return replace(cluster, links=tuple(links))
+
+
+def unmeasured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> list[Link]:
+    """The links of a cluster without any sample."""
+    return [link for link in cluster.links if not _samples(link, cluster, costs)]
+
+
+def _samples(link: Link, cluster: Cluster, costs: Sequence[MeasuredCosts]) -> tuple[LinkSample, ...]:
+    devices = dict(zip(cluster.device_names, cluster.devices, strict=True))
+    return tuple(sample for each in costs for sample in each.link_samples(link, devices))
+
+
+def _with(link: Link, figures: LinkFit) -> Link:
+    return replace(
+        link,
+        bandwidth_bytes_per_s=figures.bandwidth_bytes_per_s,
+        overhead_ns=figures.overhead_ns,
+        latency_ns=figures.latency_ns,
+    )

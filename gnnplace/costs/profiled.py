@@ -1,0 +1,57 @@
+"""Profiled costs: every op lasts what it was measured to last on that device kind. Nothing is filled in unless the caller names it.
+
+As with every cost model, times that the ops of a graph give themselves win (FORMATS.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.cluster import Cluster, Device
+from gnnplace.costs import roofline
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.measured_costs import NOT_MEASURED, MeasuredCosts
+from gnnplace.problem import Problem, allowed_on
+
+
+def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()) -> Problem:
+    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links are the cluster's (`links.measured` changes them)."""
+    return Problem(graph, cluster, time_ns(graph, cluster, costs, roofline_kinds))
+
+
+def time_ns(
+    graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()
+) -> Int64[np.ndarray, "ops devices"]:
+    """Nanoseconds of every op on every device, at least 1: the times measured for the device's name, or else for its kind.
+
+    Devices of a kind in `roofline_kinds` have roofline costs; that is for kinds that were not measured at all. An op that lists
+    its device kinds lasts the longest of its times elsewhere. Raises ValueError where the costs are of another graph, lack the
+    time of an op on a device where it may stand, or a kind in `roofline_kinds` was measured.
+    """
+    if costs.graph_sha256 != graph.sha256:
+        raise ValueError(f"the costs are those of {costs.graph_name!r} (sha256 {costs.graph_sha256}), not of {graph.name!r}")
+    given = roofline.given_ns(graph, cluster)
+    columns = [_device_ns(graph, device, costs, roofline_kinds, given[:, d]) for d, device in enumerate(cluster.devices)]
+    return np.maximum(1, np.where(given == NONE, np.stack(columns, axis=1), given))
+
+
+def _device_ns(
+    graph: ComputationGraph, device: Device, costs: MeasuredCosts, roofline_kinds: Collection[str], given: Int64[np.ndarray, " ops"]
+) -> Int64[np.ndarray, " ops"]:
+    if device.kind in roofline_kinds:
+        if costs.covers(device):
+            raise ValueError(f"device {device.name!r}: its times were measured, so kind {device.kind!r} needs no roofline")
+        return roofline.modelled_ns(graph, device)
+    times = costs.device_ns(device)
+    lacking = (times == NOT_MEASURED) & (given == NONE)
+    longest = np.max(list(costs.time_ns.values()), axis=0)
+    absent = np.flatnonzero(lacking & (allowed_on(graph, device.kind) | (longest == NOT_MEASURED)))
+    if len(absent):
+        raise ValueError(
+            f"op {graph.op_names[absent[0]]!r}: no measured time for device kind {device.kind!r} (device {device.name!r}); "
+            f"the costs have times for {', '.join(costs.time_ns)}"
+        )
+    return np.where(lacking, longest, times)

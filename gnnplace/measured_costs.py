@@ -1,0 +1,85 @@
+"""Measured costs of one graph: how long each op lasted on each device kind, and how long links took for transfers of several sizes.
+
+This is what a profiler writes and what the cost model `profiled` and the calibration read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.cluster import MAX_TIME_NS, Device, Link
+
+NOT_MEASURED = -1
+
+
+class LinkSample(NamedTuple):
+    """One transfer: how long it kept its sender's copy engine, and how long after its start it had arrived (where the clock
+    sees only one of them, both are that)."""
+
+    bytes: int
+    occupied_ns: int
+    arrival_ns: int
+
+
+@dataclass(frozen=True)
+class CostProvenance:
+    """What measured: tool and version, the hardware in words, the day (ISO 8601), the number of steps behind each median."""
+
+    tool: str
+    hardware: str
+    date: str
+    steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredCosts:
+    """Times by device name or kind, `NOT_MEASURED` for ops that may not stand there. Links by (source, destination), names or kinds too.
+
+    Of a device's name and its kind, the name wins.
+    """
+
+    graph_name: str
+    graph_sha256: str
+    op_names: tuple[str, ...]
+    time_ns: Mapping[str, Int64[np.ndarray, " ops"]]
+    links: Mapping[tuple[str, str], tuple[LinkSample, ...]] = field(default_factory=dict)
+    provenance: CostProvenance | None = None
+
+    def __post_init__(self) -> None:
+        if not self.time_ns:
+            raise ValueError("time_ns: costs hold the times of at least one device kind")
+        for key, times in self.time_ns.items():
+            if len(times) != len(self.op_names):
+                raise ValueError(f"time_ns.{key}: {len(times)} times; the graph {self.graph_name!r} has {len(self.op_names)} ops")
+            bad = np.flatnonzero((times < NOT_MEASURED) | (times > MAX_TIME_NS))
+            if len(bad):
+                raise ValueError(f"time_ns.{key}.{self.op_names[bad[0]]}: {times[bad[0]]} is not between 0 and {MAX_TIME_NS}")
+            times.setflags(write=False)
+        for (src, dst), samples in self.links.items():
+            if any(not 0 <= value <= MAX_TIME_NS for sample in samples for value in sample):
+                raise ValueError(f"links {src} -> {dst}: a sample is not between 0 and {MAX_TIME_NS}")
+
+    def device_ns(self, device: Device) -> Int64[np.ndarray, " ops"]:
+        """The times on a device, `NOT_MEASURED` where there are none: those of its name, else of its kind."""
+        times = np.full(len(self.op_names), NOT_MEASURED, dtype=np.int64)
+        for key in (device.kind, device.name):
+            if key in self.time_ns:
+                times = np.where(self.time_ns[key] == NOT_MEASURED, times, self.time_ns[key])
+        return times
+
+    def covers(self, device: Device) -> bool:
+        """Whether there are times for a device's name or kind at all."""
+        return device.name in self.time_ns or device.kind in self.time_ns
+
+    def link_samples(self, link: Link, devices: Mapping[str, Device]) -> tuple[LinkSample, ...]:
+        """The transfers measured on a link, from the most specific pair of names and kinds that has any; empty without one."""
+        return next((self.links[pair] for pair in _pairs(devices[link.src], devices[link.dst]) if pair in self.links), ())
+
+
+def _pairs(src: Device, dst: Device) -> Iterator[tuple[str, str]]:
+    yield from ((first, second) for first in (src.name, src.kind) for second in (dst.name, dst.kind))

@@ -1,0 +1,63 @@
+"""Profiled costs: which time counts where, and what is refused rather than filled in."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gnnplace.cluster import Cluster, Device
+from gnnplace.costs import profiled, roofline
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.measured_costs import NOT_MEASURED, MeasuredCosts
+
+GRAPH = ComputationGraph.from_ops("two", [Op("x", "Read", (Output(8),)), Op("host", "Log", allowed=("cpu",))], [])
+CPU, GPU, OTHER_GPU = (Device(name, name[:3], 100, 10**9, 10**9) for name in ("cpu:0", "gpu:0", "gpu:1"))
+TIMES = {"cpu": [4, 0], "gpu": [20, NOT_MEASURED], "gpu:1": [10, NOT_MEASURED]}
+
+
+def costs(times=TIMES, graph=GRAPH):
+    return MeasuredCosts(graph.name, graph.sha256, graph.op_names, {key: np.array(column) for key, column in times.items()})
+
+
+def cluster(*devices):
+    return Cluster("some", devices, ())
+
+
+def test_the_name_wins_over_the_kind_and_0_is_raised_to_1():
+    problem = profiled.problem(GRAPH, cluster(CPU, GPU, OTHER_GPU), costs(TIMES | {"cpu": [4, 0]}))
+    assert problem.time_ns[0].tolist() == [4, 20, 10]
+    assert problem.time_ns[1, 0] == 1 and problem.allowed[1].tolist() == [True, False, False]
+
+
+def test_where_an_op_may_not_stand_it_lasts_the_longest_of_its_times():
+    assert profiled.time_ns(GRAPH, cluster(CPU, GPU), costs(TIMES | {"cpu": [4, 9]}))[1].tolist() == [9, 9]
+
+
+def test_times_that_an_op_gives_win_and_need_no_measured_ones():
+    given = ComputationGraph.from_ops("given", [Op("x", "Read", time_ns={"gpu": 7}), Op("y", "Read")], [])
+    measured = costs({"cpu": [3, 3], "gpu": [NOT_MEASURED, 5]}, given)
+    assert profiled.time_ns(given, cluster(CPU, GPU), measured).tolist() == [[7, 7], [3, 5]]
+
+
+def test_a_time_that_was_not_measured_is_never_made_up():
+    with pytest.raises(
+        ValueError, match=r"op 'x': no measured time for device kind 'gpu' \(device 'gpu:0'\); the costs have times for cpu"
+    ):
+        profiled.problem(GRAPH, cluster(CPU, GPU), costs({"cpu": [4, 1]}))
+    with pytest.raises(ValueError, match="op 'x': no measured time for device kind 'gpu'"):
+        profiled.problem(GRAPH, cluster(CPU, GPU), costs({"cpu": [4, 1], "gpu": [NOT_MEASURED, NOT_MEASURED]}))
+    with pytest.raises(ValueError, match="op 'host': no measured time for device kind 'gpu'"):
+        profiled.problem(GRAPH, cluster(GPU), costs({"gpu": [4, NOT_MEASURED]}))
+
+
+def test_a_roofline_stands_in_for_kinds_that_the_caller_names():
+    found = profiled.time_ns(GRAPH, cluster(CPU, GPU), costs({"cpu": [4, 1]}), roofline_kinds=("gpu",))
+    assert found[:, 0].tolist() == [4, 1]
+    assert np.array_equal(found[:, 1], roofline.time_ns(GRAPH, cluster(GPU))[:, 0]) and found[0, 1] == 8
+    with pytest.raises(ValueError, match="device 'gpu:0': its times were measured, so kind 'gpu' needs no roofline"):
+        profiled.time_ns(GRAPH, cluster(CPU, GPU), costs(), roofline_kinds=("gpu",))
+
+
+def test_costs_of_another_graph_are_refused():
+    with pytest.raises(ValueError, match=r"the costs are those of 'two' \(sha256 .*\), not of 'other'"):
+        profiled.problem(replace(GRAPH, name="other"), cluster(CPU), costs())
