@@ -23,6 +23,8 @@ COMMANDS = {
     "simulate": "the step time and memory of a placement",
     "compare": "every planner on one problem: step time, memory, bound, planning time",
     "measure": "run a placed step on this machine's devices and time it",
+    "profile": "measure every op of a workload and every link on this machine",
+    "calibrate": "this machine as a cluster file, fitted to measured workloads",
     "graphs": "the corpus: list, show, import",
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from gnnplace.cluster import Cluster
 from gnnplace.commands import terminal
@@ -31,6 +32,19 @@ def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", choices=("critical-path", "fifo"), default="critical-path", help="critical-path unless given")
     parser.add_argument("--seed", type=int, default=0, help="0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+
+
+def count(text: str) -> int:
+    """A count of the command line."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
+    return int(text)
+
+
+def check_folder(path: str) -> None:
+    """Raises ValueError where a file can't be written because its folder does not exist: said before the work."""
+    if not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"{path}: there is no such folder to write to")
 
 
 def graph(text: str) -> ComputationGraph:

@@ -63,13 +63,22 @@ def _parser() -> Parser:
     parser.add_argument(
         "--protocol", choices=tuple(PROTOCOLS), default="steady", help="steady unless given; paper: ten steps, the last five"
     )
-    parser.add_argument("--limit", metavar="SECONDS", type=_seconds, default=600.0, help="for the whole measurement; 600 unless given")
-    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser
 
 
-def _seconds(text: str) -> float:
+def add_workload_arguments(parser: Parser) -> None:
+    """WORKLOAD, --cluster, --limit, --seed and -q."""
+    explained = "FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
+    parser.add_argument("workload", metavar="WORKLOAD", help=explained)
+    parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
+    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="for everything; 600 unless given")
+    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+
+
+def seconds(text: str) -> float:
+    """A time limit of the command line."""
     try:
         value = float(text)
     except ValueError:

@@ -36,8 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     """Writes a placement of a graph on a cluster; where none is feasible, nothing."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if not Path(chosen.output).absolute().parent.is_dir():  # said before the planners have worked
-        raise ValueError(f"{chosen.output}: there is no such folder to write to")
+    inputs.check_folder(chosen.output)
     problem = inputs.problem(chosen)
     source = _policy(chosen) if chosen.checkpoint else _planners(problem, chosen, parser)
     found = candidates(problem, source.planners, chosen.schedule, terminal.progress(chosen.quiet))
@@ -57,14 +56,10 @@ def _parser() -> Parser:
     way = parser.add_mutually_exclusive_group()
     way.add_argument("--planner", metavar="NAME", default=BEST, help=f"one planner; {BEST} (the default) asks all, for the fastest")
     way.add_argument("--checkpoint", metavar="PATH", help="a trained policy: its greedy placement")
-    parser.add_argument("--samples", metavar="N", type=_count, default=0, help="with --checkpoint: the fastest of that and of N samples")
+    parser.add_argument(
+        "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of that and of N samples"
+    )
     return parser
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a count")
-    return int(text)
 
 
 def _planners(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Source:

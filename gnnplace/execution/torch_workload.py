@@ -8,13 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnnplace.cluster import Device
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers
+from gnnplace.execution.torch_links import link_samples
 from gnnplace.execution.torch_processes import TorchProcesses
 from gnnplace.execution.torch_program import Node, is_random
-from gnnplace.execution.workload import Outputs, PlacedStep, Plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.frontends.torch_trace import SGD_RATE, Trace
+from gnnplace.measured_costs import LinkSample
 
 STATE_NAMES = {"adam": ("exp_avg", "exp_avg_sq", "step"), "sgd": ()}
 
@@ -47,6 +50,12 @@ class TorchWorkload:
         finally:
             worker.kill()
         return outputs, what
+
+    def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
+        """Transfers from one CPU device to another."""
+        if {device.kind for device in devices} != {"cpu"}:
+            raise MeasurementError("unsupported", f"a link from {devices[0].name} to {devices[1].name}: only CPU devices can be measured")
+        return link_samples(LINK_SIZES_BYTES)
 
     def _serve_eager(self, connection: Connection) -> None:
         module, trained = self._step.module, [p for p in self._step.module.parameters() if p.requires_grad]

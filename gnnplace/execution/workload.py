@@ -15,6 +15,7 @@ from jaxtyping import Int32, Int64
 
 from gnnplace.cluster import Device
 from gnnplace.graph import ComputationGraph
+from gnnplace.measured_costs import LinkSample
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Timeline
@@ -94,5 +95,9 @@ class Workload(Protocol):
         """The same steps as the framework itself runs them, without placement, and what that was in words."""
         ...
 
+    def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
+        """Transfers of `LINK_SIZES_BYTES` from the first device to the second, as a placed step makes them."""
+        ...
 
-LINK_SIZES_BYTES: Sequence[int] = tuple(2**k for k in range(8, 27, 2))
+
+LINK_SIZES_BYTES: Sequence[int] = tuple(2**k for k in range(8, 25, 2))

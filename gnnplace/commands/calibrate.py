@@ -1,0 +1,53 @@
+"""`gnnplace calibrate`: this machine as a cluster file, its constants fitted to what workloads were measured to take."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gnnplace import atomic
+from gnnplace.commands import inputs, terminal
+from gnnplace.commands.measure import LOADER, seconds
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
+from gnnplace.costs.calibration import Calibration, calibrated
+from gnnplace.execution.host import Host
+from gnnplace.execution.machine import cores
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.profile import STEPS, profile
+from gnnplace.frontends.json_cluster import cluster_document
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Profiles workloads on this machine and writes a cluster whose rates, launches and links say the same; then any graph can be simulated."""
+    parser = Parser("calibrate", main.__doc__ or "")
+    parser.add_argument(
+        "workload", metavar="WORKLOAD", nargs="+", help="as `gnnplace measure` takes them; the more kinds of ops, the better"
+    )
+    parser.add_argument("--cluster", metavar="CLUSTER", help="the devices and links to calibrate; a device for each core unless given")
+    parser.add_argument("-o", "--output", metavar="CLUSTER", required=True, help="the JSON file to write")
+    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="for each workload; 600 unless given")
+    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    chosen = parser.parse_args(arguments)
+    inputs.check_folder(chosen.output)
+    template = inputs.cluster(chosen.cluster) if chosen.cluster else cores(Path(chosen.output).stem)
+    measured = []
+    try:
+        for workload in chosen.workload:
+            with Host(LOADER, workload, chosen.seed, limit_s=chosen.limit) as host:
+                measured.append((host.graph, profile(host, template, STEPS)))
+    except MeasurementError as failed:
+        print(f"gnnplace calibrate: {failed}", file=sys.stderr)
+        return MEASUREMENT_FAILED
+    cluster, fits = calibrated(template, measured)
+    atomic.write_text(Path(chosen.output), json.dumps(cluster_document(cluster), indent=1) + "\n")
+    for name, fit in fits.items():
+        terminal.progress(chosen.quiet)(f"{name}: {_described(fit)}")
+    return DONE
+
+
+def _described(fit: Calibration) -> str:
+    open_questions = f"; hardly determined: {', '.join(fit.undetermined)}" if fit.undetermined else ""
+    return f"median error of an op {fit.median_error:.0%}, of the total {fit.total_error:+.1%}, {fit.num_ops} ops{open_questions}"

@@ -1,0 +1,35 @@
+"""`gnnplace profile`: measures every op of a workload and every link on this machine, for the simulator (`--costs`)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from gnnplace.commands import inputs, terminal
+from gnnplace.commands.measure import LOADER, add_workload_arguments
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
+from gnnplace.execution.host import Host
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.profile import STEPS, profile
+from gnnplace.frontends.json_costs import write_costs
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them."""
+    parser = Parser("profile", main.__doc__ or "")
+    add_workload_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="COSTS", required=True, help="the JSON file to write")
+    parser.add_argument("--steps", metavar="N", type=inputs.count, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
+    chosen = parser.parse_args(arguments)
+    inputs.check_folder(chosen.output)
+    cluster = inputs.cluster(chosen.cluster)
+    try:
+        with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
+            costs = profile(host, cluster, chosen.steps)
+    except MeasurementError as failed:
+        print(f"gnnplace profile: {failed}", file=sys.stderr)
+        return MEASUREMENT_FAILED
+    write_costs(chosen.output, costs)
+    totals = ", ".join(f"{kind} {terminal.milliseconds(int(times.sum()))}" for kind, times in costs.time_ns.items())
+    terminal.progress(chosen.quiet)(f"{chosen.output}: {len(costs.op_names)} ops; a step's total on {totals}")
+    return DONE

@@ -1,0 +1,79 @@
+"""How long messages take between two CPU devices: the executor's own way of sending, for tensors of several sizes.
+
+The receiver adds up each message after it came, so that it lies in its cache as it does after an op has read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from time import monotonic_ns
+
+import torch
+
+from gnnplace.execution.pinned import Worker, answers, usable_cores
+from gnnplace.execution.shared_memory import SharedMemory, packed
+from gnnplace.execution.torch_program import Message
+from gnnplace.measured_costs import LinkSample
+
+SENDER, RECEIVER = 0, 1
+ROUNDS, WARM_UP = 40, 8
+FLOAT_BYTES = 4
+
+
+def link_samples(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
+    """`ROUNDS` transfers of each size from the first usable core to the second.
+
+    What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the receiver sees that.
+    """
+    graph = torch.fx.Graph()
+    tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
+    messages = [Message(number, graph.placeholder(f"size_{number}"), SENDER, RECEIVER, tensor) for number, tensor in enumerate(tensors)]
+    shared = SharedMemory(*packed(messages), len(messages), 2)
+    lives = (partial(_send, shared, messages), partial(_receive, shared, messages))
+    workers = [Worker(name, core, None, life) for name, core, life in zip(("sender", "receiver"), usable_cores(), lives, strict=False)]
+    try:
+        started, arrived = answers(workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    return tuple(
+        LinkSample(size, sent - start, arrival - start)
+        for size, rounds, arrivals in zip(sizes_bytes, started, arrived, strict=True)
+        for (start, sent), arrival in list(zip(rounds, arrivals, strict=True))[WARM_UP:]
+    )
+
+
+def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
+    torch.set_num_threads(1)
+    found = []
+    for message in messages:
+        value, send = torch.rand(message.tensor.shape), shared.sender(message)
+        rounds = []
+        for _ in range(WARM_UP + ROUNDS):
+            value.add_(1)  # as an op that has just made it
+            shared.step += 1
+            shared.meet(SENDER)
+            start = monotonic_ns()
+            send(value)
+            rounds.append((start, monotonic_ns()))
+        found.append(rounds)
+    connection.send(found)
+    connection.recv()
+
+
+def _receive(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
+    torch.set_num_threads(1)
+    found = []
+    for message in messages:
+        receive, arrivals = shared.receiver(message), []
+        for _ in range(WARM_UP + ROUNDS):
+            shared.step += 1
+            shared.meet(RECEIVER)
+            value = receive()
+            arrivals.append(monotonic_ns())
+            value.sum()
+        found.append(arrivals)
+    connection.send(found)
+    connection.recv()
