@@ -1,4 +1,4 @@
-"""The machine: devices, the links between them and the channels (copy engines) that links share."""
+"""The machine: devices, the links between them and the channels (copy engines, or devices that copy by themselves) that links share."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ MAX_RATE = 2**62
 MAX_BYTES = 2**60
 MAX_TIME_NS = 2**50
 NO_LINK = -1
+NO_CHANNEL = -1
 
 
 class ClusterError(ValueError):
@@ -44,7 +45,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A directed connection. `channel` names its copy engine, None the one that all links out of `src` share."""
+    """A directed connection. `channel` names its copy engine, None the one that all links out of `src` share.
+
+    The name `src` itself says that this device has no engine for it and copies by itself: a transfer takes one of its streams.
+    """
 
     src: str
     dst: str
@@ -112,6 +116,15 @@ class Cluster:
         return int(self.link_channel.max(initial=-1)) + 1
 
     @cached_property
+    def device_channel(self) -> Int32[np.ndarray, " devices"]:
+        """The channel that a device itself is, `NO_CHANNEL` where it copies nothing by itself."""
+        table = np.full(self.num_devices, NO_CHANNEL, dtype=np.int32)
+        for link, channel in zip(self.links, self.link_channel, strict=True):
+            if link.channel == link.src:
+                table[self.device_names.index(link.src)] = channel
+        return table
+
+    @cached_property
     def link_latency_ns(self) -> Int64[np.ndarray, " links"]:
         return np.array([link.latency_ns for link in self.links], dtype=np.int64)
 
@@ -142,8 +155,9 @@ def _check_link(link: Link, place: str, device_names: tuple[str, ...]) -> None:
             raise ClusterError(f"{place}: {end!r} is not a device; devices are {', '.join(device_names)}")
     if link.src == link.dst:
         raise ClusterError(f"{place}: a link from {link.src!r} to itself")
-    if link.channel in device_names:
-        raise ClusterError(f"{place}.channel: {link.channel!r} is the name of a device; a channel needs its own")
+    if link.channel in device_names and link.channel != link.src:
+        allowed = f"a channel needs its own, or that of the link's source {link.src!r}"
+        raise ClusterError(f"{place}.channel: {link.channel!r} is the name of a device; {allowed}")
     ranges = [
         ("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s, 1, MAX_RATE),
         ("overhead_ns", link.overhead_ns, 0, MAX_TIME_NS),

@@ -152,6 +152,7 @@ class PlainSimulator:
         queues: dict[object, list[Transfer]] = {}
         buffers: dict[tuple[tuple[int, int], int], int] = {}  # bytes of (root, device)
         channel_of = {pair: ("named", link["channel"]) if link.get("channel") else ("own", pair[0]) for pair, link in self.links.items()}
+        by_itself = {pair for pair, link in self.links.items() if link.get("channel") == link["src"]}
         transfer_of = {(t.source, t.there): t for t in transfers}
         peak, now = [0] * num_devices, 0
 
@@ -171,6 +172,12 @@ class PlainSimulator:
                 return None
             arrivals = [arrival(s, k, j) for s, k in self.into[j]]
             return None if None in arrivals else max(arrivals, default=0)
+
+        def busy_streams(d: int) -> int:
+            """How many streams of a device run an op, or a transfer that the device copies by itself."""
+            running = [i for i in range(n) if self.device[i] == d and start[i] is not None and end[i] > now]
+            copied = [t for t in transfers if t.here == d and (d, t.there) in by_itself]
+            return len(running) + sum(1 for t in copied if t.start is not None and t.leaves > now)
 
         def still_held(root: tuple[int, int], d: int) -> bool:
             for i in range(n):
@@ -202,6 +209,8 @@ class PlainSimulator:
                 waiting = [t for t in queue if t.start is None]
                 if waiting and all(t.leaves <= now for t in queue if t.start is not None):
                     t = waiting[0]
+                    if (t.here, t.there) in by_itself:
+                        assert busy_streams(t.here) < self.devices[t.here].get("streams", 1)  # always: no rule says what else would happen
                     t.start = now
                     t.leaves = now + self.occupation(t.source, t.here, t.there)
                     t.arrives = t.leaves + self.latency(t.here, t.there)
@@ -213,8 +222,7 @@ class PlainSimulator:
             for d, device in enumerate(self.devices):
                 ready = [(-ranks[i], ready_time(i), i) for i in range(n) if self.device[i] == d and start[i] is None]
                 ready = sorted(entry for entry in ready if entry[1] is not None and entry[1] <= now)
-                running = sum(1 for i in range(n) if self.device[i] == d and start[i] is not None and end[i] > now)
-                for _, _, i in ready[: max(0, device.get("streams", 1) - running)]:
+                for _, _, i in ready[: max(0, device.get("streams", 1) - busy_streams(d))]:
                     start[i], end[i] = now, now + self.time[i][d]
                     for k, output in enumerate(self.ops[i]["outputs"]):
                         if output.get("alias_of") is None:

@@ -104,12 +104,13 @@ def _given_times(random: Random, device_names: list[str]) -> dict[str, int]:
 
 
 def random_cluster(random: Random) -> dict[str, Any]:
-    """1-4 devices; streams, shared channels and, sometimes, missing links."""
+    """1-4 devices; streams, shared channels, devices that copy by themselves and, sometimes, missing links."""
     devices = [_device(random, index) for index in range(random.choice([1, 2, 2, 3, 3, 4]))]
     missing = random.choice([0.0, 0.0, 0.0, 0.2])
     buses = random.choice([0.0, 0.0, 0.3, 1.0])
+    copies = {device["name"]: random.choice([0.0, 0.0, 0.5, 1.0]) for device in devices}
     links = [
-        _link(random, src["name"], dst["name"], buses)
+        _link(random, src["name"], dst["name"], buses, copies[src["name"]])
         for src in devices
         for dst in devices
         if src is not dst and random.random() >= missing
@@ -125,9 +126,11 @@ def _device(random: Random, index: int) -> dict[str, Any]:
     return fields | random.choice([{}, {"launch_ns": 2, "dispatch_ns": 1}])
 
 
-def _link(random: Random, src: str, dst: str, buses: float) -> dict[str, Any]:
+def _link(random: Random, src: str, dst: str, buses: float, copies: float) -> dict[str, Any]:
     fields = {"src": src, "dst": dst, "bandwidth_bytes_per_s": random.choice([10**9, 3 * 10**9, 10**12])}
     fields |= {"overhead_ns": random.choice([0, 0, 1, 3]), "latency_ns": random.choice([0, 0, 1, 2, 10])}
+    if random.random() < copies:
+        return fields | {"channel": src}
     return fields | ({"channel": random.choice(["bus", "ring"])} if random.random() < buses else {})
 
 

@@ -1,7 +1,8 @@
 """List scheduling of units on devices: op after op in a given sequence, with insertion, transfers and memory.
 
-It estimates a schedule to choose devices by; what a placement takes is for an evaluator to say. Transfers occupy their channels,
-an output is sent once to each device, and ops without a device yet (and their outputs) don't hold anyone up.
+It estimates a schedule to choose devices by; what a placement takes is for an evaluator to say. Transfers occupy their channels
+(none of them a stream: a device that copies by itself is taken to have an engine), an output is sent once to each device, and ops
+without a device yet (and their outputs) don't hold anyone up.
 """
 
 from __future__ import annotations

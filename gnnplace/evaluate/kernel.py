@@ -6,6 +6,8 @@ throughout; nothing depends on the number of threads.
 - A *slot* is the buffer of one root on one device. A *touch* is an op that consumes or produces a root: it holds the slot.
 - A *message* is an output on its way to one other device: it exists from the end of its op.
 - A *source* is where time comes from: devices `0..D-1`, then channels; `next_ns` is when each next needs attention.
+- A device may itself be a channel. What that carries takes one of its streams, and the device needs attention when it ends. A message
+  never waits for a stream: what lets it start, an op's end or the end of the message before it, has freed one, and ops start last.
 
 All compiled functions of the simulator are in this file: numba notices no change of a function that another file inlines.
 """
@@ -122,7 +124,8 @@ def run_events(tables, scratch, steps, trace, sample):
     link_index, link_rate, link_channel = tables.delays.link_index, tables.delays.link_rate, tables.link_channel
     link_src, link_dst, touch_root, output_root = tables.link_src, tables.link_dst, tables.touch_root, tables.output_root
     ops, slots, messages, behind, first_row = scratch.ops, scratch.slots, scratch.messages, scratch.behind, scratch.first_row
-    streams, num_devices, num_channels = tables.streams, np.uint32(len(tables.streams)), tables.num_channels
+    streams, device_channel = tables.streams, tables.device_channel
+    num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak = steps.peak_memory_bytes[sample]
     memory = peak.copy()
 
@@ -270,7 +273,10 @@ def run_events(tables, scratch, steps, trace, sample):
         for here in range(num_devices):
             if next_ns[here] != now:
                 continue
-            row = first_row[here]
+            row, own_channel = first_row[here], device_channel[here]
+            for_ops, following = streams[here], NEVER
+            if own_channel != NOTHING and carried[own_channel] != NOTHING:
+                for_ops, following = for_ops - 1, next_ns[num_devices + own_channel]
             while num_pending[here] > 0 and pending[row].a <= now:
                 op = np.uint32(pending[row].b)
                 pop(pending, row, num_pending[here])
@@ -278,7 +284,7 @@ def run_events(tables, scratch, steps, trace, sample):
                 push(ready, row, num_ready[here], ~ops[op].priority, num_seen[here] << 32 | op)
                 num_ready[here] += 1
                 num_seen[here] += 1
-            while num_ready[here] > 0 and num_running[here] < streams[here]:
+            while num_ready[here] > 0 and num_running[here] < for_ops:
                 op = np.uint32(ready[row].b & 0xFFFFFFFF)
                 pop(ready, row, num_ready[here])
                 num_ready[here] -= 1
@@ -300,8 +306,9 @@ def run_events(tables, scratch, steps, trace, sample):
                 prefetch(ops, ready[np.uint32(row + 1)].b & 0xFFFFFFFF)
                 prefetch(ops, ready[np.uint32(row + 2)].b & 0xFFFFFFFF)
             peak[here] = max(peak[here], memory[here])
-            following = running[row].a if num_running[here] > 0 else NEVER
-            if num_pending[here] > 0 and num_running[here] < streams[here]:
+            if num_running[here] > 0:
+                following = min(following, running[row].a)
+            if num_pending[here] > 0 and num_running[here] < for_ops:
                 following = min(following, pending[row].a)
             next_ns[here] = following
         steps.step_time_ns[sample] = now

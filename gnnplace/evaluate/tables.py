@@ -76,6 +76,7 @@ class Tables(NamedTuple):
     result_root: UInt32[np.ndarray, " results"]
     streams: Int64[np.ndarray, " devices"]
     link_channel: UInt32[np.ndarray, " links"]
+    device_channel: UInt32[np.ndarray, " devices"]  # the channel that a device is, or NOTHING
     link_src: UInt32[np.ndarray, " links"]
     link_dst: UInt32[np.ndarray, " links"]
     num_channels: int
@@ -181,6 +182,7 @@ def _build(problem: Problem) -> Tables:
         result_root=compact(output_root[graph.output_is_result], np.uint32),
         streams=compact(cluster.streams, np.int64),
         link_channel=compact(cluster.link_channel, np.uint32),
+        device_channel=compact(cluster.device_channel, np.uint32),
         link_src=compact(np.array([cluster.device_names.index(link.src) for link in cluster.links]), np.uint32),
         link_dst=compact(np.array([cluster.device_names.index(link.dst) for link in cluster.links]), np.uint32),
         num_channels=cluster.num_channels,

@@ -36,7 +36,7 @@ class DeviceDocument(Document):
 
 
 class LinkDocument(Document):
-    """One directed link of a cluster document."""
+    """One directed link of a cluster document. A `channel` named as `src` is that device: a transfer takes one of its streams."""
 
     src: Name
     dst: Name

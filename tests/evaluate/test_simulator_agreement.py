@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,14 @@ def differences(case: Case, result: StepResult) -> list[str]:
     return [f"{what}: {ours} is not {theirs}" for what, (ours, theirs) in pairs.items() if ours != theirs]
 
 
+def copies_change_the_step(case: Case, result: StepResult) -> bool:
+    """Whether the step takes another time where engines copy what devices copy by themselves."""
+    engine = {link["src"]: f"engine of {link['src']}" for link in case.cluster["links"]}
+    links = [link | {"channel": engine.get(link.get("channel"), link.get("channel"))} for link in case.cluster["links"]]
+    (with_engines,) = simulate(replace(case, cluster=case.cluster | {"links": links}).problem(), [case.placement()])
+    return with_engines.step_time_ns != result.step_time_ns
+
+
 @pytest.mark.parametrize("block", range(8))
 def test_random_problems(block: int) -> None:
     seen: Counter[str] = Counter()
@@ -91,7 +100,10 @@ def test_random_problems(block: int) -> None:
         seen["transfers"] += result.transfers > 0
         seen["aliases sent"] += bool((np.diff(problem.graph.output_root) != 1).any() and result.transfers)
         seen["streams"] += bool((problem.cluster.streams > 1).any())
-        seen["shared channel"] += problem.cluster.num_channels < len({link.src for link in problem.cluster.links})
+        cluster = problem.cluster
+        used = {(link.src, channel) for link, channel in zip(cluster.links, cluster.link_channel.tolist(), strict=True)}
+        seen["shared channel"] += len(used) > cluster.num_channels
+        seen["copies"] += copies_change_the_step(case, result)
     expected = {"feasible": 80, "memory:": 40, "op": 10, "colocation": 1, "edge": 5,
-                "transfers": 150, "aliases sent": 80, "streams": 100, "shared channel": 40}  # fmt: skip
+                "transfers": 150, "aliases sent": 80, "streams": 100, "shared channel": 40, "copies": 20}  # fmt: skip
     assert all(seen[what] >= least for what, least in expected.items()), seen

@@ -73,7 +73,7 @@ def clusters(draw):
     pairs = [(src, dst) for src in names for dst in names if src != dst]
     chosen = draw(st.lists(st.sampled_from(pairs), unique=True, max_size=6)) if pairs else []
     channels = maybe(NAMES.filter(lambda name: name not in names))
-    links = tuple(Link(src, dst, draw(RATES), draw(times), draw(times), draw(channels)) for src, dst in chosen)
+    links = tuple(Link(src, dst, draw(RATES), draw(times), draw(times), draw(channels | st.just(src))) for src, dst in chosen)
     return Cluster(draw(NAMES), devices, links)
 
 
