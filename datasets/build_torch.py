@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 
-from datasets.build.torch_models import WORKLOADS, traced, workload as workload
+from datasets.build.torch_models import WORKLOADS, traced
+from datasets.build.torch_models import workload as workload
 from gnnplace.corpus import manifest
 
 FAMILIES = {"bert-base": "bert", "gpt2": "gpt", "moe-8e": "moe"}  # where it is not the name

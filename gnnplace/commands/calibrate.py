@@ -20,7 +20,7 @@ from gnnplace.frontends.json_cluster import cluster_document
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Profiles workloads on this machine and writes a cluster whose rates, launches and links say the same; then any graph can be simulated."""
+    """Profiles workloads here and writes a cluster whose rates, launches and links say the same: any graph can be simulated on it."""
     parser = Parser("calibrate", main.__doc__ or "")
     parser.add_argument(
         "workload", metavar="WORKLOAD", nargs="+", help="as `gnnplace measure` takes them; the more kinds of ops, the better"

@@ -52,7 +52,10 @@ def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tup
 
 
 def difference(placed: Outputs, unplaced: Outputs, words: str) -> Difference:
-    """How far a placed step's losses and variables are from the unplaced ones. Raises MeasurementError(wrong_output) for other variables."""
+    """How far a placed step's losses and variables are from the unplaced ones.
+
+    Raises MeasurementError(wrong_output) where one side has variables that the other lacks.
+    """
     if placed.variables.keys() != unplaced.variables.keys():
         odd = sorted(placed.variables.keys() ^ unplaced.variables.keys())
         raise MeasurementError("wrong_output", f"{len(odd)} variables are on one side alone: {', '.join(odd[:3])}")

@@ -1,0 +1,97 @@
+"""The figures of fidelity: how measured and simulated step times and memory agree, over the placements of each workload and over all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from gnnplace.execution.timing import ratio
+from gnnplace.report import results
+
+WORKLOADS = {
+    "torch": ("two_tower", "dlrm", "gru", "bert", "mixture", "unet", "inception"),
+    "tensorflow": (),
+}
+NEAR = 1.5  # "near the best": measured within this many times the fastest
+HEADER = ["workload", "ops", "placements", "one core, ms", "fastest, ms", "Spearman", f"within {NEAR} x", "choice / best", "median error",
+          "largest error", "memory, median", "memory, largest"]  # fmt: skip
+
+
+def figures(executor: str, workloads: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of each workload, of all together, and what the schedule is worth."""
+    per = {name: of(found["rows"]) | {"ops": found["ops"]} for name, found in workloads.items()}
+    errors = [error for name in per for error in per[name]["errors"]]
+    memory = [error for name in per for error in per[name]["memory_errors"]]
+    schedule = {name: worth for name, found in workloads.items() if (worth := schedules(found["rows"]))}
+    return {
+        "executor": executor, "workloads": per, "schedules": schedule,
+        "median_error": float(np.median(errors)) if errors else None, "memory_error": float(np.median(memory)) if memory else None,
+        "largest_memory_error": max(memory, default=None),
+    }  # fmt: skip
+
+
+def of(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one workload's placements."""
+    measured = np.array([np.median(row["step_ns"]) for row in rows.values()])
+    simulated = np.array([row["simulated_ns"] for row in rows.values()], dtype=float)
+    near = measured <= NEAR * measured.min()
+    errors = np.abs(simulated - measured) / measured
+    memory = [_memory_error(row) for row in rows.values()]
+    return {
+        "placements": len(rows), "one_core_ns": float(measured[:2].min()), "fastest_ns": float(measured.min()),
+        "fastest": list(rows)[int(measured.argmin())], "chosen": list(rows)[int(simulated.argmin())],
+        "spearman": _spearman(measured, simulated), "near": int(near.sum()), "spearman_near": _spearman(measured[near], simulated[near]),
+        "choice_over_best": float(measured[simulated.argmin()] / measured.min()),
+        "errors": errors.tolist(), "median_error": float(np.median(errors)), "largest_error": float(errors.max()),
+        "memory_errors": memory, "memory_error": float(np.median(memory)), "largest_memory_error": max(memory),
+        "difference": max(row["difference"]["largest"] for row in rows.values()),
+    }  # fmt: skip
+
+
+def schedules(rows: Mapping[str, Any]) -> dict[str, Any]:
+    """For each placement that was measured under both schedules: fifo's time over critical-path's, measured and simulated."""
+    found = {}
+    for name, row in rows.items():
+        placed, _, schedule = name.rpartition(", ")
+        other = rows.get(f"{placed}, critical-path")
+        if schedule == "fifo" and other is not None:
+            measured = ratio(row["step_ns"], other["step_ns"])
+            found[placed] = {"measured": measured._asdict(), "simulated": row["simulated_ns"] / other["simulated_ns"]}
+    return found
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """Markdown: a line a workload, then what the schedule is worth."""
+    lines = [
+        [
+            name, f"{f['ops']:,}", str(f["placements"]), f"{f['one_core_ns'] / 1e6:.1f}", f"{f['fastest_ns'] / 1e6:.1f} ({f['fastest']})",
+            _number(f["spearman"]), f"{_number(f['spearman_near'])} ({f['near']})", f"{f['choice_over_best']:.3f}",
+            f"{f['median_error']:.1%}", f"{f['largest_error']:.1%}", f"{f['memory_error']:.1%}", f"{f['largest_memory_error']:.1%}",
+        ]
+        for name, f in found["workloads"].items()
+    ]  # fmt: skip
+    worth = [
+        [name, placed, f"{w['measured']['median']:.3f} [{w['measured']['low']:.3f}, {w['measured']['high']:.3f}]", f"{w['simulated']:.3f}"]
+        for name, placements in found["schedules"].items()
+        for placed, w in placements.items()
+    ]
+    header = ["workload", "placement", "fifo / critical-path, measured", "simulated"]
+    overall = f"Median error over all: {found['median_error']:.1%}\n" if found["median_error"] is not None else ""
+    return "\n".join([results.markdown_table(HEADER, lines), overall, results.markdown_table(header, worth)])
+
+
+def _memory_error(row: Mapping[str, Any]) -> float:
+    """The error of the larger peak of the two devices, relative to what was measured."""
+    pairs = zip(row["simulated_peak_bytes"], row["peak_memory_bytes"], strict=True)
+    return max(abs(simulated - measured) / measured for simulated, measured in pairs if max(simulated, measured) > 0)
+
+
+def _spearman(one: np.ndarray, other: np.ndarray) -> float | None:
+    return float(spearmanr(one, other).statistic) if len(one) > 2 else None
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

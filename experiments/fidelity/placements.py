@@ -1,0 +1,54 @@
+"""The placements of a problem that are measured: 20, from one device to random ops, under both schedules."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from experiments.training import config_of, teacher_of, train
+from gnnplace import build
+from gnnplace.baselines.random_units import draw
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.training import rollout
+from gnnplace.transforms.units import UnitsName, allowed, expand, units
+
+SEED = 0
+POLICY = ("--training.updates=30", "--training.warm_start.updates=60", "--training.placements=32", "--tracking=none")
+PLANNED = ("expert", "metis-ops", "metis-weights", "metis-coarse", "heft-ops", "heft-weights", "heft-coarse", "hill-climb")
+FIFO_TOO = ("expert", "metis-weights", "heft-coarse", "hill-climb")
+RANDOM: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.2), ("weights", 0.5), ("ops", 0.5))
+
+
+def placements(problem: Problem) -> dict[str, Placement]:
+    """The placements by name, schedule included."""
+    planners = build.planners(problem, simulate, SEED)
+    devices = {f"{name}": planners[name](problem).device for name in PLANNED}
+    found: dict[str, Placement] = {}
+    for device in range(2):
+        found[f"{problem.cluster.device_names[device]} alone"] = Placement(np.full(problem.num_ops, device, dtype=np.int32))
+    found |= {_named(name, "critical-path"): Placement(device.copy()) for name, device in devices.items()}
+    found |= {_named(name, "fifo"): Placement(devices[name].copy(), "fifo") for name in FIFO_TOO}
+    found |= _policy(problem)
+    generator = np.random.default_rng(SEED)
+    for units_name, share in RANDOM:
+        made = units(problem.graph, units_name)
+        drawn = draw(allowed(problem, made), 1, generator)[0]
+        moved = np.where(generator.random(len(drawn)) < 2 * share, drawn, 0).astype(np.int32)
+        found[_named(f"random {units_name} {share:.0%}", "critical-path")] = Placement(expand(made, moved))
+    return found
+
+
+def _policy(problem: Problem) -> dict[str, Placement]:
+    """A policy trained on this problem for a little: its greedy placement and its best sample."""
+    config = config_of("gnn", POLICY)
+    learner, _ = train(config, [problem], [teacher_of(problem, config)])
+    best = learner.best.found[0]
+    found = {_named("policy, greedy", "critical-path"): rollout.greedy(learner.policy)(problem)}
+    if best is not None:
+        found[_named("policy, best sample", "critical-path")] = best.placement
+    return found
+
+
+def _named(name: str, schedule: Schedule) -> str:
+    return f"{name}, {schedule}"

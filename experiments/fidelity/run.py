@@ -1,0 +1,148 @@
+"""Does the simulator say what a step takes? Placements of real training steps on two pinned CPU devices, measured and simulated.
+
+    python -m experiments.fidelity.run torch [WORKLOAD ...]      # measures what is missing, then prints the figures
+    python -m experiments.fidelity.run torch --figures           # the figures of what there is
+
+The ops are profiled in turns with the placements, so that a change of the machine's speed meets both. Resumable by workload.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from experiments.fidelity import figures
+from experiments.fidelity.placements import placements
+from gnnplace.costs import links, profiled
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.execution.host import Host
+from gnnplace.execution.machine import cores
+from gnnplace.execution.measure import CHECKED_STEPS, difference
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.profile import profile
+from gnnplace.execution.timing import STEADY, LoadMeter, timed
+from gnnplace.execution.workload import Plan, plan
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.report import results
+from gnnplace.result import StepResult, Timeline
+
+HERE = Path(__file__).resolve().parent
+LOADER = "gnnplace.execution.workload_reference:load"
+SEED, LIMIT_S, FIRST_STEPS, PROFILED_STEPS = 0, 3000.0, 10, 3
+TOGETHER = {"torch": 22, "tensorflow": 5}  # placements measured in turns: each keeps its processes meanwhile
+NUM_CORES = 2
+
+
+class Profiler:
+    """One device alone, as something that is timed in turns with placements: it keeps the times of its ops."""
+
+    def __init__(self, host: Host, problem: Problem) -> None:
+        first = problem.cluster.devices[:1]
+        self._step = host.start(Plan(first, np.zeros(problem.num_ops, dtype=np.int32), problem.graph.order))
+        self.found: list[np.ndarray] = []
+
+    def run(self, steps: int) -> list[int]:
+        """Times the ops of steps; returns the time of each from its first op to its last."""
+        times = self._step.op_times(min(steps, PROFILED_STEPS))
+        self.found += [step.end_ns - step.start_ns for step in times]
+        return [int(step.end_ns.max()) for step in times]
+
+    def close(self) -> None:
+        """Ends its process."""
+        self._step.close()
+
+
+def measured(executor: str, workload: str) -> dict[str, Any]:
+    """Everything that was measured of one workload, and what the simulator says of it."""
+    began, meter = monotonic(), LoadMeter()
+    with Host(LOADER, f"experiments.fidelity.{executor}_workloads:{workload}", SEED, limit_s=LIMIT_S) as host:
+        costs = profile(host, cores("cores", NUM_CORES), FIRST_STEPS)
+        cluster = links.measured(cores("cores", NUM_CORES), [costs])
+        problem = profiled.problem(host.graph, cluster, costs)
+        chosen = placements(problem)
+        plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
+        unplaced = host.unplaced(CHECKED_STEPS)
+        rows: dict[str, Any] = {}
+        op_times: list[np.ndarray] = []
+        names = list(plans)
+        for first in range(0, len(names), TOGETHER[executor]):
+            part = {name: plans[name] for name in names[first : first + TOGETHER[executor]]}
+            rows |= _in_turns(host, problem, part, unplaced, op_times)
+    op_ns = np.median(op_times, axis=0).astype(np.int64)
+    final = profiled.problem(host.graph, cluster, replace(costs, time_ns={"cpu": op_ns}))
+    for name, result in zip(chosen, simulate(final, list(chosen.values())), strict=True):
+        rows[name] |= simulated(result) | {"schedule": chosen[name].schedule, "device": "".join(map(str, chosen[name].device.tolist()))}
+    return {
+        "ops": problem.num_ops,
+        "op_ns": op_ns.tolist(),
+        "links": [[list(pair), [list(sample) for sample in samples]] for pair, samples in costs.links.items()],
+        "rows": rows,
+        "load": meter.load()._asdict(),
+        "seconds": round(monotonic() - began),
+    }
+
+
+def simulated(result: StepResult) -> dict[str, Any]:
+    """What the simulator says of a placement."""
+    assert result.peak_memory_bytes is not None
+    return {"simulated_ns": result.step_time_ns, "simulated_peak_bytes": result.peak_memory_bytes.tolist(), "transfers": result.transfers}
+
+
+def _timeline(problem: Problem, placement: Placement) -> Timeline:
+    (result,) = simulate(problem, [placement], timeline=True)
+    assert result.timeline is not None
+    return result.timeline
+
+
+def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, op_times: list[np.ndarray]) -> dict[str, Any]:
+    """Placements measured together with a profile of the ops."""
+    steps, rows = {}, {}
+    profiler = Profiler(host, problem)
+    try:
+        for name, each in plans.items():
+            steps[name] = host.start(each)
+            steps[name].run(CHECKED_STEPS)
+            rows[name] = {"difference": vars(difference(steps[name].outputs(), *unplaced))}
+        *times, _ = timed([*(step.run for step in steps.values()), profiler.run], STEADY)
+        for (name, step), found in zip(steps.items(), times, strict=True):
+            rows[name] |= {"step_ns": found, "peak_memory_bytes": step.peak_memory_bytes()}
+    except MeasurementError as failed:
+        raise RuntimeError(f"{list(plans)[len(rows) - 1]}: {failed}") from failed
+    finally:
+        profiler.close()
+        for step in steps.values():
+            step.close()
+    op_times += profiler.found
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measures the workloads that have no results yet and prints the figures of all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("executor", choices=tuple(TOGETHER))
+    parser.add_argument("workloads", nargs="*")
+    parser.add_argument("--figures", action="store_true")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--json", action="store_true")
+    chosen = parser.parse_args(arguments)
+    path = chosen.results / f"{chosen.executor}.json"
+    document = results.load(path) or {"workloads": {}}
+    for workload in [] if chosen.figures else chosen.workloads or figures.WORKLOADS[chosen.executor]:
+        if workload not in document["workloads"]:
+            document["workloads"][workload] = measured(chosen.executor, workload) | {"provenance": results.provenance(HERE)}
+            results.save(path, document)
+            print(workload, document["workloads"][workload]["seconds"], "s", flush=True)
+    found = figures.figures(chosen.executor, document["workloads"])
+    print(json.dumps(found) if chosen.json else figures.table(found))
+
+
+if __name__ == "__main__":
+    main()
