@@ -47,7 +47,7 @@ def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tup
         meter = LoadMeter()
         times = timed([step.run for step in steps], protocol)
         load = meter.load()
-        memory = [tuple(step.peak_memory_bytes()) for step in steps]
+        memory = [_fitting(step, plan) for step, plan in zip(steps, plans, strict=True)]
     return [Measurement(tuple(t), d, m, load) for t, d, m in zip(times, differences, memory, strict=True)]
 
 
@@ -80,6 +80,15 @@ def _check(step: PlacedStep, unplaced: Outputs, words: str) -> Difference:
         reason = f"{found.worst} differs by {found.largest:.2g} (relative) from {words} after {found.steps} steps; {TOLERANCE:g} is allowed"
         raise MeasurementError("wrong_output", reason)
     return found
+
+
+def _fitting(step: PlacedStep, plan: Plan) -> tuple[int, ...]:
+    """The peaks of all devices. What an executor can stop in time is not exact; that a device held too much is known here."""
+    peaks = tuple(step.peak_memory_bytes())
+    for device, peak in zip(plan.devices, peaks, strict=True):
+        if peak > device.memory_bytes:
+            raise MeasurementError("out_of_memory", f"{device.name} held {peak} bytes, and has {device.memory_bytes}")
+    return peaks
 
 
 def _relative(value: np.ndarray, other: np.ndarray) -> float:

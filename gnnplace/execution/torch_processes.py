@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import Worker, answers, usable_cores
+from gnnplace.execution.pinned import Worker, answers, lift_memory_limit, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory, packed
 from gnnplace.execution.torch_code import compiled
 from gnnplace.execution.torch_memory import peak_bytes
@@ -21,6 +21,7 @@ from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
 
 CPU = torch.device("cpu")
+OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14  # the process' own; a step that exceeds its device by so little is told by its peak
 
 
 class TorchProcesses:
@@ -42,7 +43,8 @@ class TorchProcesses:
         self._workers: list[Worker] = []
         for program, device, core in zip(written, plan.devices, cores, strict=False):
             life = _Device(program, shared, held, names, loss, self._num_ops)
-            self._workers.append(Worker(device.name, core, device.memory_bytes, life.serve))
+            memory_bytes = device.memory_bytes - life.received_bytes + OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
+            self._workers.append(Worker(device.name, core, memory_bytes, life.serve))
 
     def run(self, steps: int) -> list[int]:
         """Runs steps; the nanoseconds of each."""
@@ -104,7 +106,7 @@ class _Device:
                 case ("op_times", steps):
                     connection.send([self._time_ops(timed, times) for _ in range(steps)])
                 case ("peak_memory",):
-                    connection.send(peak_bytes(lambda: self._run(step, 1)) + self._own_bytes())
+                    connection.send(self._peak_memory(step))
                 case request:
                     raise AssertionError(request)
 
@@ -134,10 +136,16 @@ class _Device:
     def _seed(self, op: int) -> None:
         torch.manual_seed(self._shared.step * self._num_ops + op)  # the same wherever the op stands
 
-    def _own_bytes(self) -> int:
-        held = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}
+    @property
+    def received_bytes(self) -> int:
+        """What others send here: memory that all processes share and no limit of this one counts."""
         received = [line.what for line in self._program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
-        return sum(held.values()) + sum(message.tensor.numel() * message.tensor.element_size() for message in received)
+        return sum(message.tensor.numel() * message.tensor.element_size() for message in received)
+
+    def _peak_memory(self, step: Callable[[], Tensor | None]) -> int:
+        lift_memory_limit()  # the profiler's own memory is not the step's
+        held = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}
+        return peak_bytes(lambda: self._run(step, 1)) + sum(held.values()) + self.received_bytes
 
 
 def _merged(parts: Sequence[tuple[int, np.ndarray, np.ndarray]], num_ops: int) -> OpTimes:
