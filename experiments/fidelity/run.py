@@ -26,7 +26,7 @@ from gnnplace.execution.host import Host
 from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS, difference
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.profile import profile
+from gnnplace.execution.profile import Profiler, profile
 from gnnplace.execution.timing import STEADY, LoadMeter, timed
 from gnnplace.execution.workload import Plan, plan
 from gnnplace.placement import Placement
@@ -36,28 +36,9 @@ from gnnplace.result import StepResult, Timeline
 
 HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
-SEED, LIMIT_S, FIRST_STEPS, PROFILED_STEPS = 0, 3000.0, 10, 3
+SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
 TOGETHER = {"torch": 22, "tensorflow": 5}  # placements measured in turns: each keeps its processes meanwhile
 NUM_CORES = 2
-
-
-class Profiler:
-    """One device alone, as something that is timed in turns with placements: it keeps the times of its ops."""
-
-    def __init__(self, host: Host, problem: Problem) -> None:
-        first = problem.cluster.devices[:1]
-        self._step = host.start(Plan(first, np.zeros(problem.num_ops, dtype=np.int32), problem.graph.order))
-        self.found: list[np.ndarray] = []
-
-    def run(self, steps: int) -> list[int]:
-        """Times the ops of steps; returns the time of each from its first op to its last."""
-        times = self._step.op_times(min(steps, PROFILED_STEPS))
-        self.found += [step.end_ns - step.start_ns for step in times]
-        return [int(step.end_ns.max()) for step in times]
-
-    def close(self) -> None:
-        """Ends its process."""
-        self._step.close()
 
 
 def measured(executor: str, workload: str) -> dict[str, Any]:
@@ -105,11 +86,11 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
 def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, op_times: list[np.ndarray]) -> dict[str, Any]:
     """Placements measured together with a profile of the ops."""
     steps, rows = {}, {}
-    profiler = Profiler(host, problem)
+    profiler = Profiler(host, problem.cluster.devices[0])
     try:
         for name, each in plans.items():
             steps[name] = host.start(each)
-            steps[name].run(CHECKED_STEPS)
+            steps[name].run(CHECKED_STEPS - len(steps[name].outputs().losses))
             rows[name] = {"difference": vars(difference(steps[name].outputs(), *unplaced))}
         *times, _ = timed([*(step.run for step in steps.values()), profiler.run], STEADY)
         for (name, step), found in zip(steps.items(), times, strict=True):
@@ -120,7 +101,7 @@ def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: An
         profiler.close()
         for step in steps.values():
             step.close()
-    op_times += profiler.found
+    op_times.append(profiler.op_ns())
     return rows
 
 

@@ -12,7 +12,7 @@ from statistics import median
 import numpy as np
 import tensorflow as tf
 
-from gnnplace.execution.measurement import MeasurementFailed
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_graph import EXTRA
 from gnnplace.execution.tensorflow_servers import Server, Template, signal_name
 from gnnplace.execution.tensorflow_session import failures, placed_session
@@ -51,7 +51,7 @@ class PlacedTensorFlowStep:
                 session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)
 
     def check(self, more_edges: Sequence[tuple[int, int, int]]) -> None:
-        """Runs the first step and raises MeasurementFailed where TensorFlow did not run what the plan says."""
+        """Runs the first step and raises MeasurementError where TensorFlow did not run what the plan says."""
         self.trace(partitions=True).check(self.plan, more_edges)
 
     def run(self, steps: int) -> list[int]:
@@ -131,7 +131,7 @@ class PlacedTensorFlowStep:
     def _require_cpus(self, what: str) -> None:
         for device in self.plan.devices:
             if device.kind != "cpu":
-                raise MeasurementFailed("unsupported", f"{what} on {device.name}: step statistics of a {device.kind} hold launches")
+                raise MeasurementError("unsupported", f"{what} on {device.name}: step statistics of a {device.kind} hold launches")
 
     def _failures(self) -> AbstractContextManager[None]:
         return failures(self._died, self._device_of)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gnnplace.execution.measurement import MeasurementFailed
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_session import device_name
 from gnnplace.execution.tensorflow_spec import Machine
 from gnnplace.execution.workload import Plan
@@ -24,13 +24,13 @@ class Layout(NamedTuple):
 
 
 def layout(plan: Plan, machine: Machine) -> Layout:
-    """Servers for the devices of a plan. Raises MeasurementFailed where there are more CPU devices than cores or addresses."""
+    """Servers for the devices of a plan. Raises MeasurementError where there are more CPU devices than cores or addresses."""
     cpus = [d for d, device in enumerate(plan.devices) if device.kind == "cpu"]
     cores = sorted(os.sched_getaffinity(0))
     there = len(machine.addresses) or len(cores)
     if len(cpus) > there:
         what = "addresses of servers" if machine.addresses else "cores that this process may use"
-        raise MeasurementFailed("unsupported", f"{len(cpus)} devices of kind cpu and {there} {what}")
+        raise MeasurementError("unsupported", f"{len(cpus)} devices of kind cpu and {there} {what}")
     orders = [] if machine.addresses else [_order(core) for core in cores[: len(cpus)]]
     elsewhere = machine.addresses[: len(cpus)]
     gpus = len(plan.devices) - len(cpus)
@@ -49,18 +49,18 @@ def layout(plan: Plan, machine: Machine) -> Layout:
 
 
 def refuse(graph: ComputationGraph, plan: Plan) -> None:
-    """Raises MeasurementFailed where a plan names no device or breaks a rule of the graph, ValueError where its order does."""
+    """Raises MeasurementError where a plan names no device or breaks a rule of the graph, ValueError where its order does."""
     for i, d in enumerate(plan.device.tolist()):
         if not 0 <= d < len(plan.devices):
-            raise MeasurementFailed("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the {len(plan.devices)} of the plan")
+            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the {len(plan.devices)} of the plan")
         allowed = graph.allowed[i]
         if allowed is not None and plan.devices[d].kind not in allowed.split(","):
-            raise MeasurementFailed("unsupported", f"op {graph.op_names[i]!r} may only run on {allowed}, not on {plan.devices[d].name}")
+            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r} may only run on {allowed}, not on {plan.devices[d].name}")
     first: dict[int, int] = {}
     for i, group in enumerate(graph.colocation.index.tolist()):
         if group != NONE and plan.device[first.setdefault(group, i)] != plan.device[i]:
             names = f"{graph.op_names[first[group]]!r} and {graph.op_names[i]!r}"
-            raise MeasurementFailed("unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} stand on different devices")
+            raise MeasurementError("unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} stand on different devices")
     _require_topological(graph, plan)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gnnplace.execution.measurement import MeasurementFailed
+from gnnplace.execution.measurement import MeasurementError
 
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
@@ -47,7 +47,7 @@ class Template:
             message = self._read(until)
             if message is None or "ended" in message:
                 code = f": {signal_name(message['ended']['code'])}" if message else ""
-                raise MeasurementFailed("crash", f"one of {len(orders)} TensorFlow servers did not start{code}")
+                raise MeasurementError("crash", f"one of {len(orders)} TensorFlow servers did not start{code}")
             answer = message["started"]
             started[answer["index"]] = Server(answer["pid"], answer["address"])
         return tuple(started[index] for index in range(len(orders)))
@@ -96,7 +96,7 @@ class Template:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise MeasurementFailed("crash", "the template of the TensorFlow servers has ended") from None
+            raise MeasurementError("crash", "the template of the TensorFlow servers has ended") from None
 
     def _read(self, until: float) -> dict[str, Any] | None:
         """The next message of the template, None where there is none in time or it has ended."""

@@ -11,7 +11,7 @@ from functools import cache
 
 import tensorflow as tf
 
-from gnnplace.execution.measurement import MeasurementFailed
+from gnnplace.execution.measurement import MeasurementError
 
 v1 = tf.compat.v1
 
@@ -52,14 +52,14 @@ def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) ->
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
-        raise MeasurementFailed("out_of_memory", _reason(error)) from error
+        raise MeasurementError("out_of_memory", _reason(error)) from error
     except (tf.errors.OpError, RuntimeError) as error:
         message = str(error)
         if any(words in message for words in REFUSED):
             found = NODE.search(message)
             op = next(filter(None, found.groups())) if found else "?"
-            raise MeasurementFailed("unsupported", f"op {op!r} does not run on {device_of(op)}: {_reason(error)}") from error
-        raise MeasurementFailed("crash", died() or _reason(error)) from error
+            raise MeasurementError("unsupported", f"op {op!r} does not run on {device_of(op)}: {_reason(error)}") from error
+        raise MeasurementError("crash", died() or _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:

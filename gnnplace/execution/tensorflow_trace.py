@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from gnnplace.execution.measurement import MeasurementFailed
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.workload import OpTimes, Plan
 from gnnplace.graph import CONTROL, ComputationGraph
 
@@ -26,7 +26,7 @@ class Trace:
         self._op = {name: i for i, name in enumerate(graph.op_names)}
 
     def check(self, plan: Plan, more_edges: Sequence[tuple[int, int, int]]) -> None:
-        """Raises MeasurementFailed where an op is not where the plan has it or tensors cross devices anywhere but on its cut.
+        """Raises MeasurementError where an op is not where the plan has it or tensors cross devices anywhere but on its cut.
 
         `more_edges` are edges `(op, output, op)` beyond those of the computation graph.
         """
@@ -34,16 +34,16 @@ class Trace:
         names = self._graph.op_names
         for i, name in enumerate(names):
             if name not in where:
-                raise MeasurementFailed("unsupported", f"op {name!r} was not run as itself: removed by TensorFlow, or merged with another")
+                raise MeasurementError("unsupported", f"op {name!r} was not run as itself: removed by TensorFlow, or merged with another")
             if where[name] != plan.device[i]:
-                raise MeasurementFailed("crash", f"op {name!r} was put on {self._named(where[name])}, not on device {plan.device[i]}")
+                raise MeasurementError("crash", f"op {name!r} was put on {self._named(where[name])}, not on device {plan.device[i]}")
         for i, d, _ in self._ran():
             if d != plan.device[i]:
-                raise MeasurementFailed("crash", f"op {names[i]!r} ran on {self._named(d)}, not on device {plan.device[i]}")
+                raise MeasurementError("crash", f"op {names[i]!r} ran on {self._named(d)}, not on device {plan.device[i]}")
         expected, sent = Counter(cut(self._graph, plan, more_edges)), Counter(self.transfers())
         for (op, output, device), times in ((expected - sent) + (sent - expected)).items():
             what = "more often than" if sent[op, output, device] else "never sent, unlike"
-            raise MeasurementFailed("crash", f"{names[op]}:{output} to {plan.devices[device].name}: {times} times {what} on the cut")
+            raise MeasurementError("crash", f"{names[op]}:{output} to {plan.devices[device].name}: {times} times {what} on the cut")
 
     def transfers(self) -> list[tuple[int, int, int]]:
         """`(op, output, destination device)` of every transfer of the step; an output of -1 is a control edge."""

@@ -14,7 +14,9 @@ from functools import cached_property
 import numpy as np
 import tensorflow as tf
 
+from gnnplace.cluster import Device
 from gnnplace.execution.tensorflow_graph import EXTRA, Runnable, placed, runnable
+from gnnplace.execution.tensorflow_links import profile_link
 from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
 from gnnplace.execution.tensorflow_plan import layout, refuse
 from gnnplace.execution.tensorflow_servers import Template
@@ -23,6 +25,7 @@ from gnnplace.execution.workload import Outputs, Plan
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.frontends.tensorflow_step import Step, prune
 from gnnplace.graph import ComputationGraph
+from gnnplace.measured_costs import LinkSample
 
 v1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -87,6 +90,12 @@ class TensorFlowWorkload:
             values = session.run(used)
         words = f"TensorFlow {tf.__version__}, one process, {len(os.sched_getaffinity(0))} cores, its own optimisations"
         return Outputs(tuple(losses), values), words
+
+    def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
+        """Transfers from one server to another: a queued one occupies its sender, one alone says when it arrives."""
+        plan = Plan(devices, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
+        times = profile_link(plan, self.machine, self.template)
+        return tuple(LinkSample(size, queued, max(alone, queued)) for size, alone, queued in times)
 
     def close(self) -> None:
         """Ends what forks servers, and the servers with it."""

@@ -19,7 +19,7 @@ import tensorflow as tf
 from tensorflow_models import MODELS, minimized, v1, variable
 
 from gnnplace.cluster import Device
-from gnnplace.execution.measurement import MeasurementFailed
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.tensorflow_trace import Trace
@@ -51,7 +51,7 @@ def plan(workload: TensorFlowWorkload, devices: int = 2, **at: int) -> Plan:
 
 @contextmanager
 def fails(outcome: str, *words: str):
-    with pytest.raises(MeasurementFailed) as caught:
+    with pytest.raises(MeasurementError) as caught:
         yield
     assert caught.value.outcome == outcome
     for word in words:

@@ -17,7 +17,7 @@ from tensorflow_models import MODELS, minimized, v1, variable
 from gnnplace.corpus import clusters
 from gnnplace.costs import roofline
 from gnnplace.evaluate.simulator import simulate
-from gnnplace.execution.measurement import MeasurementFailed
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_links import cpu_pair, profile_link
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
@@ -176,7 +176,7 @@ def test_servers_of_other_hosts_are_given_by_their_addresses(template):
         assert step.servers == ()
         assert_equal(step.outputs(), workload.unplaced(3)[0])
         step.close()
-        with pytest.raises(MeasurementFailed, match="1 addresses"):
+        with pytest.raises(MeasurementError, match="1 addresses"):
             TensorFlowWorkload(MODELS[0], Machine(addresses[:1]), template).start(step.plan)
     finally:
         for server in servers:
