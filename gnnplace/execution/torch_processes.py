@@ -13,10 +13,12 @@ from torch import Tensor
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, usable_cores
-from gnnplace.execution.shared_memory import SharedMemory, packed
+from gnnplace.execution.shared_memory import SharedMemory
+from gnnplace.execution.slots import slots
 from gnnplace.execution.torch_code import compiled
 from gnnplace.execution.torch_memory import peak_bytes
-from gnnplace.execution.torch_program import Message, Node, Program, Receive, Send, programs
+from gnnplace.execution.torch_program import Program, Send, programs
+from gnnplace.execution.torch_values import Node
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
 
@@ -36,12 +38,12 @@ class TorchProcesses:
         if len(plan.devices) > len(cores):
             raise MeasurementError("unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(cores)}")
         written = programs(step, plan)
-        sent = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
-        messages = [what for what in sent if isinstance(what, Message)]
-        shared = SharedMemory(*packed(messages), max((what.number for what in sent), default=-1) + 1, len(written))
+        sent = [line.what.number for program in written for line in program.instructions if isinstance(line, Send)]
+        placed = slots(written)
+        shared = SharedMemory(placed, max(sent, default=-1) + 1, len(written))
         self._workers: list[Worker] = []
         for program, device, core in zip(written, plan.devices, cores, strict=False):
-            life = _Device(program, shared, held, names, loss, self._num_ops)
+            life = _Device(program, shared, placed.arena_bytes[program.device], held, names, loss, self._num_ops)
             self._workers.append(Worker(device.name, core, device.memory_bytes, life.serve))
 
     def run(self, steps: int) -> list[int]:
@@ -83,9 +85,16 @@ class _Device:
     """The life of one device's process."""
 
     def __init__(
-        self, program: Program, shared: SharedMemory, held: Mapping[Node, Tensor], names: Mapping[Node, str], loss: Node, num_ops: int
+        self,
+        program: Program,
+        shared: SharedMemory,
+        arena_bytes: int,
+        held: Mapping[Node, Tensor],
+        names: Mapping[Node, str],
+        loss: Node,
+        num_ops: int,
     ) -> None:
-        self._program, self._shared, self._loss, self._num_ops = program, shared, loss, num_ops
+        self._program, self._shared, self._arena_bytes, self._loss, self._num_ops = program, shared, arena_bytes, loss, num_ops
         self._held = {node: held[node] for node in program.held}
         self._names = {node: names[node] for node in program.held if node in names}
         self._losses: list[float] = []
@@ -136,8 +145,7 @@ class _Device:
 
     def _own_bytes(self) -> int:
         held = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}
-        received = [line.what for line in self._program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
-        return sum(held.values()) + sum(message.tensor.numel() * message.tensor.element_size() for message in received)
+        return sum(held.values()) + self._arena_bytes
 
 
 def _merged(parts: Sequence[tuple[int, np.ndarray, np.ndarray]], num_ops: int) -> OpTimes:
