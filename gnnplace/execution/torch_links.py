@@ -13,8 +13,9 @@ from time import monotonic_ns
 import torch
 
 from gnnplace.execution.pinned import Worker, answers, usable_cores
-from gnnplace.execution.shared_memory import SharedMemory, packed
-from gnnplace.execution.torch_program import Message
+from gnnplace.execution.shared_memory import SharedMemory
+from gnnplace.execution.slots import slots
+from gnnplace.execution.torch_program import Message, Program, Receive, Send
 from gnnplace.measured_costs import LinkSample
 
 SENDER, RECEIVER = 0, 1
@@ -30,7 +31,8 @@ def link_samples(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
     graph = torch.fx.Graph()
     tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
     messages = [Message(number, graph.placeholder(f"size_{number}"), SENDER, RECEIVER, tensor) for number, tensor in enumerate(tensors)]
-    shared = SharedMemory(*packed(messages), len(messages), 2)
+    ends = Program(SENDER, (), tuple(map(Send, messages))), Program(RECEIVER, (), tuple(map(Receive, messages)))
+    shared = SharedMemory(slots(ends), len(messages), len(ends))
     lives = (partial(_send, shared, messages), partial(_receive, shared, messages))
     workers = [Worker(name, core, None, life) for name, core, life in zip(("sender", "receiver"), usable_cores(), lives, strict=False)]
     try:

@@ -13,10 +13,12 @@ from torch import Tensor
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, lift_memory_limit, usable_cores
-from gnnplace.execution.shared_memory import SharedMemory, packed
+from gnnplace.execution.shared_memory import SharedMemory
+from gnnplace.execution.slots import slots
 from gnnplace.execution.torch_code import compiled
 from gnnplace.execution.torch_memory import peak_bytes
-from gnnplace.execution.torch_program import Message, Node, Program, Receive, Send, programs
+from gnnplace.execution.torch_program import Program, Send, programs
+from gnnplace.execution.torch_values import Node
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
 
@@ -37,13 +39,14 @@ class TorchProcesses:
         if len(plan.devices) > len(cores):
             raise MeasurementError("unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(cores)}")
         written = programs(step, plan)
-        sent = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
-        messages = [what for what in sent if isinstance(what, Message)]
-        shared = SharedMemory(*packed(messages), max((what.number for what in sent), default=-1) + 1, len(written))
+        sent = [line.what.number for program in written for line in program.instructions if isinstance(line, Send)]
+        placed = slots(written)
+        shared = SharedMemory(placed, max(sent, default=-1) + 1, len(written))
         self._workers: list[Worker] = []
         for program, device, core in zip(written, plan.devices, cores, strict=False):
-            life = _Device(program, shared, held, names, loss, self._num_ops)
-            memory_bytes = device.memory_bytes - life.received_bytes + OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
+            received = placed.arena_bytes[program.device]  # memory that all processes share and no limit of this one counts
+            life = _Device(program, shared, received, held, names, loss, self._num_ops)
+            memory_bytes = device.memory_bytes - received + OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
             self._workers.append(Worker(device.name, core, memory_bytes, life.serve))
 
     def run(self, steps: int) -> list[int]:
@@ -54,7 +57,7 @@ class TorchProcesses:
     def outputs(self) -> Outputs:
         """The losses so far and the variables now."""
         found = self._ask("outputs")
-        losses = next(losses for losses, _ in found if losses)
+        losses = next((losses for losses, _ in found if losses), ())
         return Outputs(losses, {name: value for _, variables in found for name, value in variables.items()})
 
     def op_times(self, steps: int) -> list[OpTimes]:
@@ -85,9 +88,16 @@ class _Device:
     """The life of one device's process."""
 
     def __init__(
-        self, program: Program, shared: SharedMemory, held: Mapping[Node, Tensor], names: Mapping[Node, str], loss: Node, num_ops: int
+        self,
+        program: Program,
+        shared: SharedMemory,
+        arena_bytes: int,
+        held: Mapping[Node, Tensor],
+        names: Mapping[Node, str],
+        loss: Node,
+        num_ops: int,
     ) -> None:
-        self._program, self._shared, self._loss, self._num_ops = program, shared, loss, num_ops
+        self._program, self._shared, self._arena_bytes, self._loss, self._num_ops = program, shared, arena_bytes, loss, num_ops
         self._held = {node: held[node] for node in program.held}
         self._names = {node: names[node] for node in program.held if node in names}
         self._losses: list[float] = []
@@ -136,16 +146,10 @@ class _Device:
     def _seed(self, op: int) -> None:
         torch.manual_seed(self._shared.step * self._num_ops + op)  # the same wherever the op stands
 
-    @property
-    def received_bytes(self) -> int:
-        """What others send here: memory that all processes share and no limit of this one counts."""
-        received = [line.what for line in self._program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
-        return sum(message.tensor.numel() * message.tensor.element_size() for message in received)
-
     def _peak_memory(self, step: Callable[[], Tensor | None]) -> int:
         lift_memory_limit()  # the profiler's own memory is not the step's
         held = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}
-        return peak_bytes(lambda: self._run(step, 1)) + sum(held.values()) + self.received_bytes
+        return peak_bytes(lambda: self._run(step, 1)) + sum(held.values()) + self._arena_bytes
 
 
 def _merged(parts: Sequence[tuple[int, np.ndarray, np.ndarray]], num_ops: int) -> OpTimes:

@@ -13,7 +13,7 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers
 from gnnplace.execution.torch_links import link_samples
 from gnnplace.execution.torch_processes import TorchProcesses
-from gnnplace.execution.torch_program import Node, is_random
+from gnnplace.execution.torch_values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.frontends.torch_trace import SGD_RATE, Trace
