@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from gnnplace.config.measured import ProtocolName
+
 Run = Callable[[int], list[int]]
-ProtocolName = Literal["steady", "paper"]
 
 
 @dataclass(frozen=True)
