@@ -77,7 +77,7 @@ def warm_up(run: Run, protocol: Protocol) -> int:
     return steps
 
 
-def estimate(values: Sequence[float], seed: int = 0) -> Estimate:
+def estimate(values: Sequence[int] | Sequence[float], seed: int = 0) -> Estimate:
     """The median of independent values, with its percentile-bootstrap interval."""
     array = np.asarray(values, dtype=float)
     draws = np.random.default_rng(seed).integers(len(array), size=(RESAMPLES, len(array)))
