@@ -58,19 +58,23 @@ def cluster(text: str) -> Cluster:
 
 
 def problem(arguments: argparse.Namespace) -> Problem:
-    """The problem that GRAPH and CLUSTER pose under the costs that were measured, or roofline costs without --costs.
+    """The problem that GRAPH and CLUSTER pose under --costs."""
+    return costed(graph(arguments.graph), cluster(arguments.cluster), arguments.costs, arguments.quiet)
+
+
+def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, quiet: bool) -> Problem:
+    """The problem of a graph on a cluster under the costs that were measured (a file), or roofline costs without one.
 
     Measured links make its cluster another than CLUSTER (another checksum), which is what placements refer to.
     """
-    chosen_graph, chosen_cluster = graph(arguments.graph), cluster(arguments.cluster)
-    if arguments.costs is None:
-        return roofline.problem(chosen_graph, chosen_cluster)
-    costs = read_costs(arguments.costs, chosen_graph)
-    if unmeasured := links.unmeasured(chosen_cluster, [costs]):
+    if costs is None:
+        return roofline.problem(graph, cluster)
+    found = read_costs(costs, graph)
+    if unmeasured := links.unmeasured(cluster, [found]):
         named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
         more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
-        terminal.progress(arguments.quiet)(f"{arguments.costs}: without transfers on {named}{more}, which stay as the cluster has them")
-    return profiled.problem(chosen_graph, links.measured(chosen_cluster, [costs]), costs)
+        terminal.progress(quiet)(f"{costs}: without transfers on {named}{more}, which stay as the cluster has them")
+    return profiled.problem(graph, links.measured(cluster, [found]), found)
 
 
 def _is_path(text: str) -> bool:

@@ -31,8 +31,13 @@ def described(config: RunConfig, shape: PolicyShape) -> Described:
 def of_checkpoint(checkpoint: Checkpoint) -> Described:
     """What a checkpoint trained, with initial weights. Raises ValueError where its description is of another version."""
     config = files.from_document(checkpoint.description["config"], str(checkpoint.path))
+    return described(config, shape_of(checkpoint))
+
+
+def shape_of(checkpoint: Checkpoint) -> PolicyShape:
+    """The shape of the policy that a checkpoint trained."""
     shape = checkpoint.description["shape"]
-    return described(config, PolicyShape(int(shape["devices"]), tuple(shape["kinds"])))
+    return PolicyShape(int(shape["devices"]), tuple(shape["kinds"]))
 
 
 def document(run: Described, problems: Sequence[Problem]) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from gnnplace.commands import training_run, training_table
 from gnnplace.commands.training_run import TrainingRun
-from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.training import run_folder
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -30,17 +31,27 @@ def main(arguments: Sequence[str]) -> int:
         config = _config(chosen, overrides)
     except files.UsageError as error:
         parser.error(str(error))
-    with ExitStack() as stack:
-        if chosen.resume:
-            folder = run_folder.open_run(chosen.resume)
-            stack.callback(folder.close)
-            return _train(training_run.prepare(config, folder, resumed=True, quiet=chosen.quiet), chosen)
-        folder = run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
-        stack.callback(folder.discard)
-        run = training_run.prepare(config, folder, resumed=False, quiet=chosen.quiet)
-        stack.pop_all()
+    try:
+        with ExitStack() as stack:
+            return _train(_prepared(config, chosen, stack), chosen)
+    except MeasurementError as failed:
+        print(f"gnnplace train: {failed}", file=sys.stderr)
+        return MEASUREMENT_FAILED
+
+
+def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
+    """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
+    if chosen.resume:
+        folder = run_folder.open_run(chosen.resume)
         stack.callback(folder.close)
-        return _train(run, chosen)
+        return training_run.prepare(config, folder, stack, resumed=True, quiet=chosen.quiet)
+    folder = run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
+    stack.callback(folder.close)
+    with ExitStack() as failed:
+        failed.callback(folder.discard)
+        run = training_run.prepare(config, folder, stack, resumed=False, quiet=chosen.quiet)
+        failed.pop_all()
+    return run
 
 
 def _parser() -> Parser:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from gnnplace import build, build_policy
-from gnnplace.commands import inputs, run_description, terminal
+from gnnplace import atomic, build, build_policy
+from gnnplace.commands import run_description, run_problems, terminal
+from gnnplace.commands.measured_result import Compared, compared
 from gnnplace.commands.run_description import Described
 from gnnplace.commands.zero_shot import encoder_name
 from gnnplace.config.run import RunConfig
-from gnnplace.costs import roofline
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate, usable_cores
+from gnnplace.execution.evaluator import MeasuredEvaluator
 from gnnplace.frontends import strict_json
-from gnnplace.frontends.json_placement import Provenance, predicted, write_placement
+from gnnplace.frontends.json_placement import Provenance, predicted, read_placement, write_placement
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
-from gnnplace.result import Planner, StepResult
+from gnnplace.result import Evaluator, Planner, StepResult
 from gnnplace.tracking.mlflow import MlflowRun, Status
 from gnnplace.training import run_folder
 from gnnplace.training.best import BestPlacements, Origin
-from gnnplace.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from gnnplace.training.checkpoint import Checkpoint, load_checkpoint, restore_policy, save_checkpoint
 from gnnplace.training.data import Lesson, reference_ns
 from gnnplace.training.fit import fit
 from gnnplace.training.imitation import teacher
@@ -54,20 +57,23 @@ class TrainingRun:
         save_checkpoint(self.folder.checkpoint, learner, self.description)
 
 
-def prepare(config: RunConfig, folder: RunFolder, *, resumed: bool, quiet: bool) -> TrainingRun:
-    """Everything but the training. Raises ValueError for problems, planners or a checkpoint that don't fit the configuration."""
+def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: bool, quiet: bool) -> TrainingRun:
+    """Everything but the training; leaving `stack` ends the processes that measure.
+
+    Raises ValueError for problems, planners or a checkpoint that don't fit the configuration, MeasurementError where a workload can't run.
+    """
     torch.set_num_threads(config.training.threads or usable_cores())
-    problems = [roofline.problem(inputs.graph(graph), inputs.cluster(cluster)) for graph, cluster in config.problems]
+    problems, evaluate = run_problems.opened(config, folder, stack, quiet)
     checkpoint = load_checkpoint(folder.checkpoint) if resumed else None
-    described = run_description.described(config, build_policy.shape(config.policy, problems))
     if checkpoint is not None:
         run_description.check_problems(checkpoint.description, problems, str(checkpoint.path))
+    described = _described(config, problems, checkpoint)
     done = 0 if checkpoint is None else checkpoint.updates_done
-    lessons = [_lesson(config, problem, done, quiet) for problem in problems]
+    lessons = [_lesson(config, problem, evaluate, done, quiet) for problem in problems]
     bounds = tuple(lower_bound(problem) for problem in problems)
-    best = _best(config, folder, lessons, bounds)
+    best = _best(config, folder, lessons, bounds, evaluate)
     description = run_description.document(described, problems)
-    learner = Learner(described.policy, lessons, config.training, config.seed, simulate, best)
+    learner = Learner(described.policy, lessons, config.training, config.seed, evaluate, best)
     return TrainingRun(config, folder, learner, description, checkpoint, bounds, _tracking(described, folder, description), quiet)
 
 
@@ -92,12 +98,27 @@ def _decode(run: TrainingRun) -> None:
     for problem in range(len(run.learner.lessons)):
         run.learner.decode(problem)
     run.save(run.learner)
+    found = compare(run)
+    if not found:
+        return
+    atomic.write_text(run.folder.measured, json.dumps([each.document() for each in found]) + "\n")
+    if run.tracking is not None:
+        metrics = [each.metrics() for each in found]
+        run.tracking.log_metrics({key: value for each in metrics for key, value in each.items()}, run.config.training.all_updates)
+
+
+def compare(run: TrainingRun) -> list[Compared]:
+    """What a run that measures came to, one for each problem; nothing is measured a second time."""
+    evaluate = run.learner.evaluate
+    if not isinstance(evaluate, MeasuredEvaluator):
+        return []
+    return [compared(lesson, best, evaluate) for lesson, best in zip(run.learner.lessons, run.learner.best.found, strict=True)]
 
 
 def _end(run: TrainingRun, status: Status) -> None:
     if run.tracking is None:
         return
-    for path in (run.folder.config, run.folder.checkpoint):
+    for path in (run.folder.config, run.folder.checkpoint, run.folder.measured):
         if path.exists():
             run.tracking.artifact(path)
     for lesson in run.learner.lessons:
@@ -112,12 +133,29 @@ def _tracking(described: Described, folder: RunFolder, description: Mapping[str,
     return MlflowRun(folder.path, description["config"], run_folder.in_use)
 
 
-def _lesson(config: RunConfig, problem: Problem, updates_done: int, quiet: bool) -> Lesson:
-    reference = reference_ns(problem, simulate)
+def _described(config: RunConfig, problems: Sequence[Problem], resumed: Checkpoint | None) -> Described:
+    """The policy: of the run that is resumed, or with the weights of the checkpoint that `init` names, or with random ones."""
+    shape = build_policy.shape(config.policy, problems)
+    start = load_checkpoint(config.init) if config.init is not None and resumed is None else resumed
+    if start is None:
+        return run_description.described(config, shape)
+    trained = run_description.shape_of(start)
+    if trained.devices != shape.devices:
+        raise ValueError(f"{start.path}: is of a policy for {trained.devices} devices, and the problems have {shape.devices}")
+    described = run_description.described(config, trained)
+    if resumed is None:
+        restore_policy(start, described.policy)
+    return described
+
+
+def _lesson(config: RunConfig, problem: Problem, evaluate: Evaluator, updates_done: int, quiet: bool) -> Lesson:
+    reference = reference_ns(problem, evaluate)
     if updates_done >= config.training.warm_start.updates:
         return Lesson(problem, reference)
     terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for a placement to imitate")
-    return Lesson(problem, reference, teacher(problem, _teachers(config, problem), simulate))
+    taught = teacher(problem, _teachers(config, problem), simulate)
+    evaluate(problem, [taught])  # a run that measures measures it now: it is one of the candidates
+    return Lesson(problem, reference, taught)
 
 
 def _teachers(config: RunConfig, problem: Problem) -> list[Planner]:
@@ -130,7 +168,7 @@ def _teachers(config: RunConfig, problem: Problem) -> list[Planner]:
     return [planner for name, planner in planners.items() if name in names]
 
 
-def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: tuple[int, ...]) -> BestPlacements:
+def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: tuple[int, ...], evaluate: Evaluator) -> BestPlacements:
     started = time.perf_counter_ns()
 
     def write(number: int, placement: Placement, result: StepResult, origin: Origin) -> None:
@@ -142,7 +180,17 @@ def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: t
             seed=config.seed,
             wall_ns=time.perf_counter_ns() - started,
         )
-        written = predicted(problem.cluster, result, bounds[number], bound_name(problem))
+        (step,) = simulate(problem, [placement])
+        written = predicted(problem.cluster, step, bounds[number], bound_name(problem))
         write_placement(folder.placement(lessons[number].label), problem.graph, problem.cluster, placement, written, provenance)
 
-    return BestPlacements(len(lessons), write, tuple(folder.written_ns(lesson.label) for lesson in lessons))
+    return BestPlacements(len(lessons), write, tuple(_written_ns(folder, lesson, evaluate) for lesson in lessons))
+
+
+def _written_ns(folder: RunFolder, lesson: Lesson, evaluate: Evaluator) -> int | None:
+    """The step time of the best placement that an interrupted run has written, None where there is none."""
+    path, problem = folder.placement(lesson.label), lesson.problem
+    if not path.exists():
+        return None
+    (result,) = evaluate(problem, [read_placement(path, problem.graph, problem.cluster)])
+    return result.feasible_ns

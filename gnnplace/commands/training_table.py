@@ -7,7 +7,7 @@ from typing import Any
 from gnnplace import build
 from gnnplace.commands import terminal
 from gnnplace.commands.candidates import Candidate, candidates
-from gnnplace.commands.training_run import TrainingRun
+from gnnplace.commands.training_run import TrainingRun, compare
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
@@ -45,6 +45,8 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
         lines = [_line(row) for row in rows] + [("lower bound", terminal.milliseconds(bound), "", "")]
         terminal.print_table((title, f"step, {run.config.policy.schedule}", "step, fifo", "infeasible"), lines)
         print(f"placement   {run.folder.placement(lesson.label)}")
+    for each in compare(run):
+        print(f"measured    {each.label}: {each.line()}")
     print(f"checkpoint  {run.folder.checkpoint}")
     if run.tracking is not None:
         print(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
@@ -63,6 +65,7 @@ def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
             "run": str(run.folder.path),
             "checkpoint": str(run.folder.checkpoint),
             "mlflow": None if run.tracking is None else {"run": run.tracking.run_id, "store": database(run.folder.path.parent)},
+            "measured": [each.document() for each in compare(run)],
             "problems": [
                 {
                     "graph": lesson.problem.graph.name,

@@ -95,14 +95,20 @@ def _load(path: Path) -> dict[str, Any]:
 def _parser(policy: type[PolicyConfig]) -> ArgumentParser:
     parser = ArgumentParser(prog="gnnplace train", exit_on_error=False, description="Knobs of a training run; see configs/*.yaml.")
     parser.add_argument("--config", action="config", help="a complete YAML file of knobs")
-    hints = get_type_hints(RunConfig) | {"policy": policy}
+    hints, meanings = get_type_hints(RunConfig) | {"policy": policy}, _meanings()
     for knob in dataclasses.fields(RunConfig):
         hint = hints[knob.name]
         if dataclasses.is_dataclass(hint):
             parser.add_class_arguments(hint, knob.name)
         else:
-            parser.add_argument(f"--{knob.name}", type=hint, default=knob.default)
+            parser.add_argument(f"--{knob.name}", type=hint, default=knob.default, help=meanings[knob.name])
     return parser
+
+
+def _meanings() -> dict[str, str]:
+    """What the docstring of a run's configuration says of each knob, as jsonargparse finds it for the nested ones."""
+    lines = (line.strip().partition(": ") for line in (RunConfig.__doc__ or "").splitlines())
+    return {knob: meaning for knob, colon, meaning in lines if colon}
 
 
 def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import itertools
-import json
 import shutil
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from gnnplace import atomic
 from gnnplace.training.checkpoint import FILE as CHECKPOINT
 
 CONFIG, PLACEMENTS, LOCK = "config.yaml", "placements", "lock"
+MEASUREMENTS, MEASURED = "measurements.jsonl", "measured.json"
 
 
 class RunFolder:
@@ -37,14 +37,19 @@ class RunFolder:
     def checkpoint(self) -> Path:
         return self.path / CHECKPOINT
 
+    @property
+    def measurements(self) -> Path:
+        """Where a run that measures keeps what it measured."""
+        return self.path / MEASUREMENTS
+
+    @property
+    def measured(self) -> Path:
+        """Where such a run says what it came to."""
+        return self.path / MEASURED
+
     def placement(self, label: str) -> Path:
         """Where the best placement of the problem with this label is written."""
         return self.path / PLACEMENTS / f"{label}.json"
-
-    def written_ns(self, label: str) -> int | None:
-        """The step time that the written best placement of a problem was predicted to take, None where there is none."""
-        path = self.placement(label)
-        return int(json.loads(path.read_text())["predicted"]["step_time_ns"]) if path.exists() else None
 
     def close(self) -> None:
         self._lock.close()

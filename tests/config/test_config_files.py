@@ -87,6 +87,12 @@ def test_a_wrong_file_is_one_line_that_names_the_file(tmp_path, change, words):
     assert words in str(caught.value) and str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
+def test_every_knob_is_explained():
+    told = " ".join(files.knobs_help().split())
+    assert "a checkpoint whose policy's weights training starts from" in told and "of initial weights, samples and the order" in told
+    assert "seconds that a placement may take" in told
+
+
 @pytest.mark.parametrize("content", ["[1, 2]", "a: [", ""])
 def test_a_file_that_is_no_map_is_refused(tmp_path, content):
     (tmp_path / "run.yaml").write_text(content)

@@ -1,0 +1,55 @@
+"""What was measured, kept: a file of JSON lines that is only ever appended to, each record found by its key.
+
+A record is on the disk before `add` returns. A line that is not whole (the machine went down meanwhile) is ignored, with a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+Record = Mapping[str, Any]
+KEY = "key"
+
+
+class Ledger:
+    """The records of a file, which the first `add` makes where it doesn't exist. One process at a time may write to it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: dict[str, Record] = {}
+        lines = path.read_bytes().split(b"\n") if path.exists() else [b""]
+        self._torn = lines[-1] != b""
+        for number, line in enumerate(lines, start=1):
+            if line:
+                self._read(number, line)
+
+    def _read(self, number: int, line: bytes) -> None:
+        try:
+            record = json.loads(line)
+            self._records.setdefault(record[KEY], record)
+        except (ValueError, KeyError, TypeError):
+            warnings.warn(f"{self._path}: line {number} is not a whole record and is ignored", stacklevel=3)
+
+    def find(self, key: str) -> Record | None:
+        """The record of a key, None where there is none."""
+        return self._records.get(key)
+
+    def add(self, key: str, record: Record) -> Record:
+        """Appends a record and returns it as it would be read again. Raises OSError."""
+        line = json.dumps({KEY: key, **record})
+        with self._path.open("ab") as file:
+            file.write(b"\n" * self._torn + line.encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self._torn = False
+        self._records[key] = json.loads(line)
+        return self._records[key]
+
+    def __iter__(self) -> Iterator[Record]:
+        """All records, oldest first."""
+        return iter(self._records.values())
