@@ -130,7 +130,7 @@ def _document(
         "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
         "schedule": predicted[0].schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
         "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
-        "difference": vars(own.difference), "load": own.load._asdict(),
+        "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference), "load": own.load._asdict(),
         "simulated": {"step_time_ns": predicted[0].step_time_ns,
                       "peak_memory_bytes": dict(zip(names, _peaks(predicted[0]), strict=True))},
     }  # fmt: skip
@@ -159,8 +159,9 @@ def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measure
         rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
     equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
     rows.append(("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}"))
-    for device, peak, simulated in zip(problem.cluster.device_names, own.peak_memory_bytes, _peaks(predicted[0]), strict=True):
-        rows.append((device, f"peak {terminal.mebibytes(peak)}, simulated {terminal.mebibytes(simulated)}"))
+    columns = (problem.cluster.device_names, own.devices, own.peak_memory_bytes, _peaks(predicted[0]))
+    for device, what, peak, simulated in zip(*columns, strict=True):
+        rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {terminal.mebibytes(simulated)}"))
     rows.append(("machine meanwhile", f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen"))
     terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {predicted[0].schedule}", ""), rows)
 
