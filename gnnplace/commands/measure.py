@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str]) -> int:
             found = measure(host, plans, PROTOCOLS[chosen.protocol])
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
+    if int(os.environ.get("RANK", "0")):  # one of several under `torchrun`, which agree: the first says it
+        return DONE
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found, predicted))
     else:
@@ -49,10 +52,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> Parser:
     parser = Parser("measure", main.__doc__ or "")
-    parser.add_argument(
-        "workload", metavar="WORKLOAD", help="FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
-    )
-    parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
+    add_workload_arguments(parser)
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
     way.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")

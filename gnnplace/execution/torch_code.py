@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from time import monotonic_ns
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, assert_never, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from gnnplace.execution.torch_program import Call, Message, Node, Program, Recei
 Times = tuple[list[Any], list[Any]]
 
 
+@runtime_checkable
 class Transport(Protocol):
     """How messages and signals get from one device to another. Nobody sends one twice in a step."""
 

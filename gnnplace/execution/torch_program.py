@@ -103,10 +103,13 @@ class _Writer:
         self._messages: dict[tuple[Node, int], Message] = {}
         self._arrived: set[tuple[Node, int]] = set()
         self._signals: dict[tuple[int, int], Signal] = {}
-        self._waits = _waits(plan, graph.edge_src[graph.edge_output == CONTROL], graph.edge_dst[graph.edge_output == CONTROL])
+        control = graph.edge_output == CONTROL
+        self._waits = _waits(plan, graph.edge_src[control].tolist(), graph.edge_dst[control].tolist())
         self._position = np.argsort(plan.order)
         self._seen = [[NONE] * self._num_devices for _ in plan.devices]  # how far each device knows each other to be
-        self._inputs, self._consumers = _data_edges(graph.edge_src, graph.edge_output, graph.edge_dst)
+        self._inputs, self._consumers = _data_edges(
+            graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist()
+        )
         self._written = _written(step)
 
     def add(self, op: int) -> None:
@@ -208,7 +211,7 @@ def _data_edges(
     """Of each op its data inputs (op, output), and its consumers by output, those of control edges included."""
     inputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     consumers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for s, k, d in zip(map(int, src), map(int, output), map(int, dst), strict=True):
+    for s, k, d in zip(src, output, dst, strict=True):
         consumers[s][k].append(d)
         if k != CONTROL:
             inputs[d].append((s, k))
@@ -219,7 +222,7 @@ def _waits(plan: Plan, src: Iterable[int], dst: Iterable[int]) -> Mapping[int, l
     """For each op the ops elsewhere that it waits for, the latest first: what comes earlier on the same device needs no signal then."""
     position = np.argsort(plan.order)
     waits: dict[int, list[int]] = defaultdict(list)
-    for s, d in zip(map(int, src), map(int, dst), strict=True):
+    for s, d in zip(src, dst, strict=True):
         if plan.device[s] != plan.device[d]:
             waits[d].append(s)
     for sources in waits.values():

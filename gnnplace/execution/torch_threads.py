@@ -60,7 +60,7 @@ class TorchThreads:
     def peak_memory_bytes(self) -> list[int]:
         """The most that each device held in a step: of a GPU what all its logical devices held, without cuBLAS's workspace."""
         gpus = sorted({lane.device.index for lane in self._lanes if lane.stream is not None})
-        peaks = dict(zip(gpus, gpu_growth(gpus, lambda: self.run(1)), strict=True))
+        peaks = dict(zip(gpus, gpu_growth(gpus, lambda: self.run(1)), strict=True)) if gpus else {}
         for device, lane in zip(self._devices, self._lanes, strict=True):
             if lane.stream is not None:
                 peaks[lane.device.index] += device.held_bytes()

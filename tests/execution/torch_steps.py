@@ -10,6 +10,7 @@ from gnnplace.cluster import Device
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.graph import ComputationGraph
+from gnnplace.transforms.units import colocation_closure
 
 
 class TwoBranches(nn.Module):
@@ -101,8 +102,7 @@ def devices(*kinds: str) -> tuple[Device, ...]:
 
 
 def spread(graph: ComputationGraph, on: tuple[Device, ...], seed: int) -> Plan:
-    """Colocation groups on devices at random, in the graph's own order; every device has ops where there are enough."""
-    generator = np.random.default_rng(seed)
-    groups = [name if name is not None else f"op {op}" for op, name in enumerate(graph.op_colocation)]
-    drawn = {name: int(generator.integers(len(on))) for name in dict.fromkeys(groups)}
-    return Plan(on, np.array([drawn[name] for name in groups], dtype=np.int32), graph.order.astype(np.int32))
+    """Colocation groups on devices at random, in the graph's own order."""
+    generator, groups = np.random.default_rng(seed), colocation_closure(graph)
+    drawn = generator.integers(len(on), size=graph.num_ops).astype(np.int32)
+    return Plan(on, drawn[groups], graph.order)
