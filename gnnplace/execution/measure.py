@@ -22,7 +22,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Measurement:
-    """An `ok` measurement: every timed step, how equal the results are, what each device held at most and what it was, the machine's load."""
+    """An `ok` measurement: every timed step, how equal the results are, what each device was and held, the machine's load."""
 
     step_ns: tuple[int, ...]
     difference: Difference

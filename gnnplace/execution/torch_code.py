@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gnnplace.execution.torch_program import Call, Message, Node, Program, Receive, Send, Signal, is_random
 
-
 Times = tuple[list[Any], list[Any]]
 
 

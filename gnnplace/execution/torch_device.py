@@ -15,9 +15,9 @@ import numpy as np
 from torch import Tensor
 
 from gnnplace.execution.torch_code import Times, Transport, compiled
+from gnnplace.execution.torch_lanes import Lane
 from gnnplace.execution.torch_memory import peak_bytes
 from gnnplace.execution.torch_program import Message, Node, Program, Receive
-from gnnplace.execution.torch_streams import Lane
 from gnnplace.execution.workload import OpTimes, Outputs
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -25,9 +24,9 @@ from torch import Tensor
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged
+from gnnplace.execution.torch_lanes import ComputeStream, Lane, NoStream
 from gnnplace.execution.torch_memory import gpu_growth
 from gnnplace.execution.torch_program import Message, Program, Send, Signal, programs
-from gnnplace.execution.torch_streams import ComputeStream, Lane, NoStream
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
 

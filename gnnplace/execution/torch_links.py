@@ -14,8 +14,9 @@ import torch
 
 from gnnplace.execution.pinned import Worker, answers, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory, packed
+from gnnplace.execution.torch_lanes import lanes
 from gnnplace.execution.torch_program import Message
-from gnnplace.execution.torch_streams import Streams, lanes
+from gnnplace.execution.torch_streams import Streams
 from gnnplace.measured_costs import LinkSample
 
 SENDER, RECEIVER = 0, 1

@@ -12,8 +12,8 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory, packed
 from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged
+from gnnplace.execution.torch_lanes import NoStream
 from gnnplace.execution.torch_program import Message, Program, Send, programs
-from gnnplace.execution.torch_streams import NoStream
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
 

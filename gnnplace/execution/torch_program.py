@@ -107,9 +107,7 @@ class _Writer:
         self._waits = _waits(plan, graph.edge_src[control].tolist(), graph.edge_dst[control].tolist())
         self._position = np.argsort(plan.order)
         self._seen = [[NONE] * self._num_devices for _ in plan.devices]  # how far each device knows each other to be
-        self._inputs, self._consumers = _data_edges(
-            graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist()
-        )
+        self._inputs, self._consumers = _data_edges(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist())
         self._written = _written(step)
 
     def add(self, op: int) -> None:

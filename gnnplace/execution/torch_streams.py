@@ -1,6 +1,6 @@
 """Messages and signals between devices that threads of one process feed: CUDA streams and events, and nothing of them on CPU devices.
 
-A device is a lane. On a `ComputeStream` ops are queued and the host runs ahead, so what is handed from thread to thread is a value
+On a `ComputeStream` ops are queued and the host runs ahead, so what is handed from thread to thread is a value
 together with the event after which it is there; a receiving GPU's stream waits for the event, its thread does not. On `NoStream`
 (a CPU device) an op is done when it returns, and a receiving CPU device's thread is what waits for a GPU's event.
 
@@ -16,80 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from queue import SimpleQueue
-from time import monotonic_ns
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from gnnplace.execution.torch_lanes import Lane
 from gnnplace.execution.torch_program import Message, Signal
-
-
-class NoStream:
-    """A CPU device: one thread, whose ops are done when they return."""
-
-    device = torch.device("cpu")
-    stream = None
-
-    def enter(self) -> None:
-        """Makes the calling thread the one that feeds this device."""
-        torch.set_num_threads(1)
-
-    def synchronize(self) -> None:
-        """Returns when everything that was queued is done."""
-
-    def now(self) -> int:
-        """A mark in the device's work, here the clock itself."""
-        return monotonic_ns()
-
-    def elapsed_ns(self, since: int, mark: int) -> int:
-        """The time from one mark to another."""
-        return mark - since
-
-    def seed(self, value: int) -> None:
-        """Seeds the generator of the device's random numbers."""
-        torch.default_generator.manual_seed(value)
-
-
-class ComputeStream:
-    """A logical device on a GPU: a stream of its own."""
-
-    def __init__(self, index: int) -> None:
-        self.device = torch.device("cuda", index)
-        self.stream = torch.cuda.Stream(self.device)
-
-    def enter(self) -> None:
-        """Makes the calling thread the one that feeds this device: its current device and stream are thread-local."""
-        torch.set_num_threads(1)
-        torch.cuda.set_device(self.device)
-        torch.cuda.set_stream(self.stream)
-
-    def synchronize(self) -> None:
-        """Returns when everything that was queued is done. Copies out of here end before a receiver does."""
-        self.stream.synchronize()
-
-    def now(self) -> torch.cuda.Event:
-        """A mark in the device's work."""
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(self.stream)
-        return event
-
-    def elapsed_ns(self, since: torch.cuda.Event, mark: torch.cuda.Event) -> int:
-        """The time from one mark to another; both have been passed."""
-        return round(since.elapsed_time(mark) * 1e6)
-
-    def seed(self, value: int) -> None:
-        """Seeds the generator of the device's random numbers, which all logical devices of the GPU share."""
-        torch.cuda.default_generators[self.device.index].manual_seed(value)
-
-
-Lane = NoStream | ComputeStream
-
-
-def lanes(kinds: Sequence[str]) -> tuple[Lane, ...]:
-    """A lane for each device: a CPU device, or the k-th GPU, counted round where there are more devices than GPUs."""
-    gpus = iter(range(len(kinds)))
-    return tuple(NoStream() if kind == "cpu" else ComputeStream(next(gpus) % torch.cuda.device_count()) for kind in kinds)
 
 
 class Arrival(NamedTuple):
@@ -99,7 +32,7 @@ class Arrival(NamedTuple):
     ready: torch.cuda.Event | None
 
 
-class Abandoned(Exception):
+class AbandonedError(Exception):
     """Another device has failed: what this one waits for will never come."""
 
 
@@ -144,7 +77,7 @@ class Streams:
         return lambda: wait(_given(slot).ready)
 
     def abandon(self) -> None:
-        """Wakes every thread that waits for something, to an `Abandoned`."""
+        """Wakes every thread that waits for something, to an `AbandonedError`."""
         for slot in self._slots.values():
             slot.put(None)
 
@@ -267,5 +200,5 @@ def _waiter(lane: Lane) -> Callable[[torch.cuda.Event | None], None]:
 def _given(slot: SimpleQueue[Arrival | None]) -> Arrival:
     arrival = slot.get()
     if arrival is None:
-        raise Abandoned
+        raise AbandonedError
     return arrival

@@ -23,9 +23,10 @@ import torch
 
 from gnnplace.execution.pinned import failure
 from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged
+from gnnplace.execution.torch_lanes import Lane, lanes
 from gnnplace.execution.torch_memory import gpu_growth
 from gnnplace.execution.torch_program import programs
-from gnnplace.execution.torch_streams import Abandoned, Lane, Streams, lanes
+from gnnplace.execution.torch_streams import AbandonedError, Streams
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
 
@@ -107,7 +108,7 @@ class TorchThreads:
 
 def _first(errors: Sequence[BaseException]) -> BaseException:
     """What went wrong, as an outcome; not what the other threads were woken with."""
-    error = next(error for error in errors if not isinstance(error, Abandoned | BrokenBarrierError))
+    error = next(error for error in errors if not isinstance(error, AbandonedError | BrokenBarrierError))
     return failure(error) if isinstance(error, Exception) else error
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from execution import torch_steps
 
-from gnnplace.execution import torch_streams
+from gnnplace.execution import torch_lanes, torch_streams
 from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.torch_device import DeviceTimes, TorchDevice, merged
@@ -81,10 +81,10 @@ def test_a_device_that_fails_wakes_the_others(monkeypatch: pytest.MonkeyPatch) -
     plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu", "cpu"), seed=3)
     step = threads(workload, plan)
 
-    def fail(self: torch_streams.NoStream, value: int) -> None:
+    def fail(self: torch_lanes.NoStream, value: int) -> None:
         raise torch.OutOfMemoryError("out of memory")
 
-    monkeypatch.setattr(torch_streams.NoStream, "seed", fail)
+    monkeypatch.setattr(torch_lanes.NoStream, "seed", fail)
     with pytest.raises(MeasurementError) as failed:
         step.run(1)
     assert failed.value.outcome == "out_of_memory"
