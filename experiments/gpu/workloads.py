@@ -1,4 +1,4 @@
-"""Training steps for the checks of a machine: small ones that a core runs in milliseconds, large ones that keep a GPU busy for tens of them.
+"""Training steps for the checks: small ones that a core runs in milliseconds, large ones that keep a GPU busy for tens of them.
 
 Attention is written out: what PyTorch's fused attention becomes in a trace for CPUs has no kernel on GPUs.
 """

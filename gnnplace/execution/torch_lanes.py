@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+Stream = Any  # torch.cuda's own, or what a test puts in their place; None where a CPU device has none
+Event = Any
+
 
 class NoStream:
     """A CPU device: one thread, whose ops are done when they return."""
 
     device = torch.device("cpu")
-    stream = None
+    stream: Stream = None
 
     def enter(self) -> None:
         """Makes the calling thread the one that feeds this device."""
@@ -40,7 +43,7 @@ class ComputeStream:
 
     def __init__(self, index: int) -> None:
         self.device = torch.device("cuda", index)
-        self.stream = torch.cuda.Stream(self.device)
+        self.stream: Stream = torch.cuda.Stream(self.device)
 
     def enter(self) -> None:
         """Makes the calling thread the one that feeds this device: its current device and stream are thread-local."""
@@ -52,7 +55,7 @@ class ComputeStream:
         """Returns when everything that was queued is done. Copies out of here end before a receiver does."""
         self.stream.synchronize()
 
-    def now(self) -> torch.cuda.Event:
+    def now(self) -> Event:
         """A mark in the device's work."""
         event = torch.cuda.Event(enable_timing=True)
         event.record(self.stream)

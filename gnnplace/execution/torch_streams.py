@@ -16,12 +16,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 from queue import SimpleQueue
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from gnnplace.execution.torch_lanes import Lane
+from gnnplace.execution.torch_lanes import Event, Lane, Stream
 from gnnplace.execution.torch_program import Message, Signal
 
 
@@ -29,7 +29,7 @@ class Arrival(NamedTuple):
     """What a sender hands over: a value (None for a signal), there once the event (None: at once) has been passed."""
 
     value: Tensor | None
-    ready: torch.cuda.Event | None
+    ready: Event
 
 
 class AbandonedError(Exception):
@@ -98,17 +98,18 @@ class Streams:
             return _to_cpu(like, src.stream, streams[0])
         return _between_gpus(like, src.stream, dst.device, dst.stream, streams)
 
-    def _copy_streams(self, src: int, dst: int) -> tuple[Any, Any]:
-        """The stream that copies from one device to another run on, and what stands for them at the destination."""
-        here, there = self._lanes[src].device, self._lanes[dst].device
-        near = torch.cuda.Stream(here if here.type == "cuda" else there)
-        return near, near if near.device == there or there.type == "cpu" else torch.cuda.Stream(there)
+    def _copy_streams(self, here: int, there: int) -> tuple[Stream, Stream]:
+        """The stream that copies from one device to another run on, and what stands for it at the destination."""
+        src, dst = self._lanes[here], self._lanes[there]
+        near = torch.cuda.Stream(dst.device if src.stream is None else src.device)
+        one = src.stream is None or dst.stream is None or src.device == dst.device
+        return near, near if one else torch.cuda.Stream(dst.device)
 
     def _slot(self, number: int) -> SimpleQueue[Arrival | None]:
         return self._slots.setdefault(number, SimpleQueue())
 
 
-def _to_gpu(like: Tensor, device: torch.device, user: torch.cuda.Stream, near: torch.cuda.Stream) -> Callable[[Tensor], Arrival]:
+def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
     """From a CPU device: copied by its thread into pinned memory, from there by the GPU. The step's end frees the pinned buffer."""
     staged, copied = _buffer(like, pinned=True), torch.cuda.Event()
 
@@ -123,7 +124,7 @@ def _to_gpu(like: Tensor, device: torch.device, user: torch.cuda.Stream, near: t
     return copy
 
 
-def _to_cpu(like: Tensor, maker: torch.cuda.Stream, near: torch.cuda.Stream) -> Callable[[Tensor], Arrival]:
+def _to_cpu(like: Tensor, maker: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
     """From a GPU into pinned memory, where a CPU device reads it in place."""
     there, made, copied = _buffer(like, pinned=True), torch.cuda.Event(), torch.cuda.Event()
 
@@ -140,7 +141,7 @@ def _to_cpu(like: Tensor, maker: torch.cuda.Stream, near: torch.cuda.Stream) -> 
 
 
 def _between_gpus(
-    like: Tensor, maker: torch.cuda.Stream, device: torch.device, user: torch.cuda.Stream, streams: tuple[Any, Any]
+    like: Tensor, maker: Stream, device: torch.device, user: Stream, streams: tuple[Stream, Stream]
 ) -> Callable[[Tensor], Arrival]:
     """From a GPU to another, peer to peer where the driver can (PyTorch turns it on), or within one GPU between two streams."""
     near, far = streams
@@ -171,23 +172,23 @@ def _buffer(like: Tensor, pinned: bool = False) -> Tensor:
     return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, pin_memory=pinned)
 
 
-def _marker(lane: Lane) -> Callable[[], torch.cuda.Event | None]:
+def _marker(lane: Lane) -> Callable[[], Event]:
     """What marks how far a device has got: each call site has an event of its own, recorded once a step."""
     if lane.stream is None:
         return lambda: None
     event, stream = torch.cuda.Event(), lane.stream
 
-    def mark() -> torch.cuda.Event:
+    def mark() -> Event:
         event.record(stream)
         return event
 
     return mark
 
 
-def _waiter(lane: Lane) -> Callable[[torch.cuda.Event | None], None]:
+def _waiter(lane: Lane) -> Callable[[Event], None]:
     """What has a device wait for an event: a GPU's stream without its thread, a CPU device's thread itself."""
 
-    def wait(event: torch.cuda.Event | None) -> None:
+    def wait(event: Event) -> None:
         if event is not None:
             if lane.stream is None:
                 event.synchronize()
