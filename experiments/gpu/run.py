@@ -22,6 +22,7 @@ from typing import Any
 from experiments.gpu import table
 from experiments.gpu.parts import PARTS, run
 from gnnplace.execution.machine import gpus
+from gnnplace.execution.pinned import die_with_parent
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
@@ -64,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--here", choices=tuple(PARTS), help="one part in this process: what the others are started with")
     chosen = parser.parse_args(arguments)
     if chosen.here:
+        die_with_parent()
         print(json.dumps(run(chosen.here)))
         return
     found = gpus()
