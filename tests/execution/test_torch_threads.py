@@ -12,6 +12,7 @@ from execution import torch_steps
 from gnnplace.execution import torch_lanes, torch_streams
 from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.torch_device import DeviceTimes, TorchDevice, merged
 from gnnplace.execution.torch_program import programs
 from gnnplace.execution.torch_threads import TorchThreads
@@ -170,3 +171,15 @@ def test_a_device_keeps_its_own_copy_of_the_variables() -> None:
         step.run(2)
         assert isinstance(step._devices[0], TorchDevice)
     assert all(torch.equal(before[node], value) for node, value in workload._held.values.items())
+
+
+@pytest.mark.skipif(len(usable_cores()) < 2, reason="two devices need two cores")
+@pytest.mark.parametrize("name", ["dropout", "tied"])
+def test_processes_run_the_same_devices(name: str) -> None:
+    workload = TorchWorkload(torch_steps.step(name), name)
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu"), seed=2)
+    with closing(workload.start(plan)) as step:
+        step.run(STEPS)
+        assert difference(step.outputs(), *workload.unplaced(STEPS)).largest < 1e-5
+        assert all(words.startswith("a process on core") for words in step.described())
+        assert min(step.peak_memory_bytes()) > 0
