@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
 from gnnplace.corpus import manifest
+from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.graph import ComputationGraph
 
@@ -66,6 +67,13 @@ def graph(name: str) -> ComputationGraph:
     with tf.Graph().as_default() as built:
         loss, train = workload.build()
     return read_step(built, [loss.name, train.name], name, workload.blocks)
+
+
+def workload(name: str) -> TensorFlowStep:
+    """The training step called `name`, to be run. Raises ValueError with the names that there are."""
+    if name not in WORKLOADS:
+        raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
+    return TensorFlowStep(name, WORKLOADS[name].build, WORKLOADS[name].blocks)
 
 
 def main(names: list[str]) -> None:

@@ -6,27 +6,37 @@ reads and changes the looked-up rows alone, which is how the authors train it (p
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
-NUM_DENSE, WIDTH = 13, 64
+NUM_DENSE = 13
 ROWS = (
     1460, 583, 10_131_227, 2_202_608, 305, 24, 12_517, 633, 3, 93_145, 5683, 8_351_593, 3194,
     27, 14_992, 5_461_306, 10, 5652, 2173, 4, 7_046_547, 18, 15, 286_181, 105, 142_572,
 )  # fmt: skip
-BOTTOM_WIDTHS = (NUM_DENSE, 512, 256, WIDTH)
-NUM_PAIRS = (1 + len(ROWS)) * len(ROWS) // 2
-TOP_WIDTHS = (WIDTH + NUM_PAIRS, 512, 256, 1)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model: the rows of its tables, their width, the hidden widths of the network below the interaction and of that above."""
+
+    rows: tuple[int, ...] = ROWS
+    width: int = 64
+    bottom: tuple[int, ...] = (512, 256)
+    top: tuple[int, ...] = (512, 256)
+
+
+FULL = Sizes()
 
 
 class Interaction(nn.Module):
     """The product of every two of the vectors, behind the first of them: `[batch vectors width]` to `[batch width + pairs]`."""
 
-    def __init__(self) -> None:
+    def __init__(self, vectors: int) -> None:
         super().__init__()
-        vectors = 1 + len(ROWS)
         row, column = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("pairs", row * vectors + column, persistent=False)
 
@@ -36,14 +46,15 @@ class Interaction(nn.Module):
 
 
 class DLRM(nn.Module):
-    """Dense features `[batch 13]` and ids `[batch 26]` to a logit of each click `[batch]`."""
+    """Dense features `[batch 13]` and ids `[batch tables]` to a logit of each click `[batch]`."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.bottom = nn.Sequential(*_layers(BOTTOM_WIDTHS), nn.ReLU())
-        self.tables = nn.ModuleList(nn.Embedding(rows, WIDTH, sparse=True) for rows in ROWS)
-        self.interaction = Interaction()
-        self.top = nn.Sequential(*_layers(TOP_WIDTHS))
+        vectors = 1 + len(sizes.rows)
+        self.bottom = nn.Sequential(*_layers((NUM_DENSE, *sizes.bottom, sizes.width)), nn.ReLU())
+        self.tables = nn.ModuleList(nn.Embedding(rows, sizes.width, sparse=True) for rows in sizes.rows)
+        self.interaction = Interaction(vectors)
+        self.top = nn.Sequential(*_layers((sizes.width + vectors * (vectors - 1) // 2, *sizes.top, 1)))
 
     def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
         rows = [table(column) for table, column in zip(self.tables, ids.unbind(dim=1), strict=True)]

@@ -6,10 +6,27 @@ multiplies its input by its weights, scales each edge's message by `1 / sqrt(deg
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 
-NODES, EDGES, FEATURES, CLASSES, LAYERS, DROPOUT = 100_000, 1_000_000, 256, 40, 3, 0.5
+DROPOUT = 0.5
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model and of its graph; self-loops are not among the edges."""
+
+    nodes: int = 100_000
+    edges: int = 1_000_000
+    features: int = 256
+    classes: int = 40
+    layers: int = 3
+
+
+FULL = Sizes()
 
 
 class Convolution(nn.Module):
@@ -29,10 +46,10 @@ class Convolution(nn.Module):
 class GCN(nn.Module):
     """Node features `[nodes features]` and edges to logits `[nodes classes]`."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        widths = [FEATURES] * LAYERS
-        self.layers = nn.ModuleList(Convolution(before, after) for before, after in zip(widths, [*widths[1:], CLASSES], strict=True))
+        widths = [sizes.features] * sizes.layers
+        self.layers = nn.ModuleList(Convolution(before, after) for before, after in pairwise([*widths, sizes.classes]))
         self.dropout = nn.Dropout(DROPOUT)
 
     def forward(self, nodes: Tensor, source: Tensor, target: Tensor, weight: Tensor) -> Tensor:

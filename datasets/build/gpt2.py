@@ -6,11 +6,27 @@ the attention's scores. Op by op, the step needs three times the memory.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-VOCABULARY, MAX_LENGTH, WIDTH, HEADS, LAYERS, DROPOUT = 50_257, 1024, 768, 12, 12, 0.1
+DROPOUT = 0.1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model."""
+
+    vocabulary: int = 50_257
+    max_length: int = 1024
+    width: int = 768
+    heads: int = 12
+    layers: int = 12
+
+
+FULL = Sizes()
 
 
 class CausalAttention(nn.Module):
@@ -31,11 +47,11 @@ class CausalAttention(nn.Module):
 class FeedForward(nn.Module):
     """Four times as wide inside."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.c_fc = nn.Linear(WIDTH, 4 * WIDTH)
+        self.c_fc = nn.Linear(width, 4 * width)
         self.act = nn.GELU(approximate="tanh")
-        self.c_proj = nn.Linear(4 * WIDTH, WIDTH)
+        self.c_proj = nn.Linear(4 * width, width)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.c_proj(self.act(self.c_fc(hidden)))
@@ -44,10 +60,10 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """Attention and feed-forward, each normalised before and added to its input."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int, heads: int) -> None:
         super().__init__()
-        self.ln_1, self.attn = nn.LayerNorm(WIDTH), CausalAttention(WIDTH, HEADS)
-        self.ln_2, self.mlp = nn.LayerNorm(WIDTH), FeedForward()
+        self.ln_1, self.attn = nn.LayerNorm(width), CausalAttention(width, heads)
+        self.ln_2, self.mlp = nn.LayerNorm(width), FeedForward(width)
         self.drop = nn.Dropout(DROPOUT)
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -58,14 +74,14 @@ class Block(nn.Module):
 class GPT2(nn.Module):
     """Token ids `[batch length]` to logits `[batch length vocabulary]`; the embedding is tied to the last layer."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.wte = nn.Embedding(VOCABULARY, WIDTH)
-        self.wpe = nn.Embedding(MAX_LENGTH, WIDTH)
+        self.wte = nn.Embedding(sizes.vocabulary, sizes.width)
+        self.wpe = nn.Embedding(sizes.max_length, sizes.width)
         self.drop = nn.Dropout(DROPOUT)
-        self.h = nn.ModuleList(Block() for _ in range(LAYERS))
-        self.ln_f = nn.LayerNorm(WIDTH)
-        self.lm_head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.h = nn.ModuleList(Block(sizes.width, sizes.heads) for _ in range(sizes.layers))
+        self.ln_f = nn.LayerNorm(sizes.width)
+        self.lm_head = nn.Linear(sizes.width, sizes.vocabulary, bias=False)
         self.lm_head.weight = self.wte.weight
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -6,13 +6,25 @@ each time step. No dropout, no clipping.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from gnnplace.frontends.torch_scopes import time_step
 
-VOCABULARY, UNITS, LAYERS = 10_000, 1024, 3
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model."""
+
+    vocabulary: int = 10_000
+    units: int = 1024
+    layers: int = 3
+
+
+FULL = Sizes()
 
 
 def advance(gates: Tensor, hidden_gates: Tensor, hidden: Tensor) -> Tensor:
@@ -39,11 +51,11 @@ class Cell(nn.Module):
 class LanguageModel(nn.Module):
     """Tokens and the tokens that follow them, both `[steps batch]`, to the mean cross entropy of every time step, added up."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, UNITS)
-        self.layers = nn.ModuleList(Cell(UNITS, UNITS) for _ in range(LAYERS))
-        self.head = nn.Linear(UNITS, VOCABULARY)
+        self.embedding = nn.Embedding(sizes.vocabulary, sizes.units)
+        self.layers = nn.ModuleList(Cell(sizes.units, sizes.units) for _ in range(sizes.layers))
+        self.head = nn.Linear(sizes.units, sizes.vocabulary)
 
     def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
         embedded = self.embedding(tokens)

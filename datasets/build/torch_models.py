@@ -35,37 +35,37 @@ def workload(name: str) -> TorchStep:
     return WORKLOADS[name]()
 
 
-def bert_base(batch: int = 32, length: int = 128) -> TorchStep:
+def bert_base(batch: int = 32, length: int = 128, settings: BertConfig | None = None) -> TorchStep:
     """BERT base (12 layers, width 768, 110 M parameters) as a masked language model, dropout 0.1; Devlin et al. 2019."""
-    settings = BertConfig(attn_implementation="eager")
+    settings = settings or BertConfig(attn_implementation="eager")
     return TorchStep(BertForMaskedLM(settings).train(), _masked_loss, _pair(settings.vocab_size, batch, length))
 
 
-def gpt2(batch: int = 4, length: int = 1024) -> TorchStep:
+def gpt2(batch: int = 4, length: int = 1024, sizes: gpt2_model.Sizes = gpt2_model.FULL) -> TorchStep:
     """GPT-2 (12 layers, width 768, 124 M parameters) predicting the next token, dropout 0.1."""
-    return TorchStep(gpt2_model.GPT2(), _next_token_loss, _pair(gpt2_model.VOCABULARY, batch, length))
+    return TorchStep(gpt2_model.GPT2(sizes), _next_token_loss, _pair(sizes.vocabulary, batch, length))
 
 
-def moe_8e(batch: int = 8, length: int = 512) -> TorchStep:
+def moe_8e(batch: int = 8, length: int = 512, sizes: mixture_of_experts.Sizes = mixture_of_experts.FULL) -> TorchStep:
     """Six transformer layers of width 1024 with eight experts each (430 M parameters), predicting the next token."""
-    return TorchStep(mixture_of_experts.MixtureOfExperts(), _next_token_loss, _pair(mixture_of_experts.VOCABULARY, batch, length))
+    return TorchStep(mixture_of_experts.MixtureOfExperts(sizes), _next_token_loss, _pair(sizes.vocabulary, batch, length))
 
 
-def two_tower(batch: int = 4096) -> TorchStep:
+def two_tower(batch: int = 4096, sizes: two_tower_model.Sizes = two_tower_model.FULL) -> TorchStep:
     """A retrieval recommender: user and item towers, softmax over the items of the batch."""
-    user, item = (_ids(two_tower_model.ROWS, batch, features) for features in two_tower_model.NUM_FEATURES)
-    return TorchStep(two_tower_model.TwoTower(), _in_batch_loss, (user, item))
+    user, item = (_ids(sizes.rows, batch, features) for features in sizes.num_features)
+    return TorchStep(two_tower_model.TwoTower(sizes), _in_batch_loss, (user, item))
 
 
-def dlrm(batch: int = 2048) -> TorchStep:
+def dlrm(batch: int = 2048, sizes: dlrm_model.Sizes = dlrm_model.FULL) -> TorchStep:
     """DLRM on Criteo Kaggle (26 tables of width 64): will this advertisement be clicked? Plain SGD, sparse for the tables."""
-    inputs = (torch.rand(batch, dlrm_model.NUM_DENSE), _columns(dlrm_model.ROWS, batch), _clicks(batch))
-    return TorchStep(dlrm_model.DLRM(), _click_loss, inputs, "sgd")
+    inputs = (torch.rand(batch, dlrm_model.NUM_DENSE), _columns(sizes.rows, batch), _clicks(batch))
+    return TorchStep(dlrm_model.DLRM(sizes), _click_loss, inputs, "sgd")
 
 
-def gru_lm(batch: int = 64, steps: int = 35) -> TorchStep:
+def gru_lm(batch: int = 64, steps: int = 35, sizes: gru.Sizes = gru.FULL) -> TorchStep:
     """A language model of three GRU layers of 1,024 (39 M parameters), unrolled cell by cell."""
-    return TorchStep(gru.LanguageModel(), _own_loss, _pair(gru.VOCABULARY, steps, batch))
+    return TorchStep(gru.LanguageModel(sizes), _own_loss, _pair(sizes.vocabulary, steps, batch))
 
 
 def deep_fm(batch: int = 4096) -> TorchStep:
@@ -73,22 +73,24 @@ def deep_fm(batch: int = 4096) -> TorchStep:
     return TorchStep(deepfm.DeepFM(), _click_loss, (_columns(deepfm.ROWS, batch), _clicks(batch)))
 
 
-def deep_speech_2(batch: int = 32, steps: int = 50) -> TorchStep:
+def deep_speech_2(batch: int = 32, steps: int = 50, sizes: deepspeech2.Sizes = deepspeech2.FULL) -> TorchStep:
     """Deep Speech 2 (5 bidirectional GRU layers of 800), a letter a frame; a recording of two seconds."""
-    spectrogram = torch.rand(batch, 1, deepspeech2.FREQUENCIES, 2 * steps)
-    return TorchStep(deepspeech2.DeepSpeech2(), deepspeech2.framewise_loss, (spectrogram, _ids(deepspeech2.CLASSES, steps, batch)))
+    spectrogram = torch.rand(batch, 1, sizes.frequencies, 2 * steps)
+    labels = _ids(deepspeech2.CLASSES, steps, batch)
+    return TorchStep(deepspeech2.DeepSpeech2(sizes), deepspeech2.framewise_loss, (spectrogram, labels))
 
 
-def graph_convolutions(nodes: int = gcn.NODES, edges: int = gcn.NODES + gcn.EDGES) -> TorchStep:
+def graph_convolutions(sizes: gcn.Sizes = gcn.FULL) -> TorchStep:
     """Three graph convolutions over all nodes at once: the class of every node."""
-    inputs = (torch.rand(nodes, gcn.FEATURES), *_pair(nodes, edges), torch.rand(edges) / 10, _ids(gcn.CLASSES, nodes))
-    return TorchStep(gcn.GCN(), _class_loss, inputs)
+    edges, features = sizes.nodes + sizes.edges, torch.rand(sizes.nodes, sizes.features)
+    inputs = (features, *_pair(sizes.nodes, edges), torch.rand(edges) / 10, _ids(sizes.classes, sizes.nodes))
+    return TorchStep(gcn.GCN(sizes), _class_loss, inputs)
 
 
-def unet(batch: int = 16, size: int = 64) -> TorchStep:
+def unet(batch: int = 16, size: int = 64, sizes: unet_model.Sizes = unet_model.FULL) -> TorchStep:
     """The U-Net of a diffusion model: the noise in an image."""
     image, noise = torch.rand(2, batch, 3, size, size).unbind()
-    return TorchStep(unet_model.UNet(), _noise_loss, (image, torch.rand(batch, unet_model.CHANNELS[0]), noise))
+    return TorchStep(unet_model.UNet(sizes), _noise_loss, (image, torch.rand(batch, sizes.channels[0]), noise))
 
 
 WORKLOADS: dict[str, Callable[[], TorchStep]] = {

@@ -6,24 +6,39 @@ Each tower embeds its categorical features, widens each by a small network of it
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-NUM_FEATURES = (6, 4)  # of a user, of an item
-ROWS, FEATURE_WIDTH, WIDENED, OUTPUT_WIDTH = 50_000, 64, 256, 256
-DEEP_WIDTHS = (2048, 2048, 1024)
 CROSS_LAYERS = 3
 TEMPERATURE = 0.05
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model; `num_features` are those of a user and of an item."""
+
+    num_features: tuple[int, int] = (6, 4)
+    rows: int = 50_000
+    feature_width: int = 64
+    widened: int = 256
+    deep_widths: tuple[int, ...] = (2048, 2048, 1024)
+    output_width: int = 256
+
+
+FULL = Sizes()
 
 
 class Feature(nn.Module):
     """One categorical feature: its embedding table and its own two-layer network."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int, width: int, widened: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(ROWS, FEATURE_WIDTH)
-        self.widen = nn.Sequential(nn.Linear(FEATURE_WIDTH, 4 * WIDENED), nn.ReLU(), nn.Linear(4 * WIDENED, WIDENED))
+        self.table = nn.Embedding(rows, width)
+        self.widen = nn.Sequential(nn.Linear(width, 4 * widened), nn.ReLU(), nn.Linear(4 * widened, widened))
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.widen(self.table(ids))
@@ -46,12 +61,9 @@ class CrossNetwork(nn.Module):
 class DeepNetwork(nn.Module):
     """Linear layers with ReLU and layer normalisation."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, widths: tuple[int, ...]) -> None:
         super().__init__()
-        widths = (width, *DEEP_WIDTHS)
-        self.layers = nn.Sequential(
-            *(nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.LayerNorm(b)) for a, b in zip(widths, DEEP_WIDTHS, strict=False))
-        )
+        self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(a, b), nn.ReLU(), nn.LayerNorm(b)) for a, b in pairwise(widths)))
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.layers(hidden)
@@ -60,12 +72,13 @@ class DeepNetwork(nn.Module):
 class Tower(nn.Module):
     """Feature ids `[batch features]` to unit vectors `[batch width]`."""
 
-    def __init__(self, num_features: int) -> None:
+    def __init__(self, num_features: int, sizes: Sizes) -> None:
         super().__init__()
-        self.features = nn.ModuleList(Feature() for _ in range(num_features))
-        self.cross = CrossNetwork(num_features * WIDENED)
-        self.deep = DeepNetwork(num_features * WIDENED)
-        self.out = nn.Linear(num_features * WIDENED + DEEP_WIDTHS[-1], OUTPUT_WIDTH)
+        width = num_features * sizes.widened
+        self.features = nn.ModuleList(Feature(sizes.rows, sizes.feature_width, sizes.widened) for _ in range(num_features))
+        self.cross = CrossNetwork(width)
+        self.deep = DeepNetwork((width, *sizes.deep_widths))
+        self.out = nn.Linear(width + sizes.deep_widths[-1], sizes.output_width)
 
     def forward(self, ids: Tensor) -> Tensor:
         hidden = torch.cat([feature(column) for feature, column in zip(self.features, ids.unbind(dim=1), strict=True)], dim=1)
@@ -75,9 +88,9 @@ class Tower(nn.Module):
 class TwoTower(nn.Module):
     """User and item ids to the scores `[batch batch]` of every user with every item of the batch."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.user, self.item = (Tower(features) for features in NUM_FEATURES)
+        self.user, self.item = (Tower(features, sizes) for features in sizes.num_features)
 
     def forward(self, user: Tensor, item: Tensor) -> Tensor:
         return self.user(user) @ self.item(item).t() / TEMPERATURE

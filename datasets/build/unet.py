@@ -6,22 +6,35 @@ the way down), group norm and SiLU before each convolution, the time of the diff
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-CHANNELS, BLOCKS, IMAGE_CHANNELS = (128, 256, 512), 2, 3
-TIME_WIDTH, GROUPS, DROPOUT = 512, 32, 0.1
+BLOCKS, IMAGE_CHANNELS, DROPOUT = 2, 3, 0.1
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Of the model."""
+
+    channels: tuple[int, ...] = (128, 256, 512)
+    time_width: int = 512
+    groups: int = 32
+
+
+FULL = Sizes()
 
 
 class Residual(nn.Module):
     """Two convolutions around the time, added to their input."""
 
-    def __init__(self, before: int, after: int) -> None:
+    def __init__(self, before: int, after: int, sizes: Sizes) -> None:
         super().__init__()
-        self.norm_1, self.conv_1 = nn.GroupNorm(GROUPS, before), nn.Conv2d(before, after, 3, padding=1)
-        self.time = nn.Linear(TIME_WIDTH, after)
-        self.norm_2, self.conv_2 = nn.GroupNorm(GROUPS, after), nn.Conv2d(after, after, 3, padding=1)
+        self.norm_1, self.conv_1 = nn.GroupNorm(sizes.groups, before), nn.Conv2d(before, after, 3, padding=1)
+        self.time = nn.Linear(sizes.time_width, after)
+        self.norm_2, self.conv_2 = nn.GroupNorm(sizes.groups, after), nn.Conv2d(after, after, 3, padding=1)
         self.dropout = nn.Dropout(DROPOUT)
         self.skip = nn.Identity() if before == after else nn.Conv2d(before, after, 1)
 
@@ -35,9 +48,9 @@ class Residual(nn.Module):
 class Attention(nn.Module):
     """One head of attention among all positions, added to its input."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.norm = nn.GroupNorm(GROUPS, channels)
+        self.norm = nn.GroupNorm(groups, channels)
         self.qkv, self.out = nn.Conv2d(channels, 3 * channels, 1), nn.Conv2d(channels, channels, 1)
 
     def forward(self, image: Tensor) -> Tensor:
@@ -49,10 +62,10 @@ class Attention(nn.Module):
 class Block(nn.Module):
     """A residual block, with attention at the lowest resolution."""
 
-    def __init__(self, before: int, after: int) -> None:
+    def __init__(self, before: int, after: int, sizes: Sizes) -> None:
         super().__init__()
-        self.residual = Residual(before, after)
-        self.attention = Attention(after) if after == CHANNELS[-1] else nn.Identity()
+        self.residual = Residual(before, after, sizes)
+        self.attention = Attention(after, sizes.groups) if after == sizes.channels[-1] else nn.Identity()
 
     def forward(self, image: Tensor, time: Tensor) -> Tensor:
         return self.attention(self.residual(image, time))
@@ -61,9 +74,9 @@ class Block(nn.Module):
 class Down(nn.Module):
     """The blocks of one resolution on the way down, and a convolution of stride 2 to the next; returns every activation."""
 
-    def __init__(self, before: int, after: int, last: bool) -> None:
+    def __init__(self, before: int, after: int, last: bool, sizes: Sizes) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(before if block == 0 else after, after) for block in range(BLOCKS))
+        self.blocks = nn.ModuleList(Block(before if block == 0 else after, after, sizes) for block in range(BLOCKS))
         self.shrink = None if last else nn.Conv2d(after, after, 3, stride=2, padding=1)
 
     def forward(self, image: Tensor, time: Tensor) -> list[Tensor]:
@@ -77,10 +90,10 @@ class Down(nn.Module):
 class Up(nn.Module):
     """The blocks of one resolution on the way up; each takes the last activation that the way down has left."""
 
-    def __init__(self, before: int, after: int, skipped: list[int], last: bool) -> None:
+    def __init__(self, before: int, after: int, skipped: list[int], last: bool, sizes: Sizes) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(
-            Block((before if block == 0 else after) + channels, after) for block, channels in enumerate(reversed(skipped))
+            Block((before if block == 0 else after) + channels, after, sizes) for block, channels in enumerate(reversed(skipped))
         )
         self.grow = None if last else nn.Conv2d(after, after, 3, padding=1)
 
@@ -93,18 +106,20 @@ class Up(nn.Module):
 class UNet(nn.Module):
     """Noisy images `[batch 3 height width]` and the waves of their times `[batch 128]` to the noise in the images."""
 
-    def __init__(self) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        widths = (CHANNELS[0], *CHANNELS)
-        self.time = nn.Sequential(nn.Linear(CHANNELS[0], TIME_WIDTH), nn.SiLU(), nn.Linear(TIME_WIDTH, TIME_WIDTH))
-        self.stem = nn.Conv2d(IMAGE_CHANNELS, CHANNELS[0], 3, padding=1)
-        self.down = nn.ModuleList(Down(widths[i], widths[i + 1], i == len(CHANNELS) - 1) for i in range(len(CHANNELS)))
-        self.middle_1, self.middle_2 = Block(CHANNELS[-1], CHANNELS[-1]), Residual(CHANNELS[-1], CHANNELS[-1])
+        channels, time_width = sizes.channels, sizes.time_width
+        first, last = channels[0], channels[-1]
+        widths = (first, *channels)
+        self.time = nn.Sequential(nn.Linear(first, time_width), nn.SiLU(), nn.Linear(time_width, time_width))
+        self.stem = nn.Conv2d(IMAGE_CHANNELS, first, 3, padding=1)
+        self.down = nn.ModuleList(Down(widths[i], widths[i + 1], i == len(channels) - 1, sizes) for i in range(len(channels)))
+        self.middle_1, self.middle_2 = Block(last, last, sizes), Residual(last, last, sizes)
         self.up = nn.ModuleList(
-            Up(CHANNELS[min(i + 1, len(CHANNELS) - 1)], CHANNELS[i], [widths[i], *[CHANNELS[i]] * BLOCKS], i == 0)
-            for i in reversed(range(len(CHANNELS)))
+            Up(channels[min(i + 1, len(channels) - 1)], channels[i], [widths[i], *[channels[i]] * BLOCKS], i == 0, sizes)
+            for i in reversed(range(len(channels)))
         )
-        self.norm, self.out = nn.GroupNorm(GROUPS, CHANNELS[0]), nn.Conv2d(CHANNELS[0], IMAGE_CHANNELS, 3, padding=1)
+        self.norm, self.out = nn.GroupNorm(sizes.groups, first), nn.Conv2d(first, IMAGE_CHANNELS, 3, padding=1)
 
     def forward(self, image: Tensor, waves: Tensor) -> Tensor:
         time = self.time(waves)

@@ -12,8 +12,8 @@ from gnnplace.execution.timing import ratio
 from gnnplace.report import results
 
 WORKLOADS = {
-    "torch": ("two_tower", "dlrm", "gru", "bert", "mixture", "unet", "inception"),
-    "tensorflow": (),
+    "torch": ("two_tower", "dlrm_clicks", "gru_language", "bert", "mixture_of_experts", "deep_speech_2", "inception", "unet"),
+    "tensorflow": ("towers", "experts", "branches", "attention", "rnnlm", "nmt"),
 }
 NEAR = 1.5  # "near the best": measured within this many times the fastest
 HEADER = ["workload", "ops", "placements", "one core, ms", "fastest, ms", "Spearman", f"within {NEAR} x", "choice / best", "median error",

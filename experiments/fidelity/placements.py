@@ -15,9 +15,11 @@ from gnnplace.transforms.units import UnitsName, allowed, expand, units
 
 SEED = 0
 POLICY = ("--training.updates=30", "--training.warm_start.updates=60", "--training.placements=32", "--tracking=none")
-PLANNED = ("expert", "metis-ops", "metis-weights", "metis-coarse", "heft-ops", "heft-weights", "heft-coarse", "hill-climb")
-FIFO_TOO = ("expert", "metis-weights", "heft-coarse", "hill-climb")
-RANDOM: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.2), ("weights", 0.5), ("ops", 0.5))
+PLANNED = ("expert", "metis-ops", "metis-weights", "heft-ops", "heft-coarse", "hill-climb")
+FIFO_TOO = ("expert", "metis-weights", "hill-climb")
+RANDOM: tuple[tuple[UnitsName, float], ...] = (
+    ("coarse", 0.5), ("coarse", 0.3), ("coarse", 0.1), ("weights", 0.5), ("weights", 0.2), ("ops", 0.5), ("ops", 0.1),
+)  # fmt: skip
 
 
 def placements(problem: Problem) -> dict[str, Placement]:

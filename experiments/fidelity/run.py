@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,44 +19,29 @@ import numpy as np
 
 from experiments.fidelity import figures
 from experiments.fidelity.placements import placements
+from gnnplace.cluster import Cluster
 from gnnplace.costs import links, profiled
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.host import Host
 from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS, difference
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.profile import profile
-from gnnplace.execution.timing import STEADY, LoadMeter, timed
+from gnnplace.execution.profile import Profiler, profile
+from gnnplace.execution.timing import LoadMeter, Protocol, timed
 from gnnplace.execution.workload import Plan, plan
+from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report import results
-from gnnplace.result import StepResult, Timeline
+from gnnplace.result import Timeline
+from gnnplace.transforms.order import in_order
 
 HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
-SEED, LIMIT_S, FIRST_STEPS, PROFILED_STEPS = 0, 3000.0, 10, 3
+SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
 TOGETHER = {"torch": 22, "tensorflow": 5}  # placements measured in turns: each keeps its processes meanwhile
 NUM_CORES = 2
-
-
-class Profiler:
-    """One device alone, as something that is timed in turns with placements: it keeps the times of its ops."""
-
-    def __init__(self, host: Host, problem: Problem) -> None:
-        first = problem.cluster.devices[:1]
-        self._step = host.start(Plan(first, np.zeros(problem.num_ops, dtype=np.int32), problem.graph.order))
-        self.found: list[np.ndarray] = []
-
-    def run(self, steps: int) -> list[int]:
-        """Times the ops of steps; returns the time of each from its first op to its last."""
-        times = self._step.op_times(min(steps, PROFILED_STEPS))
-        self.found += [step.end_ns - step.start_ns for step in times]
-        return [int(step.end_ns.max()) for step in times]
-
-    def close(self) -> None:
-        """Ends its process."""
-        self._step.close()
+MORE_STEPS = Protocol(steps=60, enough_ns=10 * 10**9)  # than usual: placements differ by a few percent
 
 
 def measured(executor: str, workload: str) -> dict[str, Any]:
@@ -77,9 +61,9 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
             part = {name: plans[name] for name in names[first : first + TOGETHER[executor]]}
             rows |= _in_turns(host, problem, part, unplaced, op_times)
     op_ns = np.median(op_times, axis=0).astype(np.int64)
-    final = profiled.problem(host.graph, cluster, replace(costs, time_ns={"cpu": op_ns}))
-    for name, result in zip(chosen, simulate(final, list(chosen.values())), strict=True):
-        rows[name] |= simulated(result) | {"schedule": chosen[name].schedule, "device": "".join(map(str, chosen[name].device.tolist()))}
+    for name, each in plans.items():
+        rows[name] |= simulated(each, host.graph, cluster, op_ns)
+        rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
     return {
         "ops": problem.num_ops,
         "op_ns": op_ns.tolist(),
@@ -90,8 +74,11 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
     }
 
 
-def simulated(result: StepResult) -> dict[str, Any]:
-    """What the simulator says of a placement."""
+def simulated(plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray) -> dict[str, Any]:
+    """What the simulator says of a plan, whose order the executor keeps, with the times that ops had while it was measured."""
+    ordered = in_order(graph, plan.device, plan.order)
+    problem = Problem(ordered, cluster, np.maximum(1, np.stack([op_ns] * NUM_CORES, axis=1)))
+    (result,) = simulate(problem, [Placement(plan.device, "fifo")])
     assert result.peak_memory_bytes is not None
     return {"simulated_ns": result.step_time_ns, "simulated_peak_bytes": result.peak_memory_bytes.tolist(), "transfers": result.transfers}
 
@@ -105,13 +92,13 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
 def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, op_times: list[np.ndarray]) -> dict[str, Any]:
     """Placements measured together with a profile of the ops."""
     steps, rows = {}, {}
-    profiler = Profiler(host, problem)
+    profiler = Profiler(host, problem.cluster.devices[0])
     try:
         for name, each in plans.items():
             steps[name] = host.start(each)
-            steps[name].run(CHECKED_STEPS)
+            steps[name].run(CHECKED_STEPS - len(steps[name].outputs().losses))
             rows[name] = {"difference": vars(difference(steps[name].outputs(), *unplaced))}
-        *times, _ = timed([*(step.run for step in steps.values()), profiler.run], STEADY)
+        *times, _ = timed([*(step.run for step in steps.values()), profiler.run], MORE_STEPS)
         for (name, step), found in zip(steps.items(), times, strict=True):
             rows[name] |= {"step_ns": found, "peak_memory_bytes": step.peak_memory_bytes()}
     except MeasurementError as failed:
@@ -120,7 +107,7 @@ def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: An
         profiler.close()
         for step in steps.values():
             step.close()
-    op_times += profiler.found
+    op_times.append(profiler.op_ns())
     return rows
 
 

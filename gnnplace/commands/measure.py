@@ -37,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
             problem = roofline.problem(host.graph, inputs.cluster(chosen.cluster))
             placements = [_legal(problem, placement) for placement in _placements(problem, chosen)]
             predicted = simulate(problem, placements, timeline=True)
+            host.allow(chosen.limit)
             plans = [_plan(problem, *pair) for pair in zip(placements, predicted, strict=True)]
             found = measure(host, plans, PROTOCOLS[chosen.protocol])
     except MeasurementError as failed:
@@ -72,7 +73,7 @@ def add_workload_arguments(parser: Parser) -> None:
     explained = "FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
     parser.add_argument("workload", metavar="WORKLOAD", help=explained)
     parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
-    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="for everything; 600 unless given")
+    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="to load, and again to measure; 600 unless given")
     parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 

@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     cluster = inputs.cluster(chosen.cluster)
     try:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
+            host.allow(chosen.limit)
             costs = profile(host, cluster, chosen.steps)
     except MeasurementError as failed:
         print(f"gnnplace profile: {failed}", file=sys.stderr)

@@ -1,7 +1,8 @@
 """A process of its own for each measurement: it loads the workload and starts what runs it, so that nothing there can hurt us.
 
-`Host` is our side. Whatever happens to the process (a crash, a hang, no memory) is a MeasurementError with its outcome, within the time
-that was given; then its whole group of processes is killed, with SIGKILL, and nothing of it is left.
+`Host` is our side. Whatever happens there (a crash, a hang, no memory) is a MeasurementError with its outcome, within the time that was
+given and 5 s. A device process that hangs is ended and the host lives on, for the next placement; a host that hangs is ended by its
+keeper. When we close it, or end ourselves, however that happens, the keeper kills it and every process that it has left.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from time import monotonic
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import describe_exit, die_with_parent, failure, limit_memory
+from gnnplace.execution.pinned import ended, failure, lift_memory_limit, limit_memory
 from gnnplace.execution.workload import PlacedStep, Workload
 from gnnplace.graph import ComputationGraph
 
 Loader = Callable[..., Workload]
+
+GRACE_S = 2.0  # for a host to say itself that its time is up, and to end what it runs
 
 
 class Host:
@@ -36,14 +40,15 @@ class Host:
 
     def __init__(self, loader: str, *arguments: Any, limit_s: float) -> None:
         self.allow(limit_s)
-        ours, theirs = socket.socketpair()
+        (life, its_life), (requests, its_requests) = socket.socketpair(), socket.socketpair()
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "KINETO_LOG_LEVEL": "99"}
-        command = [sys.executable, "-m", "gnnplace.execution.host", str(theirs.fileno())]
-        self._process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], start_new_session=True, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr
-        )
-        theirs.close()
-        self._connection = Connection(ours.detach())
+        passed = (its_life.fileno(), its_requests.fileno())
+        command = [sys.executable, "-m", "gnnplace.execution.keeper", *map(str, passed)]
+        with its_life, its_requests:  # stdout is for results: what a workload prints goes to stderr
+            self._keeper = subprocess.Popen(
+                command, pass_fds=passed, start_new_session=True, env=environment, stdin=subprocess.DEVNULL, stdout=2
+            )
+        self._life, self._connection = Connection(life.detach()), Connection(requests.detach())
         try:
             self.graph: ComputationGraph = self._ask("load", loader, arguments)
         except BaseException:
@@ -67,11 +72,14 @@ class Host:
         return self._ask("links", *arguments)
 
     def close(self) -> None:
-        """Kills the host and every process of its group."""
+        """Kills the host and every process that it has left."""
         self._connection.close()
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._life.close()
+        try:
+            self._keeper.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            self._keeper.kill()
+            self._keeper.wait()
 
     def __enter__(self) -> Host:
         return self
@@ -79,17 +87,31 @@ class Host:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _ask(self, *request: Any) -> Any:
+    def _ask(self, what: str, *arguments: Any, at_least_s: float = 0.0) -> Any:
+        """The answer to a request. A host that gives none, or to which nobody listens any more (Ctrl-C), is closed."""
+        deadline = max(self._deadline, monotonic() + at_least_s)
+        too_late = MeasurementError("timeout", f"{what}: not done after {self._limit_s:g} s")
         try:
-            self._connection.send(request)
-            if not self._connection.poll(max(0.0, self._deadline - monotonic())):
-                raise MeasurementError("timeout", f"{request[0]}: not done after {self._limit_s:g} s")
+            self._life.send(deadline + GRACE_S)
+            self._connection.send((deadline, too_late, what, *arguments))
             answer = self._connection.recv()
-        except (EOFError, ConnectionResetError, BrokenPipeError):
-            raise MeasurementError("crash", f"{request[0]}: the process {describe_exit(self._process.wait())}") from None
+            self._life.send(None)
+        except (EOFError, OSError):
+            raise too_late if monotonic() >= deadline + GRACE_S else self._gone(what) from None
+        except BaseException:
+            self.close()
+            raise
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def _gone(self, what: str) -> MeasurementError:
+        """Why a host that was still in time has not answered."""
+        with suppress(EOFError, OSError):  # of a keeper that is gone, too, or a host that is closed
+            if self._life.poll(GRACE_S):
+                return ended(f"{what}: the process", self._life.recv())
+        self.close()
+        return MeasurementError("crash", f"{what}: the process doesn't answer any more")
 
 
 class _RemoteStep:
@@ -115,21 +137,34 @@ class _RemoteStep:
 
     def close(self) -> None:
         with suppress(MeasurementError):  # a host that is gone has closed it
-            self._ask("close", self._number)
+            self._ask("close", self._number, at_least_s=GRACE_S)
 
 
 def serve(connection: Connection) -> None:
     """The host's life: answers requests until its parent is gone."""
-    die_with_parent()
-    limit_memory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     life = _Life()
     while True:
-        request = connection.recv()
+        deadline, too_late, *request = connection.recv()
+        connection.send(_in_time(partial(life.answer, *request), deadline, too_late))
+
+
+def _in_time(answer: Callable[[], Any], deadline: float, too_late: MeasurementError) -> Any:
+    """What `answer()` returns or raises; `too_late` where it waits at the deadline. (In native code nothing but the keeper ends it.)"""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise too_late
+
+    signal.signal(signal.SIGALRM, stop)
+    try:
+        limit_memory()
+        signal.setitimer(signal.ITIMER_REAL, max(1e-3, deadline - monotonic()))
         try:
-            answer = life.answer(*request)
-        except Exception as error:
-            answer = failure(error)
-        connection.send(answer)
+            return answer()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            lift_memory_limit()
+    except Exception as error:
+        return failure(error)
 
 
 class _Life:
@@ -154,8 +189,3 @@ class _Life:
             return getattr(self._workload, what)(*arguments)
         number, *rest = arguments
         return getattr(self._steps[number], what)(*rest)
-
-
-if __name__ == "__main__":
-    with suppress(EOFError, ConnectionResetError):
-        serve(Connection(int(sys.argv[1])))

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
@@ -19,6 +20,7 @@ from gnnplace.execution.measurement import MeasurementError
 Serve = Callable[[Connection], None]
 
 _PR_SET_PDEATHSIG = 1
+_MOST_CHARACTERS = 500
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc", "Cannot allocate memory")
 
 
@@ -33,10 +35,11 @@ class Worker:
     def __init__(self, name: str, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
         self.name = name
         self.connection, theirs = Pipe()
+        parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             self.connection.close()
-            _run(theirs, core, memory_bytes, serve)
+            _run(theirs, parent, core, memory_bytes, serve)
         theirs.close()
 
     def send(self, request: Any) -> None:
@@ -62,7 +65,7 @@ class Worker:
         """Why a worker that closed its pipe is gone."""
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
-        return MeasurementError("crash", f"{self.name} {describe_exit(os.waitstatus_to_exitcode(status))}")
+        return ended(self.name, os.waitstatus_to_exitcode(status))
 
 
 def answers(workers: Sequence[Worker]) -> list[Any]:
@@ -81,53 +84,85 @@ def answers(workers: Sequence[Worker]) -> list[Any]:
     return [found[worker] for worker in workers]
 
 
-def describe_exit(status: int) -> str:
-    """`was killed by SIGSEGV`, `ended with status 1`."""
+def ended(name: str, status: int) -> MeasurementError:
+    """What it means that a process has ended with a status (negative: a signal) that we have not given it."""
     if status >= 0:
-        return f"ended with status {status}"
-    return f"was killed by {signal.Signals(-status).name}"
+        return MeasurementError("crash", f"{name} ended with status {status}")
+    if status == -signal.SIGKILL:
+        return MeasurementError("out_of_memory", f"{name} was killed by SIGKILL, as the kernel does where memory has run out")
+    with suppress(ValueError):  # signals without a name
+        return MeasurementError("crash", f"{name} was killed by {signal.Signals(-status).name}")
+    return MeasurementError("crash", f"{name} was killed by signal {-status}")
 
 
-def die_with_parent() -> None:
-    """Linux: this process is killed when its parent ends, however that happens."""
+def die_with_parent(parent: int) -> None:
+    """Linux: this process is killed when its parent (whose id it was) ends, however that happens, or has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
-def limit_memory(memory_bytes: int) -> None:
-    """Lets this process allocate so many more bytes than it has now; what is more raises MemoryError (or the library's own)."""
-    with open("/proc/self/status") as status:
-        data = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmData:"))
-    resource.setrlimit(resource.RLIMIT_DATA, (data + memory_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+def limit_memory(memory_bytes: int | None = None) -> None:
+    """Lets this process allocate so many more bytes than it has now, and not more than the machine has free; what is more raises
+    MemoryError (or the library's own).
+    """
+    free = _kibibytes("/proc/meminfo", "MemAvailable:")
+    more = free if memory_bytes is None else min(free, memory_bytes)
+    _set_limit(_kibibytes("/proc/self/status", "VmData:") + more)
+
+
+def lift_memory_limit() -> None:
+    """What this process allocates from now on is not the step's."""
+    _set_limit(resource.getrlimit(resource.RLIMIT_DATA)[1])
 
 
 def failure(error: Exception) -> Exception:
-    """What an exception of a step is called: an outcome; a ValueError (of bad input) stays one."""
+    """What an exception of a step is called: an outcome; a ValueError (of bad input) stays one. Made of text alone, so that it can be
+    sent to a process that doesn't know the exception's class.
+    """
+    if isinstance(error, MeasurementError):
+        return MeasurementError(error.outcome, error.reason)
     text = f"{type(error).__name__}: {error}"
-    if isinstance(error, MeasurementError | ValueError):
-        return error
     if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
-        return MeasurementError("out_of_memory", text)
+        return MeasurementError("out_of_memory", _short(text))
+    if isinstance(error, ValueError):
+        return ValueError(_short(str(error)))
     if isinstance(error, NotImplementedError):
-        return MeasurementError("unsupported", text)
-    return MeasurementError("crash", text)
+        return MeasurementError("unsupported", _short(text))
+    return MeasurementError("crash", _short(text))
 
 
-def _run(connection: Connection, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
-    """The life of a worker; never returns."""
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."
+
+
+def _kibibytes(path: str, name: str) -> int:
+    """The bytes of a line such as `VmData: 12 kB`."""
+    with open(path) as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
+
+
+def _set_limit(data_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _run(connection: Connection, parent: int, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
+    """The life of a worker; never returns. Whatever its step raises is a failed measurement: bad input is found before it runs."""
     status = 1
     try:
-        die_with_parent()
+        die_with_parent(parent)
         gc.disable()
         if core is not None:
             os.sched_setaffinity(0, {core})
-        if memory_bytes is not None:
-            limit_memory(memory_bytes)
+        limit_memory(memory_bytes)
         try:
             serve(connection)
             status = 0
         except EOFError:
             status = 0  # the parent has closed
         except Exception as error:
-            connection.send(failure(error))
+            lift_memory_limit()  # to say so takes some
+            failed = failure(error)
+            connection.send(MeasurementError("crash", f"ValueError: {failed}") if isinstance(failed, ValueError) else failed)
     finally:
         os._exit(status)

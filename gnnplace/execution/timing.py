@@ -44,7 +44,9 @@ class Estimate(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What else the machine did meanwhile: the load average, and the shares of its cores' time taken by others and by its host."""
+    """What the machine did meanwhile: the load average, the share of its cores' time in which they worked (for us too), and the share
+    that its host took.
+    """
 
     load_average: float
     busy: float
@@ -76,9 +78,9 @@ def warm_up(run: Run, protocol: Protocol) -> int:
     return steps
 
 
-def estimate(values: Sequence[float], seed: int = 0) -> Estimate:
-    """The median of independent values, with its percentile-bootstrap interval."""
-    array = np.asarray(values, dtype=float)
+def estimate(times: Sequence[int], seed: int = 0) -> Estimate:
+    """The median of independent step times, with its percentile-bootstrap interval."""
+    array = np.asarray(times, dtype=float)
     draws = np.random.default_rng(seed).integers(len(array), size=(RESAMPLES, len(array)))
     return Estimate(float(np.median(array)), *np.percentile(np.median(array[draws], axis=1), INTERVAL).tolist())
 

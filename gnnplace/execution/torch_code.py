@@ -10,7 +10,8 @@ from typing import Any, Protocol, assert_never, runtime_checkable
 import torch
 from torch import Tensor
 
-from gnnplace.execution.torch_program import Call, Message, Node, Program, Receive, Send, Signal, is_random
+from gnnplace.execution.torch_program import Call, Message, Program, Receive, Send, Signal
+from gnnplace.execution.torch_values import Node, is_random
 
 Times = tuple[list[Any], list[Any]]
 
@@ -71,11 +72,15 @@ class _Code:
             lines += self._lines(instruction)
             if done := [self._names[node] for node in last.get(place, ()) if node is not self._loss]:
                 lines.append(f"del {', '.join(done)}")
-        lines.append(f"return {self._names[self._loss]}" if self._loss in self._names else "return None")
+        lines.append(f"return {self._names[self._loss]}" if self._makes_loss() else "return None")
         source = "def step():\n" + "".join(f"    {line}\n" for line in lines)
         exec(compile(source, f"<program of device {self._program.device}>", "exec"), self._bound)
         step: Callable[[], Tensor | None] = self._bound["step"]
         return step
+
+    def _makes_loss(self) -> bool:
+        """A received loss does not count: its memory may have been given to another message since."""
+        return any(isinstance(line, Call) and self._loss in (line.node, *line.picks) for line in self._program.instructions)
 
     def _lines(self, instruction: Call | Send | Receive) -> list[str]:
         match instruction:

@@ -17,7 +17,8 @@ from torch import Tensor
 from gnnplace.execution.torch_code import Times, Transport, compiled
 from gnnplace.execution.torch_lanes import Lane
 from gnnplace.execution.torch_memory import peak_bytes
-from gnnplace.execution.torch_program import Message, Node, Program, Receive
+from gnnplace.execution.torch_program import Message, Program, Receive
+from gnnplace.execution.torch_values import Node
 from gnnplace.execution.workload import OpTimes, Outputs
 
 
@@ -78,11 +79,9 @@ class TorchDevice:
             self._timed = self._compiled(times), times
         return [self._time_ops(*self._timed) for _ in range(steps)]
 
-    def peak_memory(self) -> int:
+    def peak_memory(self, received_bytes: int) -> int:
         """Runs a step and returns the most that a CPU device held in it: what it allocates, holds, and receives into."""
-        received = [line.what for line in self._program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
-        buffers = sum(message.tensor.numel() * message.tensor.element_size() for message in received)
-        return peak_bytes(lambda: self.run(1)) + self.held_bytes() + buffers
+        return peak_bytes(lambda: self.run(1)) + self.held_bytes() + received_bytes
 
     def held_bytes(self) -> int:
         """The bytes of what exists before the step."""
@@ -130,6 +129,12 @@ def seed(step: int, op: int, num_ops: int) -> int:
     return step * num_ops + op
 
 
+def received_bytes(program: Program) -> int:
+    """The bytes that a device receives into where each message has a place of its own."""
+    received = [line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
+    return sum(message.bytes for message in received)
+
+
 def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
     """The times of all devices since the first began, where one clock is that of all."""
     first = min(part.began for part in parts)
@@ -142,5 +147,5 @@ def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
 
 def joined(parts: Sequence[tuple[tuple[float, ...], dict[str, np.ndarray]]]) -> Outputs:
     """The losses of the device that makes them, and the variables of all."""
-    losses = next(losses for losses, _ in parts if losses)
+    losses = next((losses for losses, _ in parts if losses), ())
     return Outputs(losses, {name: value for _, variables in parts for name, value in variables.items()})

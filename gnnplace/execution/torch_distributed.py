@@ -23,10 +23,11 @@ from torch import Tensor
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
-from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged
+from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged, received_bytes
 from gnnplace.execution.torch_lanes import ComputeStream, Lane, NoStream
 from gnnplace.execution.torch_memory import gpu_growth
 from gnnplace.execution.torch_program import Message, Program, Send, Signal, programs
+from gnnplace.execution.torch_values import once
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
 
@@ -55,6 +56,7 @@ class TorchDistributed:
         self._lane, self._described = _lane(self._gpu)
         self._lane.enter()
         written = programs(step, plan)
+        self._received = received_bytes(written[dist.get_rank()])
         transport = Ranks(dist.get_rank(), written, self._lane)
         self._device: TorchDevice | None = TorchDevice(
             written[dist.get_rank()], held, self._lane, transport, transport.meet, self._num_ops, Lock()
@@ -79,7 +81,7 @@ class TorchDistributed:
     def peak_memory_bytes(self) -> list[int]:
         """Runs a step and returns the most that each device held in it."""
         if not self._gpu:
-            return _gathered(self._own.peak_memory())
+            return _gathered(self._own.peak_memory(self._received))
         (grown,) = gpu_growth([self._lane.device.index], lambda: self.run(1))
         return _gathered(grown + self._own.held_bytes())
 
@@ -126,11 +128,13 @@ class Ranks:
 
     def sender(self, message: Message) -> Callable[[Tensor], None]:
         """What posts a value, as it is sent."""
-        like = message.tensor
+        index = once(message.tensor)
+        like = message.tensor[index]
 
         def send(value: Tensor) -> None:
             self._post_below(message.number)
-            self._send(torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=value.device).copy_(value), message.dst)
+            copy = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=value.device)
+            self._send(copy.copy_(value[index]), message.dst)
 
         return send
 
@@ -178,7 +182,7 @@ class Ranks:
     def _buffer(self, what: Message | Signal) -> Tensor:
         if isinstance(what, Signal):
             return torch.empty(1, dtype=torch.uint8, device=self._lane.device)
-        return torch.empty(what.tensor.numel(), dtype=what.tensor.dtype, device=self._lane.device)
+        return torch.empty(what.tensor[once(what.tensor)].numel(), dtype=what.tensor.dtype, device=self._lane.device)
 
 
 def _lane(gpu: bool) -> tuple[Lane, str]:

@@ -1,6 +1,7 @@
 """How long messages take between two devices: the executor's own way of sending, for tensors of several sizes.
 
-Between CPU devices the receiver adds up each message after it came, so that it lies in its cache as it does after an op has read it.
+Between CPU devices the receiver adds up each message after it came, as an op that reads it. Messages of a size go to several places in
+turn, for in a step, too, much else has passed through the caches since a place was last written.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from time import monotonic_ns
 import torch
 
 from gnnplace.execution.pinned import Worker, answers, usable_cores
-from gnnplace.execution.shared_memory import SharedMemory, packed
+from gnnplace.execution.shared_memory import SharedMemory
+from gnnplace.execution.slots import slots
 from gnnplace.execution.torch_lanes import lanes
-from gnnplace.execution.torch_program import Message
+from gnnplace.execution.torch_program import Message, Program, Receive, Send
 from gnnplace.execution.torch_streams import Streams
 from gnnplace.measured_costs import LinkSample
 
 SENDER, RECEIVER = 0, 1
-ROUNDS, WARM_UP = 40, 8
+ROUNDS, WARM_UP = 40, 8  # the latter where a GPU copies
+APART_BYTES = 2**24  # written between two messages to one place, where a size allows
 FLOAT_BYTES = 4
 
 
@@ -29,20 +32,25 @@ def link_samples(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
 
     What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the receiver sees that.
     """
-    messages = _messages(sizes_bytes)
-    shared = SharedMemory(*packed(messages), len(messages), 2)
-    lives = (partial(_send, shared, messages), partial(_receive, shared, messages))
+    sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
+    places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
+    messages = _messages(places)
+    ends = Program(SENDER, (), tuple(map(Send, messages))), Program(RECEIVER, (), tuple(map(Receive, messages)))
+    shared = SharedMemory(slots(ends), len(messages), len(ends))
+    sent = messages + [turn for size in sizes for turn in _turns([message for message in messages if message.bytes == size])]
+    lives = (partial(_send, shared, sent), partial(_receive, shared, sent))
     workers = [Worker(name, core, None, life) for name, core, life in zip(("sender", "receiver"), usable_cores(), lives, strict=False)]
     try:
         started, arrived = answers(workers)
     finally:
         for worker in workers:
             worker.kill()
-    return tuple(
-        LinkSample(size, sent - start, arrival - start)
-        for size, rounds, arrivals in zip(sizes_bytes, started, arrived, strict=True)
-        for (start, sent), arrival in list(zip(rounds, arrivals, strict=True))[WARM_UP:]
-    )
+    samples = [LinkSample(m.bytes, end - start, arrival - start) for m, (start, end), arrival in zip(sent, started, arrived, strict=True)]
+    return tuple(samples[len(messages) :])  # the first to each place brings the memory
+
+
+def _turns(messages: Sequence[Message]) -> list[Message]:
+    return [messages[turn % len(messages)] for turn in range(ROUNDS)]
 
 
 def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[LinkSample, ...]:
@@ -74,23 +82,19 @@ def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[
 def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
     graph = torch.fx.Graph()
     tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
-    return [Message(number, graph.placeholder(f"size_{number}"), SENDER, RECEIVER, tensor) for number, tensor in enumerate(tensors)]
+    return [Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor) for number, tensor in enumerate(tensors)]
 
 
 def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
     torch.set_num_threads(1)
     found = []
     for message in messages:
-        value, send = torch.rand(message.tensor.shape), shared.sender(message)
-        rounds = []
-        for _ in range(WARM_UP + ROUNDS):
-            value.add_(1)  # as an op that has just made it
-            shared.step += 1
-            shared.meet(SENDER)
-            start = monotonic_ns()
-            send(value)
-            rounds.append((start, monotonic_ns()))
-        found.append(rounds)
+        value, send = torch.rand(message.tensor.shape), shared.sender(message)  # as an op that has just made it
+        shared.step += 1
+        shared.meet(SENDER)
+        start = monotonic_ns()
+        send(value)
+        found.append((start, monotonic_ns()))
     connection.send(found)
     connection.recv()
 
@@ -99,13 +103,11 @@ def _receive(shared: SharedMemory, messages: Sequence[Message], connection: Conn
     torch.set_num_threads(1)
     found = []
     for message in messages:
-        receive, arrivals = shared.receiver(message), []
-        for _ in range(WARM_UP + ROUNDS):
-            shared.step += 1
-            shared.meet(RECEIVER)
-            value = receive()
-            arrivals.append(monotonic_ns())
-            value.sum()
-        found.append(arrivals)
+        receive = shared.receiver(message)
+        shared.step += 1
+        shared.meet(RECEIVER)
+        value = receive()
+        found.append(monotonic_ns())
+        value.sum()
     connection.send(found)
     connection.recv()

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import Worker, answers, usable_cores
-from gnnplace.execution.shared_memory import SharedMemory, packed
+from gnnplace.execution.pinned import Worker, answers, lift_memory_limit, usable_cores
+from gnnplace.execution.shared_memory import SharedMemory
+from gnnplace.execution.slots import slots
 from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged
 from gnnplace.execution.torch_lanes import NoStream
-from gnnplace.execution.torch_program import Message, Program, Send, programs
+from gnnplace.execution.torch_program import Program, Send, programs
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
+
+OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14  # the process' own; a step that exceeds its device by so little is told by its peak
 
 
 class TorchProcesses:
@@ -30,13 +33,15 @@ class TorchProcesses:
         if len(plan.devices) > len(self._cores):
             raise MeasurementError("unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(self._cores)}")
         written = programs(step, plan)
-        sent = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
-        messages = [what for what in sent if isinstance(what, Message)]
-        shared = SharedMemory(*packed(messages), max((what.number for what in sent), default=-1) + 1, len(written))
+        sent = [line.what.number for program in written for line in program.instructions if isinstance(line, Send)]
+        placed = slots(written)
+        shared = SharedMemory(placed, max(sent, default=-1) + 1, len(written))
         self._workers: list[Worker] = []
         for program, device, core in zip(written, plan.devices, self._cores, strict=True):
-            life = _Life(program, shared, held, self._num_ops)
-            self._workers.append(Worker(device.name, core, device.memory_bytes, life.serve))
+            received = placed.arena_bytes[program.device]  # memory that all processes share and no limit of this one counts
+            life = _Life(program, shared, received, held, self._num_ops)
+            memory_bytes = device.memory_bytes - received + OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
+            self._workers.append(Worker(device.name, core, memory_bytes, life.serve))
 
     def run(self, steps: int) -> list[int]:
         """Runs steps; the nanoseconds of each."""
@@ -78,8 +83,9 @@ class TorchProcesses:
 class _Life:
     """The life of one device's process."""
 
-    def __init__(self, program: Program, shared: SharedMemory, held: Held, num_ops: int) -> None:
+    def __init__(self, program: Program, shared: SharedMemory, received_bytes: int, held: Held, num_ops: int) -> None:
         self._program, self._shared, self._held, self._num_ops = program, shared, held, num_ops
+        self._received_bytes = received_bytes
 
     def serve(self, connection: Connection) -> None:
         """Answers requests, methods of TorchDevice, until the pipe is closed."""
@@ -88,6 +94,9 @@ class _Life:
         device = TorchDevice(self._program, self._held, lane, self._shared, self._meet, self._num_ops, Lock())
         while True:
             what, *arguments = connection.recv()
+            if what == "peak_memory":
+                lift_memory_limit()  # the profiler's own memory is not the step's
+                arguments = [self._received_bytes]
             connection.send(getattr(device, what)(*arguments))
 
     def _meet(self, step: int) -> None:

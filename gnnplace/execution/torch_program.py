@@ -9,20 +9,20 @@ topological order.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import getitem
 
 import numpy as np
 import torch
+from jaxtyping import Int32
 from torch import Tensor
 
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.torch_values import Node, as_sent
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch import TracedStep
 from gnnplace.graph import CONTROL, NONE
-
-Node = torch.fx.Node
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,11 @@ class Message:
     src: int
     dst: int
     tensor: Tensor
+
+    @property
+    def bytes(self) -> int:
+        """What is sent."""
+        return self.tensor.untyped_storage().nbytes()
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,10 @@ class _Writer:
         self._messages: dict[tuple[Node, int], Message] = {}
         self._arrived: set[tuple[Node, int]] = set()
         self._signals: dict[tuple[int, int], Signal] = {}
-        control = graph.edge_output == CONTROL
-        self._waits = _waits(plan, graph.edge_src[control].tolist(), graph.edge_dst[control].tolist())
+        self._waits = _waits(plan, graph.edge_src[graph.edge_output == CONTROL], graph.edge_dst[graph.edge_output == CONTROL])
         self._position = np.argsort(plan.order)
         self._seen = [[NONE] * self._num_devices for _ in plan.devices]  # how far each device knows each other to be
-        self._inputs, self._consumers = _data_edges(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist())
+        self._inputs, self._consumers = _data_edges(graph.edge_src, graph.edge_output, graph.edge_dst)
         self._written = _written(step)
 
     def add(self, op: int) -> None:
@@ -168,7 +172,7 @@ class _Writer:
 
     def _message(self, op: int, output: int, there: int) -> Message:
         node = self._values[op, output]
-        message = self._messages[node, there] = Message(self._count, node, self._device[op], there, _as_sent(node.meta["val"]))
+        message = self._messages[node, there] = Message(self._count, node, self._device[op], there, as_sent(node.meta["val"]))
         return message
 
     @property
@@ -204,23 +208,23 @@ def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Nod
 
 
 def _data_edges(
-    src: Iterable[int], output: Iterable[int], dst: Iterable[int]
+    src: Int32[np.ndarray, " edges"], output: Int32[np.ndarray, " edges"], dst: Int32[np.ndarray, " edges"]
 ) -> tuple[Mapping[int, list[tuple[int, int]]], Mapping[int, dict[int, list[int]]]]:
     """Of each op its data inputs (op, output), and its consumers by output, those of control edges included."""
     inputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     consumers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for s, k, d in zip(src, output, dst, strict=True):
+    for s, k, d in zip(src.tolist(), output.tolist(), dst.tolist(), strict=True):
         consumers[s][k].append(d)
         if k != CONTROL:
             inputs[d].append((s, k))
     return inputs, consumers
 
 
-def _waits(plan: Plan, src: Iterable[int], dst: Iterable[int]) -> Mapping[int, list[int]]:
+def _waits(plan: Plan, src: Int32[np.ndarray, " edges"], dst: Int32[np.ndarray, " edges"]) -> Mapping[int, list[int]]:
     """For each op the ops elsewhere that it waits for, the latest first: what comes earlier on the same device needs no signal then."""
     position = np.argsort(plan.order)
     waits: dict[int, list[int]] = defaultdict(list)
-    for s, d in zip(src, dst, strict=True):
+    for s, d in zip(src.tolist(), dst.tolist(), strict=True):
         if plan.device[s] != plan.device[d]:
             waits[d].append(s)
     for sources in waits.values():
@@ -236,13 +240,3 @@ def _written(step: TracedStep) -> dict[int, list[int]]:
             for output in range(graph.output_ptr[op], graph.output_ptr[op + 1]):
                 written[int(graph.output_root[output])].append(op)
     return dict(written)
-
-
-def _as_sent(tensor: Tensor) -> Tensor:
-    """The tensor as it lies where it arrives: with its own strides where it fills its memory, else closely packed."""
-    return torch.empty_like(tensor, device="meta")
-
-
-def is_random(node: Node) -> bool:
-    """Whether the node's op draws random numbers."""
-    return isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded in node.target.tags

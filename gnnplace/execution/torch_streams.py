@@ -23,6 +23,7 @@ from torch import Tensor
 
 from gnnplace.execution.torch_lanes import Event, Lane, Stream
 from gnnplace.execution.torch_program import Message, Signal
+from gnnplace.execution.torch_values import once
 
 
 class Arrival(NamedTuple):
@@ -88,8 +89,7 @@ class Streams:
         """
         src, dst, like = self._lanes[message.src], self._lanes[message.dst], message.tensor
         if src.stream is None and dst.stream is None:
-            there = _buffer(like)
-            return lambda value: Arrival(there.copy_(value), None)
+            return _within_cpu(like)
         streams = self.copy_streams(message.src, message.dst)
         if src.stream is None:
             assert dst.stream is not None
@@ -109,14 +109,27 @@ class Streams:
         return self._slots.setdefault(number, SimpleQueue())
 
 
-def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
-    """From a CPU device: copied by its thread into pinned memory, from there by the GPU. The step's end frees the pinned buffer."""
-    staged, copied = _buffer(like, pinned=True), torch.cuda.Event()
+def _within_cpu(like: Tensor) -> Callable[[Tensor], Arrival]:
+    """Between two CPU devices, by the sender's thread."""
+    there, index = _buffer(like), once(like)
 
     def copy(value: Tensor) -> Arrival:
-        staged.copy_(value)
+        there[index].copy_(value[index])
+        return Arrival(there, None)
+
+    return copy
+
+
+def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
+    """From a CPU device: copied by its thread into pinned memory, from there by the GPU. The step's end frees the pinned buffer."""
+    index, copied = once(like), torch.cuda.Event()
+    staged = _buffer(like, pinned=True)[index]
+
+    def copy(value: Tensor) -> Arrival:
+        staged.copy_(value[index])
         with torch.cuda.stream(near):
-            there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device).copy_(staged, non_blocking=True)
+            there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
+            there[index].copy_(staged, non_blocking=True)
         copied.record(near)
         there.record_stream(user)
         return Arrival(there, copied)
@@ -126,13 +139,13 @@ def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> C
 
 def _to_cpu(like: Tensor, maker: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
     """From a GPU into pinned memory, where a CPU device reads it in place."""
-    there, made, copied = _buffer(like, pinned=True), torch.cuda.Event(), torch.cuda.Event()
+    there, index, made, copied = _buffer(like, pinned=True), once(like), torch.cuda.Event(), torch.cuda.Event()
 
     def copy(value: Tensor) -> Arrival:
         made.record(maker)
         near.wait_event(made)
         with torch.cuda.stream(near):
-            there.copy_(_packed(value, like), non_blocking=True)
+            there[index].copy_(_packed(value[index], like[index]), non_blocking=True)
         copied.record(near)
         value.record_stream(near)
         return Arrival(there, copied)
@@ -145,14 +158,14 @@ def _between_gpus(
 ) -> Callable[[Tensor], Arrival]:
     """From a GPU to another, peer to peer where the driver can (PyTorch turns it on), or within one GPU between two streams."""
     near, far = streams
-    made, copied = torch.cuda.Event(), torch.cuda.Event()
+    index, made, copied = once(like), torch.cuda.Event(), torch.cuda.Event()
 
     def copy(value: Tensor) -> Arrival:
         made.record(maker)
         near.wait_event(made)
         with torch.cuda.stream(far), torch.cuda.stream(near):
             there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
-            there.copy_(_packed(value, like), non_blocking=True)
+            there[index].copy_(_packed(value[index], like[index]), non_blocking=True)
         copied.record(far)
         value.record_stream(near)
         there.record_stream(user)

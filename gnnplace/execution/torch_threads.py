@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from gnnplace.execution.pinned import failure
-from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged
+from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged, received_bytes
 from gnnplace.execution.torch_lanes import Lane, lanes
 from gnnplace.execution.torch_memory import gpu_growth
 from gnnplace.execution.torch_program import programs
@@ -36,6 +36,7 @@ class TorchThreads:
 
     def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
         written, self._num_ops = programs(step, plan), step.graph.num_ops
+        self._received = [received_bytes(program) for program in written]
         self._lanes = lanes([device.kind for device in plan.devices])
         self._transport, self._meeting, drawing = Streams(self._lanes), Barrier(len(written)), Lock()
         self._feeders = [ThreadPoolExecutor(1, device.name, lane.enter) for device, lane in zip(plan.devices, self._lanes, strict=True)]
@@ -82,7 +83,8 @@ class TorchThreads:
             torch.cuda.empty_cache()
 
     def _cpu_peak(self, place: int) -> int:
-        calls = [device.peak_memory if k == place else partial(device.run, 1) for k, device in enumerate(self._devices)]
+        calls = [partial(device.run, 1) for device in self._devices]
+        calls[place] = partial(self._devices[place].peak_memory, self._received[place])
         return self._together(calls)[place]
 
     def _ask(self, what: str, *arguments: Any) -> list[Any]:

@@ -14,8 +14,8 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.torch_device import Held, seed
 from gnnplace.execution.torch_links import gpu_link_samples, link_samples
 from gnnplace.execution.torch_processes import TorchProcesses
-from gnnplace.execution.torch_program import Node, is_random
 from gnnplace.execution.torch_threads import TorchThreads
+from gnnplace.execution.torch_values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.frontends.torch_trace import SGD_RATE, Trace

@@ -92,7 +92,10 @@ class PlacedStep(Protocol):
 class Workload(Protocol):
     """The training step of one framework, loaded in this process."""
 
-    graph: ComputationGraph
+    @property
+    def graph(self) -> ComputationGraph:
+        """The step's ops; those of every plan."""
+        ...
 
     def start(self, plan: Plan) -> PlacedStep:
         """Places the step and starts what runs it, with the same variables and inputs every time."""

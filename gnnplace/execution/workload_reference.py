@@ -9,11 +9,13 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gnnplace.corpus import manifest
+from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.workload import Workload
 
 BUILT = "python -m "
@@ -22,16 +24,20 @@ BUILT = "python -m "
 def load(text: str, seed: int) -> Workload:
     """The workload. Raises ValueError where there is none such or it is not a step."""
     name, build = _builder(text)
-    import torch
-
-    from gnnplace.execution.torch_workload import TorchWorkload
-    from gnnplace.frontends.torch_step import TorchStep
+    import torch  # here, so that a parser of arguments need not wait for it
 
     torch.manual_seed(seed)
     step = build()
+    if isinstance(step, TensorFlowStep):
+        from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
+
+        return TensorFlowWorkload(replace(step, name=name, seed=seed))
+    from gnnplace.execution.torch_workload import TorchWorkload
+    from gnnplace.frontends.torch_step import TorchStep
+
     if isinstance(step, TorchStep):
         return TorchWorkload(step, name)
-    raise ValueError(f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep")
+    raise ValueError(f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep or a TensorFlowStep")
 
 
 def _builder(text: str) -> tuple[str, Callable[[], Any]]:

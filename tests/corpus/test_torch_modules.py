@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from datasets.build.deepspeech2 import UNITS, Direction
-from datasets.build.dlrm import ROWS, WIDTH, Interaction
+from datasets.build.deepspeech2 import Direction
+from datasets.build.dlrm import Interaction
 from datasets.build.gcn import Convolution
 from datasets.build.gru import Cell
 
@@ -22,11 +22,11 @@ def test_the_cell_is_torchs_gru_cell() -> None:
 
 def test_two_directions_are_torchs_bidirectional_gru() -> None:
     torch.manual_seed(0)
-    expected, sequence = nn.GRU(4, UNITS, bidirectional=True), torch.randn(6, 3, 4)
+    expected, sequence = nn.GRU(4, 5, bidirectional=True), torch.randn(6, 3, 4)
     nn.init.zeros_(expected.bias_ih_l0), nn.init.zeros_(expected.bias_ih_l0_reverse)  # the norm's offset takes its place
     outputs = []
     for suffix in ("", "_reverse"):
-        direction = Direction(4, backwards=bool(suffix))
+        direction = Direction(4, 5, backwards=bool(suffix))
         direction.norm = nn.Identity()
         names = {"input.weight": "weight_ih_l0", "hidden.weight": "weight_hh_l0", "hidden.bias": "bias_hh_l0"}
         direction.load_state_dict({name: getattr(expected, other + suffix) for name, other in names.items()})
@@ -44,9 +44,9 @@ def test_a_graph_convolution_is_a_product_with_the_adjacency_matrix() -> None:
 
 def test_the_interaction_holds_every_pair_once() -> None:
     torch.manual_seed(0)
-    vectors = torch.randn(2, 1 + len(ROWS), WIDTH)
+    vectors = torch.randn(2, 7, 3)
     pairs = [vectors[:, i] @ vectors[:, j].t() for i in range(vectors.shape[1]) for j in range(i)]
     expected = torch.stack([product.diagonal() for product in pairs], dim=1)
-    found = Interaction()(vectors)
-    assert torch.equal(found[:, :WIDTH], vectors[:, 0])
-    torch.testing.assert_close(found[:, WIDTH:], expected)
+    found = Interaction(vectors.shape[1])(vectors)
+    assert torch.equal(found[:, :3], vectors[:, 0])
+    torch.testing.assert_close(found[:, 3:], expected)

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 import torch
-from execution import fake_cuda, torch_steps
+from execution import fake_cuda, small_steps
 
 from gnnplace.execution import torch_streams
 from gnnplace.execution.measure import difference
@@ -80,8 +80,8 @@ def test_what_is_abandoned_never_comes() -> None:
 @pytest.mark.parametrize("name", ["tied", "dropout", "attention"])
 @pytest.mark.parametrize("kinds", [("gpu",), ("gpu", "gpu", "gpu"), ("gpu", "cpu", "gpu")])
 def test_logical_gpus_compute_what_eager_does(monkeypatch: pytest.MonkeyPatch, name: str, kinds: tuple[str, ...]) -> None:
-    workload = TorchWorkload(torch_steps.step(name), name)
-    plan = torch_steps.spread(workload.graph, torch_steps.devices(*kinds), seed=5)
+    workload = TorchWorkload(small_steps.step(name), name)
+    plan = small_steps.spread(workload.graph, small_steps.devices(*kinds), seed=5)
     unplaced = workload.unplaced(3)
     fake_cuda.install(monkeypatch)
     with closing(TorchThreads(workload._traced, plan, workload._held)) as step:

@@ -1,0 +1,86 @@
+"""The process between us and a host: it outlives the host and ends whatever the host has left, then itself.
+
+Nothing here is slow to import or allocates much. The keeper is the subreaper of the host's descendants, so that it inherits and finds
+those of a session of their own, too. It ends them all when the host ends, when its deadline has passed, or when we close our end of its
+pipe, which happens however we end. What it can't end is a process that kills or stops the keeper first, or that somebody else started
+for it (a daemon); the host and its device processes die with the keeper even then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from time import monotonic
+
+from gnnplace.execution.pinned import die_with_parent
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def main() -> None:
+    """`keeper LIFE REQUESTS`, two descriptors: forks a host that serves the second. Over the first come deadlines (`monotonic`, or
+    None), and goes the status with which the host ended.
+    """
+    life, requests = int(sys.argv[1]), int(sys.argv[2])
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    keeper = os.getpid()
+    host = os.fork()
+    if host == 0:
+        os.close(life)
+        os.setsid()  # what is sent to the host's group of processes is not for the keeper
+        die_with_parent(keeper)
+        _serve(requests)
+        return
+    os.close(requests)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _keep(Connection(life), host)
+
+
+def _serve(requests: int) -> None:
+    from gnnplace.execution.host import serve  # in the host alone, so that the keeper stays small
+
+    with suppress(EOFError, ConnectionResetError, BrokenPipeError):
+        serve(Connection(requests))
+
+
+def _keep(life: Connection, host: int) -> None:
+    """Waits for the end, brings it to all, and tells how the host ended, if anybody listens."""
+    ended, deadline = os.pidfd_open(host), None
+    with suppress(EOFError, ConnectionResetError):
+        while life in wait([life, ended], None if deadline is None else max(0.0, deadline - monotonic())):
+            deadline = life.recv()
+    status = _end_all(host)
+    with suppress(BrokenPipeError, ConnectionResetError):
+        life.send(status)
+
+
+def _end_all(host: int) -> int:
+    """Kills children until there are none; those of a child that ends become ours. Returns the host's status."""
+    found = 0
+    while True:
+        for child in _children():
+            os.kill(child, signal.SIGKILL)
+        try:
+            ended, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return found
+        if ended == host:
+            found = os.waitstatus_to_exitcode(status)
+
+
+def _children() -> Iterator[int]:
+    own = os.getpid()
+    for name in os.listdir("/proc"):
+        with suppress(ValueError, FileNotFoundError, ProcessLookupError), open(f"/proc/{int(name)}/stat", "rb") as file:
+            if int(file.read().rpartition(b")")[2].split()[1]) == own:
+                yield int(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""The graph that really runs: that of the computation graph, op by op and edge by edge, under the same names.
+
+`runnable` promises: a node for each op of the pruned step, with exactly its edges. So a variable is read once (as `read_step` has it), a
+placeholder is a constant that stays on its device, and what only looks at static shapes is a constant that waits for its inputs. An op
+that looks at a shape known only in the step keeps its data input, an edge more than the computation graph has: `Runnable.differences`
+names it. Nothing asks to stand with anything (`_class`): the plan says where ops stand.
+
+`placed` adds devices and order: a control edge leads from each op to the next one of its device. A constant that other devices need is an
+identity of one, so that it is sent like any other tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from gnnplace.execution.workload import Plan
+from gnnplace.frontends.tensorflow_kinds import SHAPE_READERS
+from gnnplace.frontends.tensorflow_step import Step
+
+EXTRA = "gnnplace"  # the scope of nodes that are no ops of the step
+
+
+@dataclass(frozen=True, eq=False)
+class Runnable:
+    """Nodes in the order of the step's ops, those that serve one of them, and the ops with an edge more than the computation graph."""
+
+    nodes: tuple[tf.compat.v1.NodeDef, ...]
+    helpers: Mapping[str, int]  # the op that each extra node serves
+    extra: tuple[tf.compat.v1.NodeDef, ...]
+    differences: tuple[str, ...]
+    versions: tf.compat.v1.GraphDef  # nothing but versions
+
+
+def runnable(step: Step, inputs: Mapping[str, np.ndarray]) -> Runnable:
+    """The nodes of a step whose placeholders hold `inputs`, by the placeholders' names."""
+    nodes, extra, differences = [], [], []
+    helpers: dict[str, int] = {}
+    for i, op in enumerate(step.ops):
+        node, shapes = tf.compat.v1.NodeDef(name=op.name, op=op.type), _shapes(op)
+        sources = [_tensor(step, src, output) for src, output in step.inputs[i]]
+        if op.type == "Placeholder":
+            node = _constant(op.name, inputs[op.name])
+        elif shapes is not None and len(shapes) == 1:
+            node = _constant(op.name, shapes[0])
+        elif shapes is not None:  # one constant an output
+            constants = [_constant(f"{EXTRA}/shape/{op.name}/{k}", shape) for k, shape in enumerate(shapes)]
+            extra += constants
+            helpers |= dict.fromkeys((constant.name for constant in constants), i)
+            sources = [constant.name for constant in constants]
+            node.op = "IdentityN"
+            node.attr["T"].list.type.extend(constant.attr["dtype"].type for constant in constants)
+        else:
+            node.CopyFrom(op.node_def)
+            if op.type in SHAPE_READERS:
+                sources = [_tensor(step, step.index[tensor.op.name], tensor.value_index) for tensor in op.inputs]
+                differences.append(op.name)
+        node.attr.pop("_class", None)
+        del node.input[:]
+        node.input.extend([*sources, *(f"^{step.ops[src].name}" for src in step.controls[i])])
+        nodes.append(node)
+    versions = tf.compat.v1.GraphDef(versions=step.ops[0].graph.graph_def_versions)
+    return Runnable(tuple(nodes), helpers, tuple(extra), tuple(differences), versions)
+
+
+def placed(step: Runnable, plan: Plan, devices: Sequence[str]) -> tf.compat.v1.GraphDef:
+    """The step with every node on its device, ops of one device in the order of the plan; `devices` are their names in TensorFlow."""
+    graph = tf.compat.v1.GraphDef()
+    graph.CopyFrom(step.versions)
+    nodes = [_on(graph, node, devices[plan.device[i]]) for i, node in enumerate(step.nodes)]
+    for node in step.extra:
+        _on(graph, node, devices[plan.device[step.helpers[node.name]]])
+    where = {node.name: node.device for node in graph.node}
+    needed = {source for node in nodes for source in map(_source, node.input) if where[source] != node.device}
+    for node in nodes:
+        if node.op == "Const" and node.name in needed:
+            _keep(graph, node)
+    _order(nodes, plan)
+    return graph
+
+
+def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -> tf.compat.v1.NodeDef:
+    copy = graph.node.add()
+    copy.CopyFrom(node)
+    copy.device = device
+    return copy
+
+
+def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
+    """Makes a constant an identity of one, for TensorFlow replaces a small constant that other devices need by one on each."""
+    constant = _on(graph, node, node.device)
+    constant.name = f"{EXTRA}/constant/{node.name}"
+    del constant.input[:]
+    controls = list(node.input)
+    node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="Identity", device=node.device, input=[constant.name, *controls]))
+    node.attr["T"].type = constant.attr["dtype"].type
+
+
+def _order(nodes: Sequence[tf.compat.v1.NodeDef], plan: Plan) -> None:
+    """Has each node wait for the one before it on its device."""
+    last: dict[int, str] = {}
+    for i in plan.order.tolist():
+        device, node = int(plan.device[i]), nodes[i]
+        before = last.get(device)
+        if before is not None and before not in map(_source, node.input):
+            node.input.append(f"^{before}")
+        last[device] = node.name
+
+
+def _source(name: str) -> str:
+    """The node that an input of a node names."""
+    return name.removeprefix("^").split(":")[0]
+
+
+def _tensor(step: Step, src: int, output: int) -> str:
+    return f"{step.ops[src].name}:{output}"
+
+
+def _constant(name: str, value: np.ndarray) -> tf.compat.v1.NodeDef:
+    node = tf.compat.v1.NodeDef(name=name, op="Const")
+    node.attr["dtype"].type = tf.as_dtype(value.dtype).as_datatype_enum
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value))
+    return node
+
+
+def _shapes(op: tf.Operation) -> list[np.ndarray] | None:
+    """What an op that only looks at shapes yields; None for another op and where a shape is not known before the step."""
+    if op.type not in SHAPE_READERS:
+        return None
+    shapes = [_static_shape(tensor) for tensor in op.inputs]
+    if not all(shape.is_fully_defined() for shape in shapes):
+        return None
+    measure = {"Size": lambda shape: shape.num_elements(), "Rank": lambda shape: shape.rank}.get(op.type, lambda shape: shape.as_list())
+    return [np.array(measure(shape), out.dtype.as_numpy_dtype) for shape, out in zip(shapes, op.outputs, strict=True)]
+
+
+def _static_shape(tensor: tf.Tensor) -> tf.TensorShape:
+    return tf.TensorShape(tensor.op.get_attr("shape")) if tensor.dtype == tf.resource else tensor.shape

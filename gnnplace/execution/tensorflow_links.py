@@ -1,0 +1,93 @@
+"""What it takes to send a tensor from one server process to another: alone, and one after many others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from gnnplace.cluster import Device
+from gnnplace.execution.tensorflow_plan import layout
+from gnnplace.execution.tensorflow_servers import Template
+from gnnplace.execution.tensorflow_session import placed_session
+from gnnplace.execution.tensorflow_spec import Machine
+from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan
+
+v1 = tf.compat.v1
+
+REPETITIONS = 15
+SENT_BYTES = 2**27  # at most this much in one step
+
+
+class LinkTime(NamedTuple):
+    """A tensor of `size_bytes`: from the end of the op that makes it to the start of the op that takes it when nothing else is sent,
+    and how much later the last of several arrives that are sent at once, for each of them."""
+
+    size_bytes: int
+    alone_ns: int
+    queued_ns: int
+
+
+def profile_link(plan: Plan, machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES) -> tuple[LinkTime, ...]:
+    """The times of the link from the first to the second device of a plan (nothing else of it is used)."""
+    servers = layout(plan, machine)
+    started = template.start(servers.orders)
+    try:
+        addresses = (*servers.elsewhere, *(server.address for server in started))
+        return tuple(_time(size, servers.devices, addresses, bool(servers.elsewhere)) for size in sizes)
+    finally:
+        template.stop(started)
+
+
+def cpu_pair() -> tuple[Device, Device]:
+    """Two devices of kind cpu, of which nothing is known."""
+    return Device("cpu:0", "cpu", 0, 1, 1), Device("cpu:1", "cpu", 0, 1, 1)
+
+
+def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hosts: bool) -> LinkTime:
+    many = max(2, min(16, SENT_BYTES // size))
+    graph = tf.Graph()
+    with graph.as_default():
+        with tf.device(devices[0]):
+            source = tf.fill([size], tf.constant(1, tf.uint8))
+        steps = [_hops(source, devices, hops) for hops in (0, many - many % 2)]
+        steps += [_at_once(source, devices, tensors) for tensors in (1, many)]
+    with placed_session(graph, addresses, other_hosts) as session:
+        none, all_hops, one, all_at_once = _medians([session.make_callable(step) for step in steps])
+    return LinkTime(size, (all_hops - none) // (many - many % 2), (all_at_once - one) // (many - 1))
+
+
+def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
+    """A tensor sent there and back, `hops` times in all."""
+    for hop in range(hops):
+        with tf.device(devices[(hop + 1) % 2]):
+            tensor = tf.raw_ops.Identity(input=tensor)
+    with tf.device(tensor.device):
+        return tf.group(tensor)
+
+
+def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Operation:
+    """As many tensors that are ready together, each sent once."""
+    arrived = []
+    for _ in range(tensors):
+        with tf.device(devices[0]):
+            own = tf.raw_ops.Identity(input=tensor)
+        with tf.device(devices[1]):
+            arrived.append(tf.raw_ops.Identity(input=own))
+    with tf.device(devices[1]), tf.control_dependencies(arrived):
+        return tf.no_op()
+
+
+def _medians(steps: Sequence[Callable[[], object]]) -> list[int]:
+    """The median nanoseconds of each, taken in turns after two that don't count."""
+    times: list[list[int]] = [[] for _ in steps]
+    for repetition in range(REPETITIONS + 2):
+        for step, own in zip(steps, times, strict=True):
+            begin = time.perf_counter_ns()
+            step()
+            if repetition >= 2:
+                own.append(time.perf_counter_ns() - begin)
+    return [int(median(own)) for own in times]

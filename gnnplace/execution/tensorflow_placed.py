@@ -1,0 +1,168 @@
+"""One placement of a TensorFlow step on its servers: variables loaded, checked, ready to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+
+import numpy as np
+import tensorflow as tf
+
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.tensorflow_graph import EXTRA
+from gnnplace.execution.tensorflow_servers import Server, Template, signal_name
+from gnnplace.execution.tensorflow_session import failures, placed_session
+from gnnplace.execution.tensorflow_trace import Trace
+from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.graph import ComputationGraph
+
+v1 = tf.compat.v1
+
+EMPTY_STEPS = 50
+MAX_MESSAGE_BYTES = 2**29  # gRPC refuses 2 GiB
+DEATH_S = 2.0  # how long after an error a dead server may take to be known
+
+
+@dataclass(eq=False)
+class PlacedTensorFlowStep:
+    """A step on servers. Every run of it counts as a step, tracing ones and the first, which `check` makes."""
+
+    computation: ComputationGraph
+    plan: Plan
+    devices: tuple[str, ...]  # in TensorFlow's words
+    loss: str
+    train: str
+    graph: tf.compat.v1.GraphDef
+    template: Template
+    servers: tuple[Server, ...]
+    addresses: tuple[str, ...]
+    other_hosts: bool = False
+    _losses: list[float] = field(default_factory=list)
+
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        """Gives every variable its value."""
+        with self._failures():
+            for part in _parts(values):
+                session, feed = self._session, {f"{EXTRA}/value/{name}:0": values[name] for name in part}
+                session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)
+
+    def check(self, more_edges: Sequence[tuple[int, int, int]]) -> None:
+        """Runs the first step and raises MeasurementError where TensorFlow did not run what the plan says."""
+        self.trace(partitions=True).check(self.plan, more_edges)
+
+    def run(self, steps: int) -> list[int]:
+        """The nanoseconds of each step as this process sees them: from asking for it to knowing its loss, `fixed_ns` included."""
+        times = []
+        with self._failures():
+            step = self._callable
+            for _ in range(steps):
+                begin = time.perf_counter_ns()
+                loss, _ = step()
+                times.append(time.perf_counter_ns() - begin)
+                self._losses.append(float(loss))
+        return times
+
+    @cached_property
+    def fixed_ns(self) -> int:
+        """What a step without ops takes on these devices: the median time of asking all of them and hearing from all."""
+        names = [f"{EXTRA}/empty/value:0", *(f"{EXTRA}/empty/{d}" for d in range(len(self.devices)))]
+        with self._failures():
+            empty = self._session.make_callable([self._session.graph.as_graph_element(name) for name in names])
+            times = []
+            for _ in range(EMPTY_STEPS):
+                begin = time.perf_counter_ns()
+                empty()
+                times.append(time.perf_counter_ns() - begin)
+        return int(median(times))
+
+    def outputs(self) -> Outputs:
+        """The losses of all steps so far and the variables now, slots included, by the name of the op that holds them."""
+        held = {name: int(size) for name, size in zip(self.computation.op_names, self.computation.persistent_bytes, strict=True) if size}
+        variables: dict[str, np.ndarray] = {}
+        with self._failures():
+            for part in _parts(held):
+                variables |= zip(part, self._session.run([f"{EXTRA}/read/{name}:0" for name in part]), strict=True)
+        return Outputs(tuple(self._losses), variables)
+
+    def op_times(self, steps: int) -> list[OpTimes]:
+        """When each op ran, by TensorFlow's own step statistics."""
+        self._require_cpus("times of ops")
+        return [self.trace().op_times() for _ in range(steps)]
+
+    def peak_memory_bytes(self) -> list[int]:
+        """The most each device's allocator held in one step, by TensorFlow's own statistics of it."""
+        return self.trace().peak_memory_bytes(len(self.devices))
+
+    def described(self) -> list[str]:
+        """What each device is, in TensorFlow's words."""
+        return list(self.devices)
+
+    def close(self) -> None:
+        """Ends the servers that were started for this step, and with them all that they held."""
+        if (session := self.__dict__.pop("_session", None)) is not None:
+            with suppress(tf.errors.OpError):  # a server may be dead
+                session.close()
+        self.template.stop(self.servers)
+
+    @cached_property
+    def _session(self) -> tf.compat.v1.Session:
+        graph = tf.Graph()
+        with graph.as_default():
+            tf.graph_util.import_graph_def(self.graph, name="")
+        return placed_session(graph, self.addresses, self.other_hosts)
+
+    @cached_property
+    def _fetches(self) -> list[tf.Tensor | tf.Operation]:
+        return [self._session.graph.as_graph_element(name) for name in (self.loss, self.train)]
+
+    @cached_property
+    def _callable(self):  # type: ignore[no-untyped-def]  # TensorFlow has no name for it
+        return self._session.make_callable(self._fetches)
+
+    def trace(self, partitions: bool = False) -> Trace:
+        """Runs a step and returns TensorFlow's statistics of it, with the graphs of its devices where asked for."""
+        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=partitions)
+        metadata = v1.RunMetadata()
+        with self._failures():
+            loss, _ = self._session.run(self._fetches, options=options, run_metadata=metadata)
+        self._losses.append(float(loss))
+        return Trace(self.computation, self.devices, metadata)
+
+    def _require_cpus(self, what: str) -> None:
+        for device in self.plan.devices:
+            if device.kind != "cpu":
+                raise MeasurementError("unsupported", f"{what} on {device.name}: step statistics of a {device.kind} hold launches")
+
+    def _failures(self) -> AbstractContextManager[None]:
+        return failures(self._died, self._device_of)
+
+    def _died(self) -> str | None:
+        for server in self.servers:
+            if (code := self.template.exit_code(server, DEATH_S / len(self.servers))) is not None:
+                task = self.addresses.index(server.address)
+                held = [device.name for device, name in zip(self.plan.devices, self.devices, strict=True) if f"/task:{task}/" in name]
+                return f"the server of {', '.join(held)} ended with {signal_name(code)}"
+        return None
+
+    def _device_of(self, op: str) -> str:
+        names = self.computation.op_names
+        return self.plan.devices[self.plan.device[names.index(op)]].name if op in names else "its device"
+
+
+def _parts(values: Mapping[str, np.ndarray] | Mapping[str, int]) -> Iterator[list[str]]:
+    """The names in parts whose values fit one message, or of one."""
+    part: list[str] = []
+    room = 0
+    for name, value in values.items():
+        size = value if isinstance(value, int) else value.nbytes
+        if part and size > room:
+            yield part
+            part = []
+        room = (room if part else MAX_MESSAGE_BYTES) - size
+        part.append(name)
+    if part:
+        yield part

@@ -1,0 +1,128 @@
+"""A process that holds the devices of a plan: a TensorFlow server on one core with one thread, or the server of the GPUs.
+
+Run as a module it is one of two things. With `--template` it imports TensorFlow once and then, on a line of JSON at its standard input,
+forks a server (`Start`, in a hundredth of the time of an import) or kills one (`Stop`); it answers in lines, `started` and `ended`.
+With `--core` and `--port` it is one server, for plans of other hosts.
+
+Nothing outlives its parent: the kernel kills servers with the template and the template with the process that started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import selectors
+import signal
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+
+
+def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
+    """A server of this process: pinned to `core` and of one thread, or where there is no core that of the GPUs."""
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto()
+    if core is not None:
+        os.sched_setaffinity(0, {core})
+        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={"GPU": 0})
+    elif logical_gpus:
+        cut = config.gpu_options.experimental.virtual_devices.add()
+        cut.memory_limit_mb.extend([logical_gpu_bytes // 2**20] * logical_gpus)
+        config.gpu_options.visible_device_list = "0"
+    else:
+        config.gpu_options.allow_growth = True
+    return tf.compat.v1.train.Server({"local": [f"localhost:{port}"]}, job_name="local", task_index=0, config=config)
+
+
+def die_with_parent(parent: int) -> None:
+    """Has the kernel kill this process when its parent, `parent`, ends."""
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
+    if os.getppid() != parent:  # it ended before we asked
+        os._exit(1)
+
+
+def template(parent: int) -> None:
+    """Forks and kills servers as told at standard input, until that ends; what it has forked ends with it."""
+    die_with_parent(parent)
+    import tensorflow
+
+    assert tensorflow.__version__  # imported for the servers
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what libraries print is no answer
+    servers: dict[int, int] = {}  # by pidfd
+    events = selectors.DefaultSelector()
+    events.register(0, selectors.EVENT_READ)
+    pending = b""
+    while True:
+        for key, _ in events.select():
+            if key.fd in servers:
+                events.unregister(key.fd)
+                os.close(key.fd)
+                _answer(answers, ended=_reap(servers.pop(key.fd)))
+                continue
+            data = os.read(0, 65536)
+            if not data:
+                for pid in servers.values():
+                    os.kill(pid, signal.SIGKILL)
+                    os.waitpid(pid, 0)
+                os._exit(0)  # TensorFlow takes seconds to leave
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                _obey(json.loads(line), servers, events, answers)
+
+
+def _obey(order: dict[str, Any], servers: dict[int, int], events: selectors.BaseSelector, answers: int) -> None:
+    if "stop" in order:
+        if order["stop"] in servers.values():
+            os.kill(order["stop"], signal.SIGKILL)
+        return
+    parent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        _become_server(order, parent, answers)
+    pidfd = os.pidfd_open(pid)
+    servers[pidfd] = pid
+    events.register(pidfd, selectors.EVENT_READ)
+
+
+def _become_server(order: dict[str, Any], parent: int, answers: int) -> None:
+    try:
+        die_with_parent(parent)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        server = serve(**order["start"])
+        address = server.target.removeprefix("grpc://")
+        _answer(answers, started={"index": order["index"], "pid": os.getpid(), "address": address})
+        os.close(answers)
+        server.join()
+    finally:
+        os._exit(1)  # never back into the template's loop
+
+
+def _reap(pid: int) -> dict[str, int]:
+    return {"pid": pid, "code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
+
+
+def _answer(answers: int, **message: object) -> None:
+    os.write(answers, json.dumps(message).encode() + b"\n")
+
+
+def main() -> None:
+    """The command line: `--template PARENT`, or `--core CORE --port PORT`."""
+    parser = argparse.ArgumentParser(description="A TensorFlow server for one device of a placed step.")
+    parser.add_argument("--template", type=int, metavar="PARENT", help="fork servers for the process PARENT")
+    parser.add_argument("--core", type=int, help="be a server on this core; without it, the server of the GPUs")
+    parser.add_argument("--port", type=int, default=0)
+    given = parser.parse_args()
+    if given.template is not None:
+        template(given.template)
+    else:
+        server = serve(given.core, given.port, 0, 0)
+        print(server.target, flush=True)
+        server.join()
+
+
+if __name__ == "__main__":
+    main()

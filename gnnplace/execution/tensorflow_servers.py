@@ -1,0 +1,122 @@
+"""The servers of a plan, as the process sees them that places the step: started in a second, watched, ended for sure."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gnnplace.execution.measurement import MeasurementError
+
+START_S = 120.0  # the import of TensorFlow on a busy machine
+END_S = 5.0
+ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # what forks must have no other thread; TensorFlow imports pyarrow
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of this host: where it listens, which process it is."""
+
+    pid: int
+    address: str
+
+
+@dataclass(eq=False)
+class Template:
+    """The process that forks servers; see `tensorflow_server`. It must be started by a thread that lasts as long as it."""
+
+    _process: subprocess.Popen[bytes] | None = None
+    _pending: bytes = b""
+    _ended: dict[int, int] = field(default_factory=dict)
+
+    def start(self, orders: Sequence[Mapping[str, Any]]) -> tuple[Server, ...]:
+        """A server for each order (arguments of `tensorflow_server.serve`)."""
+        self._launch()
+        for index, order in enumerate(orders):
+            self._write({"index": index, "start": dict(order)})
+        started: dict[int, Server] = {}
+        until = time.monotonic() + START_S
+        while len(started) < len(orders):
+            message = self._read(until)
+            if message is None or "ended" in message:
+                code = f": {signal_name(message['ended']['code'])}" if message else ""
+                raise MeasurementError("crash", f"one of {len(orders)} TensorFlow servers did not start{code}")
+            answer = message["started"]
+            started[answer["index"]] = Server(answer["pid"], answer["address"])
+        return tuple(started[index] for index in range(len(orders)))
+
+    def exit_code(self, server: Server, wait_s: float) -> int | None:
+        """How a server ended (negative: by that signal), None where it has not within `wait_s`."""
+        until = time.monotonic() + wait_s
+        while server.pid not in self._ended and self._process is not None and self._read(until) is not None:
+            pass
+        return self._ended.get(server.pid)
+
+    def stop(self, servers: Sequence[Server]) -> None:
+        """Kills servers; returns when they are gone."""
+        if self._process is None or self._process.poll() is not None:
+            return
+        for server in servers:
+            if server.pid not in self._ended:
+                self._write({"stop": server.pid})
+        for server in servers:
+            self.exit_code(server, END_S)
+
+    def close(self) -> None:
+        """Ends the template and all its servers."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+    def _launch(self) -> None:
+        if self._process is None:
+            command = [sys.executable, "-m", "gnnplace.execution.tensorflow_server", "--template", str(os.getpid())]
+            own = ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+    def _write(self, order: Mapping[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise MeasurementError("crash", "the template of the TensorFlow servers has ended") from None
+
+    def _read(self, until: float) -> dict[str, Any] | None:
+        """The next message of the template, None where there is none in time or it has ended."""
+        assert self._process is not None and self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        with selectors.DefaultSelector() as events:
+            events.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._pending:
+                left = until - time.monotonic()
+                data = os.read(descriptor, 65536) if events.select(max(left, 0.0)) else b""
+                if not data:
+                    return None
+                self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        if "ended" in message:
+            self._ended[message["ended"]["pid"]] = message["ended"]["code"]
+        return message
+
+
+def signal_name(code: int) -> str:
+    """An exit code in words."""
+    return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"

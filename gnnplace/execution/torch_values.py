@@ -1,0 +1,30 @@
+"""What is asked of the value of a traced node: how it is sent, and whether it is drawn at random."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+Node = torch.fx.Node
+
+
+def as_sent(tensor: Tensor) -> Tensor:
+    """The tensor as it lies where it arrives: with its own strides where it fills its memory, else closely packed; what is expanded
+    (of stride 0) is sent once.
+    """
+    return torch.empty_like(tensor[once(tensor)], device="meta").expand(tensor.shape)
+
+
+def once(tensor: Tensor) -> tuple[slice, ...]:
+    """The index that takes an expanded tensor's elements once."""
+    return tuple(slice(1) if stride == 0 and size > 1 else slice(None) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def is_random(node: Node) -> bool:
+    """Whether the node's op draws random numbers; attention does so only with dropout."""
+    op = node.target
+    if not isinstance(op, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    given = dict(zip((argument.name for argument in op._schema.arguments), node.args, strict=False)) | node.kwargs
+    attends = any(argument.name == "dropout_p" for argument in op._schema.arguments)
+    return not attends or bool(given.get("dropout_p", 0.0))

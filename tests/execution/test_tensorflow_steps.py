@@ -1,0 +1,204 @@
+"""TensorFlow steps on two pinned processes: they compute what the unplaced step does, run where and in which order the plan says."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+if len(os.sched_getaffinity(0)) < 2:
+    pytest.skip("needs two cores", allow_module_level=True)
+
+import tensorflow as tf
+from tensorflow_models import MODELS, minimized, v1, variable
+
+from gnnplace.corpus import clusters
+from gnnplace.costs import roofline
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.tensorflow_links import cpu_pair, profile_link
+from gnnplace.execution.tensorflow_servers import Template
+from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
+from gnnplace.execution.tensorflow_trace import cut
+from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
+from gnnplace.execution.workload import PlacedStep, Plan, Workload
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import StepResult
+from gnnplace.transforms.units import expand, units
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def template():
+    shared = Template()
+    yield shared
+    shared.close()
+
+
+def cpus(workload: TensorFlowWorkload) -> Problem:
+    return roofline.problem(workload.graph, clusters.cluster("cpu-2"))
+
+
+def random_placement(problem: Problem, seed: int, schedule: str) -> Placement:
+    chosen = units(problem.graph, "ops")
+    device = np.random.default_rng(seed).integers(0, 2, chosen.num_units).astype(np.int32)
+    return Placement(expand(chosen, device), schedule=schedule)
+
+
+def plan_of(problem: Problem, placement: Placement) -> tuple[Plan, StepResult]:
+    """The plan that takes ops in the order in which the simulator starts them."""
+    [result] = simulate(problem, [placement], timeline=True)
+    position = np.empty(problem.num_ops, dtype=np.int64)
+    position[problem.graph.order] = np.arange(problem.num_ops)
+    order = np.lexsort((position, result.timeline.start_ns)).astype(np.int32)
+    return Plan(problem.cluster.devices, placement.device, order), result
+
+
+def assert_equal(placed, reference) -> None:
+    np.testing.assert_allclose(placed.losses, reference.losses, rtol=1e-5)
+    assert set(placed.variables) == set(reference.variables)
+    for name, value in reference.variables.items():
+        np.testing.assert_allclose(placed.variables[name], value, rtol=1e-4, atol=1e-5 * max(1e-3, np.abs(value).max()), err_msg=name)
+
+
+@pytest.mark.parametrize("spec", MODELS, ids=lambda spec: spec.name)
+def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
+    workload = TensorFlowWorkload(spec, template=template)
+    assert isinstance(workload, Workload) and workload.differences == ()
+    problem = cpus(workload)
+    reference, words = workload.unplaced(STEPS)
+    assert len(set(reference.losses)) == STEPS and "TensorFlow" in words
+    moved = [name for name, value in workload._start_values.items() if not np.array_equal(value, reference.variables[name])]
+    assert len(moved) > 0.7 * len(reference.variables)  # a comparison of what never changes shows nothing
+    for seed, schedule in enumerate(("critical-path", "fifo")):
+        plan, simulated = plan_of(problem, random_placement(problem, seed, schedule))
+        step = workload.start(plan)
+        assert isinstance(step, PlacedStep)
+        try:
+            assert all(time > 0 for time in step.run(STEPS - 1))  # the first has been run to check it
+            assert_equal(step.outputs(), reference)
+            sent = step.trace(partitions=True).transfers()
+        finally:
+            step.close()
+        assert len(sent) == len(set(sent)) and set(sent) == cut(problem.graph, plan)
+        assert sum(output >= 0 for _, output, _ in sent) == simulated.transfers > 0
+
+
+def test_each_device_takes_its_ops_in_the_order_of_the_plan(template):
+    workload = TensorFlowWorkload(MODELS[0], template=template)
+    problem = cpus(workload)
+    plan, _ = plan_of(problem, random_placement(problem, 3, "critical-path"))
+    step = workload.start(plan)
+    try:
+        for times in step.op_times(2):
+            assert times.start_ns.min() == 0 and (times.end_ns >= times.start_ns).all()
+            for d in range(2):
+                ops = plan.order[plan.device[plan.order] == d]
+                assert (times.start_ns[ops[1:]] >= times.end_ns[ops[:-1]]).all()
+        assert step.fixed_ns > 0
+    finally:
+        step.close()
+
+
+def test_a_step_starts_the_same_each_time(template):
+    workload = TensorFlowWorkload(MODELS[3], template=template)  # with dropout
+    problem = cpus(workload)
+    losses = []
+    for seed in range(2):
+        step = workload.start(plan_of(problem, random_placement(problem, seed, "fifo"))[0])
+        step.run(2)
+        losses.append(step.outputs().losses)
+        step.close()
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
+    assert TensorFlowWorkload(MODELS[3], template=template).unplaced(3)[0].losses == workload.unplaced(3)[0].losses
+
+
+def wide() -> tuple[tf.Tensor, tf.Operation]:
+    """Products of 1 MiB."""
+    x = v1.placeholder(tf.float32, (512, 512), "x")
+    for layer in range(4):
+        x = tf.tanh(tf.matmul(x, variable(f"layer_{layer}", 512, 512)))
+    return minimized(tf.reduce_mean(tf.square(x)), v1.train.GradientDescentOptimizer(0.1))
+
+
+def test_peak_memory_is_that_of_the_simulator_where_tensors_are_large(template):
+    workload = TensorFlowWorkload(TensorFlowStep("wide", wide), template=template)
+    problem = cpus(workload)
+    plan, simulated = plan_of(problem, Placement(np.zeros(problem.num_ops, dtype=np.int32)))
+    step = workload.start(plan)
+    try:
+        peak = step.peak_memory_bytes()
+    finally:
+        step.close()
+    assert peak[0] == pytest.approx(simulated.peak_memory_bytes[0], rel=0.25) and peak[1] == 0
+
+
+def test_reads_and_shapes_are_what_the_computation_graph_has(template):
+    def build():
+        x, kernel = v1.placeholder(tf.float32, (4, 6, 6, 2), "x"), variable("kernel", 3, 3, 2, 2)
+        y = tf.nn.conv2d(tf.nn.conv2d(x, kernel, 1, "SAME"), kernel, 1, "SAME")
+        return minimized(tf.reduce_sum(tf.square(y)), v1.train.GradientDescentOptimizer(0.001))
+
+    workload = TensorFlowWorkload(TensorFlowStep("shared", build), template=template)
+    kinds = [node.op for node in workload._runnable.nodes]
+    assert sum(op.type == "ReadVariableOp" for op in workload._built.get_operations()) > kinds.count("ReadVariableOp") == 1
+    assert not {"Shape", "ShapeN", "Placeholder"} & set(kinds)
+    problem = cpus(workload)
+    step = workload.start(plan_of(problem, random_placement(problem, 1, "fifo"))[0])
+    step.run(2)
+    assert_equal(step.outputs(), workload.unplaced(3)[0])
+    step.close()
+
+
+def test_a_link_is_timed_by_size(template):
+    nothing = np.zeros(1, dtype=np.int32)
+    times = profile_link(Plan(cpu_pair(), nothing, nothing), Machine(), template, sizes=(2**8, 2**22))
+    assert [time.size_bytes for time in times] == [2**8, 2**22]
+    assert all(time.alone_ns > 0 for time in times)
+
+
+def test_servers_of_other_hosts_are_given_by_their_addresses(template):
+    """Two servers that somebody else started; here they are on this host."""
+    command = [sys.executable, "-m", "gnnplace.execution.tensorflow_server"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    cores = [["--core", str(core)] for core in sorted(os.sched_getaffinity(0))[:2]]
+    servers = [subprocess.Popen([*command, *core], stdout=subprocess.PIPE, env=environment) for core in cores]
+    try:
+        addresses = tuple(server.stdout.readline().decode().strip().removeprefix("grpc://") for server in servers)
+        workload = TensorFlowWorkload(MODELS[0], Machine(addresses), template)
+        problem = cpus(workload)
+        step = workload.start(plan_of(problem, random_placement(problem, 0, "fifo"))[0])
+        step.run(2)
+        assert step.servers == ()
+        assert_equal(step.outputs(), workload.unplaced(3)[0])
+        step.close()
+        with pytest.raises(MeasurementError, match="1 addresses"):
+            TensorFlowWorkload(MODELS[0], Machine(addresses[:1]), template).start(step.plan)
+    finally:
+        for server in servers:
+            server.kill()
+            server.wait()
+            server.stdout.close()
+
+
+def test_a_small_constant_that_both_devices_need_is_sent(template):
+    """Left alone, TensorFlow would have one on each."""
+
+    def build():
+        half, weights = tf.constant(0.5, name="half"), [variable(name, 4) for name in ("a", "b")]
+        return minimized(tf.reduce_sum([half * tf.square(weight) for weight in weights]), v1.train.GradientDescentOptimizer(0.1))
+
+    workload = TensorFlowWorkload(TensorFlowStep("constant", build), template=template)
+    names = workload.graph.op_names
+    device = np.zeros(len(names), dtype=np.int32)
+    device[names.index("mul_1")] = 1
+    plan = Plan(cpus(workload).cluster.devices, device, workload.graph.order)
+    step = workload.start(plan)
+    try:
+        assert (names.index("half"), 0, 1) in step.trace(partitions=True).transfers()
+    finally:
+        step.close()

@@ -1,0 +1,135 @@
+"""Placed PyTorch steps on pinned processes compute what eager PyTorch computes, wherever their ops stand."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from torch_steps import RANDOM, STEPS, cores, planned, problem, random_placement, workload
+
+from gnnplace.execution.measure import difference
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.pinned import usable_cores
+from gnnplace.execution.workload import Plan
+from gnnplace.placement import Placement
+
+pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
+
+CHECKED_STEPS = 3
+
+
+@pytest.fixture(autouse=True)
+def _no_hang() -> Iterator[None]:
+    """Devices that wait for each other for ever fail the test instead of stopping all tests."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("the devices wait for each other")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_losses_and_variables_equal_eager_pytorch(name: str) -> None:
+    step = workload(name)
+    cluster = problem(step.graph, 2)
+    expected, words = step.unplaced(CHECKED_STEPS)
+    assert words == ("the traced step" if name in RANDOM else "eager PyTorch")
+    assert len(set(expected.losses)) == CHECKED_STEPS
+    for seed, schedule in ((0, "fifo"), (1, "critical-path")):
+        plan, simulated = planned(cluster, random_placement(cluster, seed, schedule))
+        assert simulated.transfers
+        placed = step.start(plan)
+        try:
+            assert len(placed.run(CHECKED_STEPS)) == CHECKED_STEPS
+            found = difference(placed.outputs(), expected, words)
+        finally:
+            placed.close()
+        assert found.steps == CHECKED_STEPS
+        assert found.variables == len(expected.variables) > 0
+        assert found.largest <= 1e-6, (schedule, found)
+
+
+def test_steps_go_on_where_the_last_one_ended() -> None:
+    step = workload("cells")
+    cluster = problem(step.graph, 2)
+    expected, words = step.unplaced(4)
+    placed = step.start(planned(cluster, random_placement(cluster, 5))[0])
+    try:
+        placed.run(1)
+        placed.op_times(2)
+        placed.peak_memory_bytes()
+        assert difference(placed.outputs(), expected, words).largest <= 1e-6
+    finally:
+        placed.close()
+
+
+@pytest.mark.parametrize("name", ["branches", "views"])
+def test_op_times_cover_every_call_and_keep_every_edge(name: str) -> None:
+    step = workload(name)
+    graph, cluster = step.graph, problem(step.graph, 2)
+    placed = step.start(planned(cluster, random_placement(cluster, 0))[0])
+    try:
+        measured = placed.op_times(2)
+    finally:
+        placed.close()
+    calls = sorted(op for node, op in step._traced.op_of.items() if node.op == "call_function")
+    assert len(measured) == 2
+    for times in measured:
+        assert np.flatnonzero(times.start_ns >= 0).tolist() == sorted(set(calls))
+        assert ((times.end_ns > times.start_ns) | (times.start_ns == -1)).all()
+        src, dst = graph.edge_src, graph.edge_dst
+        both = (times.start_ns[src] >= 0) & (times.start_ns[dst] >= 0)
+        assert both.any()
+        assert (times.end_ns[src] <= times.start_ns[dst])[both].all()
+
+
+@pytest.mark.parametrize("name", ["branches", "cells"])
+def test_one_device_holds_what_the_simulator_says(name: str) -> None:
+    """Variables, and values for as long as somebody needs them; nothing else, whatever the schedule."""
+    step = workload(name)
+    cluster = problem(step.graph, 2)
+    plan, simulated = planned(cluster, Placement(np.zeros(step.graph.num_ops, dtype=np.int32)))
+    placed = step.start(plan)
+    try:
+        peak = placed.peak_memory_bytes()
+    finally:
+        placed.close()
+    assert simulated.peak_memory_bytes is not None
+    assert peak[0] == pytest.approx(int(simulated.peak_memory_bytes[0]), rel=0.1)
+    assert peak[1] == 0
+
+
+def test_no_process_is_left() -> None:
+    step = workload("branches")
+    plan, _ = planned(problem(step.graph, 2), random_placement(problem(step.graph, 2), 0))
+    placed = step.start(plan)
+    processes = [worker._pid for worker in placed._workers]
+    assert all(_lives(pid) for pid in processes)
+    placed.close()
+    placed.close()
+    assert not any(_lives(pid) for pid in processes)
+
+
+def test_more_devices_than_cores_are_unsupported() -> None:
+    step = workload("branches")
+    num_devices = len(usable_cores()) + 1
+    order = np.array(step.graph.order, dtype=np.int32)
+    plan = Plan(cores(num_devices).devices, np.zeros(step.graph.num_ops, dtype=np.int32), order)
+    with pytest.raises(MeasurementError, match=f"{num_devices} CPU devices need as many cores") as caught:
+        step.start(plan)
+    assert caught.value.outcome == "unsupported"
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
