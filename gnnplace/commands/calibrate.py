@@ -13,7 +13,7 @@ from gnnplace.commands.measure import LOADER, seconds
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.costs.calibration import Calibration, calibrated
 from gnnplace.execution.host import Host
-from gnnplace.execution.machine import cores
+from gnnplace.execution.machine import machine
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import STEPS, profile
 from gnnplace.frontends.json_cluster import cluster_document
@@ -25,14 +25,14 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "workload", metavar="WORKLOAD", nargs="+", help="as `gnnplace measure` takes them; the more kinds of ops, the better"
     )
-    parser.add_argument("--cluster", metavar="CLUSTER", help="the devices and links to calibrate; a device for each core unless given")
+    parser.add_argument("--cluster", metavar="CLUSTER", help="what to calibrate; this machine's GPUs and a core unless given, or its cores")
     parser.add_argument("-o", "--output", metavar="CLUSTER", required=True, help="the JSON file to write")
     parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="for each workload; 600 unless given")
     parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     chosen = parser.parse_args(arguments)
     inputs.check_folder(chosen.output)
-    template = inputs.cluster(chosen.cluster) if chosen.cluster else cores(Path(chosen.output).stem)
+    template = inputs.cluster(chosen.cluster) if chosen.cluster else machine(Path(chosen.output).stem)
     measured = []
     try:
         for workload in chosen.workload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
             found = measure(host, plans, PROTOCOLS[chosen.protocol])
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
+    if int(os.environ.get("RANK", "0")):  # one of several under `torchrun`, which agree: the first says it
+        return DONE
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found, predicted))
     else:
@@ -128,7 +131,7 @@ def _document(
         "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
         "schedule": predicted[0].schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
         "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
-        "difference": vars(own.difference), "load": own.load._asdict(),
+        "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference), "load": own.load._asdict(),
         "simulated": {"step_time_ns": predicted[0].step_time_ns,
                       "peak_memory_bytes": dict(zip(names, _peaks(predicted[0]), strict=True))},
     }  # fmt: skip
@@ -157,8 +160,9 @@ def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measure
         rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
     equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
     rows.append(("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}"))
-    for device, peak, simulated in zip(problem.cluster.device_names, own.peak_memory_bytes, _peaks(predicted[0]), strict=True):
-        rows.append((device, f"peak {terminal.mebibytes(peak)}, simulated {terminal.mebibytes(simulated)}"))
+    columns = (problem.cluster.device_names, own.devices, own.peak_memory_bytes, _peaks(predicted[0]))
+    for device, what, peak, simulated in zip(*columns, strict=True):
+        rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {terminal.mebibytes(simulated)}"))
     rows.append(("machine meanwhile", f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen"))
     terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {predicted[0].schedule}", ""), rows)
 

@@ -132,6 +132,9 @@ class _RemoteStep:
     def peak_memory_bytes(self) -> Any:
         return self._ask("peak_memory_bytes", self._number)
 
+    def described(self) -> Any:
+        return self._ask("described", self._number)
+
     def close(self) -> None:
         with suppress(MeasurementError):  # a host that is gone has closed it
             self._ask("close", self._number, at_least_s=GRACE_S)

@@ -1,17 +1,61 @@
-"""This machine as a cluster: a CPU device for each core that this process may use, which copies by itself, as `torch_processes` has it.
+"""This machine as a cluster: a CPU device for each core that this process may use, or its GPUs with one CPU device beside them.
 
-The rates are placeholders that a calibration replaces; the memory is an equal share of the machine's.
+The rates are placeholders that a calibration replaces. A CPU device copies by itself, as the executors have it; its memory is an equal
+share of the machine's. A GPU's is what its driver says.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Sequence
 from itertools import permutations
+from typing import NamedTuple
 
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.execution.pinned import usable_cores
 
 GIGA = 10**9
+
+_ASK = """
+import json, torch
+found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+print(json.dumps([[gpu.name, gpu.total_memory] for gpu in found]))
+"""
+
+
+class Gpu(NamedTuple):
+    """A GPU of this machine."""
+
+    name: str
+    memory_bytes: int
+
+
+def gpus() -> tuple[Gpu, ...]:
+    """The GPUs that PyTorch sees, asked for in a process of its own: CUDA, once initialised in this one, would not outlive a fork.
+
+    Raises ValueError where PyTorch can't say.
+    """
+    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ValueError(f"PyTorch can't tell this machine's GPUs: {done.stderr.strip().rpartition(chr(10))[2]}")
+    return tuple(Gpu(*found) for found in json.loads(done.stdout))
+
+
+def machine(name: str) -> Cluster:
+    """Its GPUs and a CPU device, or its cores where it has no GPU."""
+    found = gpus()
+    return with_gpus(name, found) if found else cores(name)
+
+
+def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:
+    """A CPU device and these GPUs; each GPU has one copy engine for all that leaves it."""
+    devices = (_core(0), *(_gpu(place, gpu) for place, gpu in enumerate(found)))
+    pairs = permutations(devices, 2)
+    links = (Link(a.name, b.name, 10 * GIGA, overhead_ns=10_000, channel=a.name if a.kind == "cpu" else None) for a, b in pairs)
+    return Cluster(name, devices, tuple(links))
 
 
 def cores(name: str, count: int | None = None) -> Cluster:
@@ -19,9 +63,15 @@ def cores(name: str, count: int | None = None) -> Cluster:
     usable = len(usable_cores())
     if count is not None and not 1 <= count <= usable:
         raise ValueError(f"cores: {count} of {usable} that can be used")
-    share = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // usable
-    devices = tuple(
-        Device(f"cpu:{core}", "cpu", share, 50 * GIGA, 10 * GIGA, launch_ns=5000, dispatch_ns=1000) for core in range(count or usable)
-    )
+    devices = tuple(map(_core, range(count or usable)))
     links = (Link(src.name, dst.name, 5 * GIGA, overhead_ns=5000, channel=src.name) for src, dst in permutations(devices, 2))
     return Cluster(name, devices, tuple(links))
+
+
+def _core(core: int) -> Device:
+    share = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // len(usable_cores())
+    return Device(f"cpu:{core}", "cpu", share, 50 * GIGA, 10 * GIGA, launch_ns=5000, dispatch_ns=1000)
+
+
+def _gpu(place: int, gpu: Gpu) -> Device:
+    return Device(f"gpu:{place}", "gpu", gpu.memory_bytes, 10_000 * GIGA, 1_000 * GIGA, launch_ns=5000, dispatch_ns=1000)

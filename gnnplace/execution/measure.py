@@ -22,11 +22,12 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Measurement:
-    """An `ok` measurement: every timed step, how equal the results are, what each device held at most, the machine's load meanwhile."""
+    """An `ok` measurement: every timed step, how equal the results are, what each device was and held, the machine's load."""
 
     step_ns: tuple[int, ...]
     difference: Difference
     peak_memory_bytes: tuple[int, ...]
+    devices: tuple[str, ...]
     load: Load
 
     @property
@@ -40,15 +41,20 @@ def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tup
 
     Raises MeasurementError with the outcome of the first that fails.
     """
-    outputs, words = unplaced or host.unplaced(CHECKED_STEPS)
+    outputs, words = unplaced or host.unplaced(CHECKED_STEPS, reference_kind(plans))
     with ExitStack() as started:
         steps = [_start(host, plan, started) for plan in plans]
         differences = [_check(step, outputs, words) for step in steps]
         meter = LoadMeter()
         times = timed([step.run for step in steps], protocol)
         load = meter.load()
-        memory = [_fitting(step, plan) for step, plan in zip(steps, plans, strict=True)]
-    return [Measurement(tuple(t), d, m, load) for t, d, m in zip(times, differences, memory, strict=True)]
+        read = [(_fitting(step, plan), tuple(step.described())) for step, plan in zip(steps, plans, strict=True)]
+    return [Measurement(tuple(t), d, *r, load) for t, d, r in zip(times, differences, read, strict=True)]
+
+
+def reference_kind(plans: Sequence[Plan]) -> str:
+    """The kind of device on which the unplaced step runs: a GPU where any of the plans has one."""
+    return "gpu" if any(device.kind == "gpu" for plan in plans for device in plan.devices) else "cpu"
 
 
 def difference(placed: Outputs, unplaced: Outputs, words: str) -> Difference:

@@ -15,6 +15,7 @@ from jaxtyping import Int64
 
 from gnnplace.cluster import Cluster, Device
 from gnnplace.execution.host import Host
+from gnnplace.execution.machine import gpus
 from gnnplace.execution.timing import STEADY, warm_up
 from gnnplace.execution.workload import OpTimes, Plan
 from gnnplace.measured_costs import CostProvenance, LinkSample, MeasuredCosts
@@ -37,7 +38,7 @@ def profile(host: Host, cluster: Cluster, steps: int = STEPS) -> MeasuredCosts:
         kinds = (pair[0].kind, pair[1].kind)
         if kinds not in links:
             links[kinds] = host.links(pair)
-    provenance = CostProvenance(f"gnnplace {VERSION}", hardware(), datetime.now(UTC).date().isoformat(), steps)
+    provenance = CostProvenance(f"gnnplace {VERSION}", hardware("gpu" in times), datetime.now(UTC).date().isoformat(), steps)
     return MeasuredCosts(graph.name, graph.sha256, graph.op_names, times, links, provenance)
 
 
@@ -98,8 +99,8 @@ def _durations(times: OpTimes) -> tuple[Int64[np.ndarray, " ops"], Int64[np.ndar
     return work, gap
 
 
-def hardware() -> str:
-    """This machine's processor in words."""
+def hardware(with_gpus: bool = False) -> str:
+    """This machine's processor in words, and its GPUs where asked for."""
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
-    return f"{model}, {platform.system()}"
+    return ", ".join([model, *([gpu.name for gpu in gpus()] if with_gpus else []), platform.system()])

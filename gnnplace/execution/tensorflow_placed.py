@@ -97,6 +97,10 @@ class PlacedTensorFlowStep:
         """The most each device's allocator held in one step, by TensorFlow's own statistics of it."""
         return self.trace().peak_memory_bytes(len(self.devices))
 
+    def described(self) -> list[str]:
+        """What each device is, in TensorFlow's words."""
+        return list(self.devices)
+
     def close(self) -> None:
         """Ends the servers that were started for this step, and with them all that they held."""
         if (session := self.__dict__.pop("_session", None)) is not None:

@@ -79,8 +79,11 @@ class TensorFlowWorkload:
             raise
         return step
 
-    def unplaced(self, steps: int) -> tuple[Outputs, str]:
-        """The same steps of the graph as it was built, in an ordinary session of this process with TensorFlow's own rewrites."""
+    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
+        """The same steps of the graph as it was built, in an ordinary session of this process with TensorFlow's own rewrites.
+
+        Where they run is TensorFlow's to choose, whatever `kind` says.
+        """
         used = self._used
         feed = {f"{name}:0": value for name, value in self._inputs.items()}
         with v1.Session(graph=self._built) as session:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from time import monotonic_ns
 from typing import Any, Protocol, assert_never, runtime_checkable
 
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from gnnplace.execution.torch_program import Call, Message, Program, Receive, Send, Signal
 from gnnplace.execution.torch_values import Node, is_random
+
+Times = tuple[list[Any], list[Any]]
 
 
 @runtime_checkable
@@ -29,15 +32,17 @@ def compiled(
     transport: Transport,
     device: torch.device,
     loss: Node,
-    seed: Callable[[int], None],
-    times: tuple[list[int], list[int]] | None = None,
+    seeded: Callable[[int], AbstractContextManager[None]],
+    times: Times | None = None,
+    now: Callable[[], Any] = monotonic_ns,
 ) -> Callable[[], Tensor | None]:
     """The function that runs a step of the program and returns the loss where this device makes it, else None.
 
-    `held` are the values of `program.held`; `seed(op)` is called before each op that draws random numbers. With `times`, two lists
-    as long as the graph, the start and end of every call are written into them (`monotonic_ns`).
+    `held` are the values of `program.held`; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists as
+    long as the graph, what `now()` returns at the start and end of every call is written into them.
     """
-    return _Code(program, held, transport, device, loss, seed, times).function()
+    bound = {"now": now, "seeded": seeded} | ({} if times is None else {"started": times[0], "ended": times[1]})
+    return _Code(program, held, transport, device, loss, bound, times is not None).function()
 
 
 class _Code:
@@ -50,14 +55,12 @@ class _Code:
         transport: Transport,
         device: torch.device,
         loss: Node,
-        seed: Callable[[int], None],
-        times: tuple[list[int], list[int]] | None,
+        bound: dict[str, Any],
+        timed: bool,
     ) -> None:
-        self._program, self._transport, self._device, self._loss, self._timed = program, transport, device, loss, times is not None
+        self._program, self._transport, self._device, self._loss, self._timed = program, transport, device, loss, timed
         self._names: dict[Node, str] = {}
-        self._bound: dict[str, Any] = {"now": monotonic_ns, "seed": seed}
-        if times is not None:
-            self._bound["started"], self._bound["ended"] = times
+        self._bound = bound
         for node in program.held:
             self._names[node] = self._bind("held", held[node])
 
@@ -96,8 +99,9 @@ class _Code:
 
     def _call(self, call: Call) -> list[str]:
         node = call.node
-        lines = [f"seed({call.op})"] if is_random(node) else []
-        lines += map(self._run, (*call.first, node))
+        lines = list(map(self._run, (*call.first, node)))
+        if is_random(node):
+            lines = [f"with seeded({call.op}):", *(f"    {line}" for line in lines)]
         lines += [f"{self._name(pick)} = {self._names[node]}[{pick.args[1]}]" for pick in call.picks]
         if call.picks:
             lines.append(f"{self._names[node]} = None")

@@ -1,7 +1,7 @@
-"""How long messages take between two CPU devices: the executor's own way of sending, for tensors of several sizes.
+"""How long messages take between two devices: the executor's own way of sending, for tensors of several sizes.
 
-The receiver adds up each message after it came, as an op that reads it. Messages of a size go to several places in turn, for in a step,
-too, much else has passed through the caches since a place was last written.
+Between CPU devices the receiver adds up each message after it came, as an op that reads it. Messages of a size go to several places in
+turn, for in a step, too, much else has passed through the caches since a place was last written.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import torch
 from gnnplace.execution.pinned import Worker, answers, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory
 from gnnplace.execution.slots import slots
+from gnnplace.execution.torch_lanes import lanes
 from gnnplace.execution.torch_program import Message, Program, Receive, Send
+from gnnplace.execution.torch_streams import Streams
 from gnnplace.measured_costs import LinkSample
 
 SENDER, RECEIVER = 0, 1
-ROUNDS = 40
+ROUNDS, WARM_UP = 40, 8  # the latter where a GPU copies
 APART_BYTES = 2**24  # written between two messages to one place, where a size allows
 FLOAT_BYTES = 4
 
@@ -30,10 +32,9 @@ def link_samples(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
 
     What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the receiver sees that.
     """
-    graph, sizes = torch.fx.Graph(), [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
+    sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
     places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
-    tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in places]
-    messages = [Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, like) for number, like in enumerate(tensors)]
+    messages = _messages(places)
     ends = Program(SENDER, (), tuple(map(Send, messages))), Program(RECEIVER, (), tuple(map(Receive, messages)))
     shared = SharedMemory(slots(ends), len(messages), len(ends))
     sent = messages + [turn for size in sizes for turn in _turns([message for message in messages if message.bytes == size])]
@@ -50,6 +51,38 @@ def link_samples(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
 
 def _turns(messages: Sequence[Message]) -> list[Message]:
     return [messages[turn % len(messages)] for turn in range(ROUNDS)]
+
+
+def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[LinkSample, ...]:
+    """`ROUNDS` transfers of each size from a device to another, of which one at least is a GPU.
+
+    What is occupied is the copy stream, between two events on it: from a CPU device with the copy into pinned memory, as long as a copy
+    is queued behind no other. A transfer has arrived when the host has seen that, so without the hand-over between two threads.
+    """
+    pair, samples = lanes(kinds), []
+    transport = Streams(pair)
+    near, _ = transport.copy_streams(SENDER, RECEIVER)
+    for message, size in zip(_messages(sizes_bytes), sizes_bytes, strict=True):
+        value, copy = torch.rand(message.tensor.shape, device=pair[SENDER].device), transport.copier(message)
+        begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for each in range(WARM_UP + ROUNDS):
+            value.add_(1)  # as an op that has just made it
+            torch.cuda.synchronize(value.device if value.is_cuda else None)
+            start = monotonic_ns()
+            begun.record(near)
+            copy(value)
+            done.record(near)
+            near.synchronize()
+            arrival = monotonic_ns() - start
+            if each >= WARM_UP:
+                samples.append(LinkSample(size, min(arrival, round(begun.elapsed_time(done) * 1e6)), arrival))
+    return tuple(samples)
+
+
+def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
+    graph = torch.fx.Graph()
+    tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
+    return [Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor) for number, tensor in enumerate(tensors)]
 
 
 def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:

@@ -1,9 +1,10 @@
-"""What a step allocates on the CPU, as PyTorch's own memory profiler reports it."""
+"""What a step allocates: on the CPU as PyTorch's own memory profiler reports it, on GPUs as its allocator counts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+import torch
 from torch.profiler import ProfilerActivity, profile
 
 
@@ -17,3 +18,15 @@ def peak_bytes(run: Callable[[], object]) -> int:
         now += event.nbytes()
         most = max(most, now)
     return most
+
+
+def gpu_growth(gpus: Sequence[int], run: Callable[[], object]) -> list[int]:
+    """The most bytes that were allocated at once on each GPU beyond what was before `run()`, which ends with the GPUs synchronised.
+
+    Bytes are free for this count when their last use has been queued, in the order of the program.
+    """
+    before = [torch.cuda.memory_allocated(gpu) for gpu in gpus]
+    for gpu in gpus:
+        torch.cuda.reset_peak_memory_stats(gpu)
+    run()
+    return [torch.cuda.max_memory_allocated(gpu) - bytes_before for gpu, bytes_before in zip(gpus, before, strict=True)]

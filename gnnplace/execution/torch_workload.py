@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from multiprocessing.connection import Connection
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnnplace.cluster import Device
+from gnnplace.execution import torch_distributed
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import Worker, answers
-from gnnplace.execution.torch_links import link_samples
+from gnnplace.execution.torch_device import Held, seed
+from gnnplace.execution.torch_links import gpu_link_samples, link_samples
 from gnnplace.execution.torch_processes import TorchProcesses
+from gnnplace.execution.torch_threads import TorchThreads
 from gnnplace.execution.torch_values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan
 from gnnplace.frontends.torch_step import TorchStep
@@ -20,6 +22,7 @@ from gnnplace.frontends.torch_trace import SGD_RATE, Trace
 from gnnplace.measured_costs import LinkSample
 
 STATE_NAMES = {"adam": ("exp_avg", "exp_avg_sq", "step"), "sgd": ()}
+KINDS = {"cpu", "gpu"}
 
 
 class TorchWorkload:
@@ -29,74 +32,97 @@ class TorchWorkload:
         torch.set_num_threads(1)  # and so without threads of its own, which a fork would lose
         self._step, self._traced = step, step.traced(name)
         self.graph = self._traced.graph
-        self._held, self._names = _held(step, self._traced.trace)
-        self._loss = _loss(self._traced.trace.graph)
-        self._random = any(map(is_random, self._traced.trace.graph.nodes))
+        self._held = _held(step, self._traced.trace)
+        self._random = [self._traced.op_of[node] for node in self._traced.trace.graph.nodes if is_random(node)]
 
     def start(self, plan: Plan) -> PlacedStep:
-        """Starts the step where the plan says."""
+        """Starts the step where the plan says: with others under `torchrun`, else on this machine."""
         kinds = {device.kind for device in plan.devices}
+        _check_kinds(kinds)
+        if torch_distributed.launched():
+            return torch_distributed.TorchDistributed(self._traced, plan, self._held)
         if kinds == {"cpu"}:
-            return TorchProcesses(self._traced, plan, self._held, self._names, self._loss)
-        raise MeasurementError("unsupported", f"devices of kinds {', '.join(sorted(kinds))}: only CPU devices can be measured")
+            return TorchProcesses(self._traced, plan, self._held)
+        if any(plan.devices[plan.device[op]].kind == "cpu" for op in self._random):
+            reason = "an op that draws random numbers stands on a CPU device beside GPUs, which draw others: nothing to compare with"
+            raise MeasurementError("unsupported", reason)
+        return TorchThreads(self._traced, plan, self._held)
 
-    def unplaced(self, steps: int) -> tuple[Outputs, str]:
-        """The steps as eager PyTorch runs them; the trace itself, op after op, where the step draws random numbers."""
-        life, what = (self._serve_trace, "the traced step") if self._random else (self._serve_eager, "eager PyTorch")
-        worker = Worker(what, None, None, life)
-        try:
-            worker.send(steps)
-            (outputs,) = answers([worker])
-        finally:
-            worker.kill()
-        return outputs, what
+    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
+        """The steps as eager PyTorch runs them; the trace itself, op after op, where the step draws random numbers.
+
+        It runs here, on copies: on a machine with GPUs no backward pass works in a fork once a step was traced.
+        """
+        _check_kinds({kind})
+        device, where = torch.device("cuda" if kind == "gpu" else "cpu"), " on a GPU" if kind == "gpu" else ""
+        run, what = (self._run_trace, "the traced step") if self._random else (self._run_eager, "eager PyTorch")
+        return run(steps, device), what + where
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers from one CPU device to another."""
-        if {device.kind for device in devices} != {"cpu"}:
-            raise MeasurementError("unsupported", f"a link from {devices[0].name} to {devices[1].name}: only CPU devices can be measured")
-        return link_samples(LINK_SIZES_BYTES)
+        """Transfers from one device to another."""
+        kinds = [device.kind for device in devices]
+        _check_kinds(set(kinds))
+        return link_samples(LINK_SIZES_BYTES) if set(kinds) == {"cpu"} else gpu_link_samples(LINK_SIZES_BYTES, kinds)
 
-    def _serve_eager(self, connection: Connection) -> None:
-        module, trained = self._step.module, [p for p in self._step.module.parameters() if p.requires_grad]
-        if self._step.optimizer == "sgd":
-            optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=SGD_RATE)
-        else:
-            optimizer = torch.optim.Adam(trained, fused=True)
-        losses = []
-        for _ in range(connection.recv()):
-            optimizer.zero_grad()
-            loss = self._step.loss(module, *self._step.inputs)
-            loss.backward()
-            optimizer.step()
-            losses.append(loss.item())
-        named = dict(module.named_parameters())
-        variables = named | dict(module.named_buffers())
-        for name, parameter in named.items():
-            variables |= {f"{name}/{key}": value for key, value in optimizer.state[parameter].items() if isinstance(value, Tensor)}
-        connection.send(Outputs(tuple(losses), {name: value.detach().numpy() for name, value in variables.items()}))
+    def _run_eager(self, steps: int, device: torch.device) -> Outputs:
+        eager = EagerStep(self._step, device)
+        losses = tuple(eager.run() for _ in range(steps))
+        return Outputs(losses, eager.variables())
 
-    def _serve_trace(self, connection: Connection) -> None:
+    def _run_trace(self, steps: int, device: torch.device) -> Outputs:
+        held: dict[Node, Any] = {node: value.detach().to(device, copy=True) for node, value in self._held.values.items()}
         losses = []
-        for step in range(1, connection.recv() + 1):
-            values: dict[Node, Any] = {node: value.detach() for node, value in self._held.items()}
+        for step in range(1, steps + 1):
+            values = dict(held)
             for node in self._traced.trace.graph.nodes:
                 if node.op == "call_function":
                     if is_random(node):
                         torch.manual_seed(seed(step, self._traced.op_of[node], self.graph.num_ops))
                     arguments, named = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                    values[node] = node.target(*arguments, **named)
-            losses.append(values[self._loss].item())
-        connection.send(Outputs(tuple(losses), {name: self._held[node].detach().numpy() for node, name in self._names.items()}))
+                    values[node] = node.target(*arguments, **(named | ({"device": device} if "device" in named else {})))
+            losses.append(values[self._held.loss].item())
+        return Outputs(tuple(losses), {name: held[node].cpu().numpy() for node, name in self._held.names.items()})
 
 
-def seed(step: int, op: int, num_ops: int) -> int:
-    """What an op that draws random numbers is seeded with in a step: the same wherever it stands."""
-    return step * num_ops + op
+class EagerStep:
+    """The step as PyTorch itself runs it on one device, on a copy of the module."""
+
+    def __init__(self, step: TorchStep, device: torch.device) -> None:
+        self._step, self._module = step, copy.deepcopy(step.module).to(device)
+        self._inputs = [value.to(device, copy=True) for value in step.inputs]
+        trained = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
+        self._optimizer: torch.optim.Optimizer
+        if step.optimizer == "sgd":
+            self._optimizer = torch.optim.SGD(trained, lr=SGD_RATE)
+        else:
+            self._optimizer = torch.optim.Adam(trained, fused=True)
+
+    def run(self) -> float:
+        """Runs a step and returns its loss, for which a GPU is waited."""
+        self._optimizer.zero_grad()
+        loss = self._step.loss(self._module, *self._inputs)
+        loss.backward()
+        self._optimizer.step()
+        return loss.item()
+
+    def variables(self) -> dict[str, Any]:
+        """The parameters, buffers and the optimiser's state now, by name."""
+        named = dict(self._module.named_parameters())
+        variables = named | dict(self._module.named_buffers())
+        for name, parameter in named.items():
+            variables |= {f"{name}/{key}": value for key, value in self._optimizer.state[parameter].items() if isinstance(value, Tensor)}
+        return {name: value.detach().cpu().numpy() for name, value in variables.items()}
 
 
-def _held(step: TorchStep, trace: Trace) -> tuple[dict[Node, Tensor], dict[Node, str]]:
-    """The value of each node that exists before the step, and the names of those that a step changes."""
+def _check_kinds(kinds: set[str]) -> None:
+    if odd := kinds - KINDS:
+        raise MeasurementError("unsupported", f"devices of kind {', '.join(sorted(odd))}: a PyTorch step runs on 'cpu' and 'gpu'")
+    if "gpu" in kinds and not torch.cuda.is_available():
+        raise MeasurementError("unsupported", "devices of kind gpu, and PyTorch finds no CUDA device here")
+
+
+def _held(step: TorchStep, trace: Trace) -> Held:
+    """What exists before the step."""
     module, state = step.module, STATE_NAMES[step.optimizer]
     tensors = dict(module.named_parameters()) | dict(module.named_buffers())
     inputs, seen = iter(step.inputs), dict.fromkeys(tensors, 0)
@@ -116,7 +142,7 @@ def _held(step: TorchStep, trace: Trace) -> tuple[dict[Node, Tensor], dict[Node,
     for node, value in held.items():
         if value.is_meta:
             raise ValueError(f"{names.get(node, node.name)}: lies on the meta device; a step that is measured needs values")
-    return held, names
+    return Held(held, names, _loss(trace.graph))
 
 
 def _loss(graph: torch.fx.Graph) -> Node:

@@ -25,8 +25,8 @@ from gnnplace.result import Timeline
 class Plan:
     """Where every op runs and the order in which each device takes its ops: that of `order`, a topological order of all ops.
 
-    `devices` are those of the cluster. The k-th of kind `cpu` is a process on the k-th core that this process may use, the k-th of
-    another kind the k-th GPU.
+    `devices` are those of the cluster. Where all are of kind `cpu`, the k-th is a process on the k-th core that this process may use.
+    Else the k-th of kind `gpu` is the k-th GPU, counted round where there are fewer, and one of kind `cpu` is a thread.
     """
 
     devices: tuple[Device, ...]
@@ -73,7 +73,14 @@ class PlacedStep(Protocol):
         ...
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step and returns the most memory that each device held in it: variables, buffers, workspace."""
+        """Runs a step and returns the most memory that each device held in it: variables, buffers, workspace.
+
+        Logical devices on one GPU are one memory: each has the figure of all.
+        """
+        ...
+
+    def described(self) -> list[str]:
+        """What each device of the plan is here, in words: a core, a GPU, one of several logical devices on one."""
         ...
 
     def close(self) -> None:
@@ -94,8 +101,8 @@ class Workload(Protocol):
         """Places the step and starts what runs it, with the same variables and inputs every time."""
         ...
 
-    def unplaced(self, steps: int) -> tuple[Outputs, str]:
-        """The same steps as the framework itself runs them, without placement, and what that was in words."""
+    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
+        """The same steps as the framework itself runs them on one device of a kind, without placement, and what that was in words."""
         ...
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:

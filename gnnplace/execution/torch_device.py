@@ -1,0 +1,151 @@
+"""One device's part of a placed PyTorch step: its program compiled, its own copy of variables and state, runs of it, times of its ops.
+
+Processes, threads and ranks differ in the transport, in how devices meet before a step, and in the lane that their ops run on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from time import monotonic_ns
+from typing import NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from gnnplace.execution.torch_code import Times, Transport, compiled
+from gnnplace.execution.torch_lanes import Lane
+from gnnplace.execution.torch_memory import peak_bytes
+from gnnplace.execution.torch_program import Message, Program, Receive
+from gnnplace.execution.torch_values import Node
+from gnnplace.execution.workload import OpTimes, Outputs
+
+
+class Held(NamedTuple):
+    """What exists before the step: the value of each such node, the names of those that a step changes, and the node of the loss."""
+
+    values: Mapping[Node, Tensor]
+    names: Mapping[Node, str]
+    loss: Node
+
+
+class DeviceTimes(NamedTuple):
+    """The ops of one device in one step, nanoseconds since it began there (at `began`, of the host's clock); -1 for other ops."""
+
+    began: int
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+
+class TorchDevice:
+    """What one device does. `meet(step)` returns when all devices may start that step, counted from 1.
+
+    Devices of one process share their generators, so `drawing` keeps their random ops apart.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        held: Held,
+        lane: Lane,
+        transport: Transport,
+        meet: Callable[[int], object],
+        num_ops: int,
+        drawing: Lock,
+    ) -> None:
+        self._program, self._lane, self._transport, self._meet, self._num_ops = program, lane, transport, meet, num_ops
+        self._drawing, self._loss = drawing, held.loss
+        self._held = {node: held.values[node].detach().to(lane.device, copy=True) for node in program.held}
+        self._names = {node: held.names[node] for node in program.held if node in held.names}
+        self._losses: list[float] = []
+        self._number = 0
+        self._step = self._compiled(None)
+        self._timed: tuple[Callable[[], Tensor | None], Times] | None = None
+
+    def run(self, steps: int) -> tuple[list[int], list[int]]:
+        """Runs steps; when each began and ended here, by the host's clock."""
+        times = [self._run(self._step) for _ in range(steps)]
+        return [start for start, _ in times], [end for _, end in times]
+
+    def outputs(self) -> tuple[tuple[float, ...], dict[str, np.ndarray]]:
+        """The losses so far, where the device makes them, and its variables."""
+        return tuple(self._losses), {name: self._held[node].cpu().numpy() for node, name in self._names.items()}
+
+    def op_times(self, steps: int) -> list[DeviceTimes]:
+        """Runs steps and times every op in them."""
+        if self._timed is None:
+            times: Times = [None] * self._num_ops, [None] * self._num_ops
+            self._timed = self._compiled(times), times
+        return [self._time_ops(*self._timed) for _ in range(steps)]
+
+    def peak_memory(self, received_bytes: int) -> int:
+        """Runs a step and returns the most that a CPU device held in it: what it allocates, holds, and receives into."""
+        return peak_bytes(lambda: self.run(1)) + self.held_bytes() + received_bytes
+
+    def held_bytes(self) -> int:
+        """The bytes of what exists before the step."""
+        return sum({value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}.values())
+
+    def _compiled(self, times: Times | None) -> Callable[[], Tensor | None]:
+        lane, now = self._lane, self._lane.now
+        return compiled(self._program, self._held, self._transport, lane.device, self._loss, self._seeded, times, now)
+
+    def _run(self, step: Callable[[], Tensor | None]) -> tuple[int, int]:
+        self._begin()
+        start = monotonic_ns()
+        loss = step()
+        self._lane.synchronize()
+        end = monotonic_ns()
+        self._keep(loss)
+        return start, end
+
+    def _time_ops(self, step: Callable[[], Tensor | None], times: Times) -> DeviceTimes:
+        self._begin()
+        since, began = self._lane.now(), monotonic_ns()
+        loss = step()
+        self._lane.synchronize()
+        self._keep(loss)
+        start_ns, end_ns = (np.array([-1 if mark is None else self._lane.elapsed_ns(since, mark) for mark in marks]) for marks in times)
+        return DeviceTimes(began, start_ns, end_ns)
+
+    def _begin(self) -> None:
+        self._number += 1
+        self._meet(self._number)
+
+    def _keep(self, loss: Tensor | None) -> None:
+        if loss is not None:
+            self._losses.append(loss.item())
+
+    @contextmanager
+    def _seeded(self, op: int) -> Iterator[None]:
+        with self._drawing:
+            self._lane.seed(seed(self._number, op, self._num_ops))
+            yield
+
+
+def seed(step: int, op: int, num_ops: int) -> int:
+    """What an op that draws random numbers is seeded with in a step: the same wherever it stands."""
+    return step * num_ops + op
+
+
+def received_bytes(program: Program) -> int:
+    """The bytes that a device receives into where each message has a place of its own."""
+    received = [line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
+    return sum(message.bytes for message in received)
+
+
+def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
+    """The times of all devices since the first began, where one clock is that of all."""
+    first = min(part.began for part in parts)
+    starts, ends = (np.full(num_ops, -1, dtype=np.int64) for _ in range(2))
+    for began, started, ended in parts:
+        ran = started >= 0
+        starts[ran], ends[ran] = started[ran] + began - first, ended[ran] + began - first
+    return OpTimes(starts, ends)
+
+
+def joined(parts: Sequence[tuple[tuple[float, ...], dict[str, np.ndarray]]]) -> Outputs:
+    """The losses of the device that makes them, and the variables of all."""
+    losses = next((losses for losses, _ in parts if losses), ())
+    return Outputs(losses, {name: value for _, variables in parts for name, value in variables.items()})
