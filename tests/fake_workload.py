@@ -39,7 +39,7 @@ class Fake:
             raise MeasurementError("out_of_memory", "the first op is too large for device 1")
         return FakeStep(plan)
 
-    def unplaced(self, steps: int) -> tuple[Outputs, str]:
+    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
         return Outputs((1.0,) * steps, {}), "a formula"
 
     def _log(self, what: str) -> None:
@@ -68,6 +68,9 @@ class FakeStep:
 
     def peak_memory_bytes(self) -> list[int]:
         return np.bincount(self._device, minlength=2).tolist()
+
+    def described(self) -> list[str]:
+        return ["imagined"] * 2
 
     def close(self) -> None:
         pass

@@ -111,18 +111,35 @@ def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: An
     return rows
 
 
+def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
+    """Measures the peak memory of a workload's placements again, which no other load of the machine changes."""
+    devices = cores("cores", NUM_CORES).devices
+    with Host(LOADER, f"experiments.fidelity.{executor}_workloads:{workload}", SEED, limit_s=LIMIT_S) as host:
+        for row in found["rows"].values():
+            order = np.array(row["order"], dtype=np.int32)
+            step = host.start(Plan(devices, np.array(list(map(int, row["device"])), dtype=np.int32), order))
+            step.run(CHECKED_STEPS)
+            row["peak_memory_bytes"] = step.peak_memory_bytes()
+            step.close()
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures the workloads that have no results yet and prints the figures of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("executor", choices=tuple(TOGETHER))
     parser.add_argument("workloads", nargs="*")
-    parser.add_argument("--figures", action="store_true")
+    parser.add_argument("--figures", action="store_true", help="measure nothing")
+    parser.add_argument("--memory", action="store_true", help="measure the peak memory of what was measured again, and nothing else")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     path = chosen.results / f"{chosen.executor}.json"
     document = results.load(path) or {"workloads": {}}
-    for workload in [] if chosen.figures else chosen.workloads or figures.WORKLOADS[chosen.executor]:
+    for workload in document["workloads"] if chosen.memory else []:
+        remember(chosen.executor, workload, document["workloads"][workload])
+        document["workloads"][workload]["memory_provenance"] = results.provenance(HERE)
+        results.save(path, document)
+    for workload in [] if chosen.figures or chosen.memory else chosen.workloads or figures.WORKLOADS[chosen.executor]:
         if workload not in document["workloads"]:
             document["workloads"][workload] = measured(chosen.executor, workload) | {"provenance": results.provenance(HERE)}
             results.save(path, document)

@@ -69,6 +69,36 @@ def _best_gap(start: Int64[np.ndarray, " taken"], size: Int64[np.ndarray, " take
     return int(begin[fits[np.argmin(gap[fits])]] if len(fits) else begin[-1])
 
 
+class Lifetime(NamedTuple):
+    """How long a device holds a message: from the end of the op that makes it (None: the start of the step) to that of its last user."""
+
+    bytes: int
+    src: int
+    dst: int
+    made_by: int | None
+    used_by: int | None
+
+
+def lifetimes(programs: Sequence[Program]) -> list[Lifetime]:
+    """Of all messages. One that nobody uses is gone when it has come."""
+    made = {
+        node: line.op
+        for program in programs
+        for line in program.instructions
+        if isinstance(line, Call)
+        for node in (line.node, *line.picks)
+    }
+    found = []
+    for program in programs:
+        last = _last_uses(program)
+        for line in program.instructions:
+            if isinstance(line, Receive) and isinstance(line.what, Message):
+                what, user = line.what, program.instructions[last[line.what.number]]
+                used_by = user.op if isinstance(user, Call) else made.get(what.node)
+                found.append(Lifetime(what.bytes, what.src, what.dst, made.get(what.node), used_by))
+    return found
+
+
 def _known_when_sent(programs: Sequence[Program]) -> dict[int, list[int]]:
     """For each message and signal how many instructions of each device have certainly ended when it is sent."""
     clocks = [[0] * len(programs) for _ in programs]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from gnnplace.execution.torch_code import Times, Transport, compiled
 from gnnplace.execution.torch_lanes import Lane
-from gnnplace.execution.torch_memory import peak_bytes
+from gnnplace.execution.torch_memory import Allocation, allocations, most
 from gnnplace.execution.torch_program import Message, Program, Receive
 from gnnplace.execution.torch_values import Node
 from gnnplace.execution.workload import OpTimes, Outputs
@@ -36,6 +36,14 @@ class DeviceTimes(NamedTuple):
     began: int
     start_ns: np.ndarray
     end_ns: np.ndarray
+
+
+class DeviceMemory(NamedTuple):
+    """What a device held before a step, what it allocated itself in the step, and when its ops ran."""
+
+    held_bytes: int
+    allocations: list[Allocation]
+    times: DeviceTimes
 
 
 class TorchDevice:
@@ -81,7 +89,13 @@ class TorchDevice:
 
     def peak_memory(self, received_bytes: int) -> int:
         """Runs a step and returns the most that a CPU device held in it: what it allocates, holds, and receives into."""
-        return peak_bytes(lambda: self.run(1)) + self.held_bytes() + received_bytes
+        return most(allocations(lambda: self.run(1))) + self.held_bytes() + received_bytes
+
+    def memory(self) -> DeviceMemory:
+        """Runs a step with its ops timed and returns what a CPU device allocated in it, and when."""
+        times: list[DeviceTimes] = []
+        found = allocations(lambda: times.extend(self.op_times(1)))
+        return DeviceMemory(self.held_bytes(), found, times[0])
 
     def held_bytes(self) -> int:
         """The bytes of what exists before the step."""

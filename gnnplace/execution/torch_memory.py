@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic_ns, time_ns
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+Allocation = tuple[int, int]  # when, by the host's clock, and how many bytes; freed ones are negative
 
-def peak_bytes(run: Callable[[], object]) -> int:
-    """The most bytes that were allocated at once, beyond what was before, while `run()` ran in this thread."""
+
+def allocations(run: Callable[[], object]) -> list[Allocation]:
+    """What this thread allocated and freed while `run()` ran."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         run()
-    now = most = 0
+    since = time_ns() - monotonic_ns()
     events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
-    return most
+    return [(event.start_ns() - since, event.nbytes()) for event in events]
+
+
+def most(found: Iterable[Allocation]) -> int:
+    """The most bytes that were held at once, beyond what was before; what is freed at a time goes before what is allocated then."""
+    now = peak = 0
+    for _, size in sorted(found):
+        now += size
+        peak = max(peak, now)
+    return peak
 
 
 def gpu_growth(gpus: Sequence[int], run: Callable[[], object]) -> list[int]:

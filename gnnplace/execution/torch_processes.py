@@ -11,9 +11,10 @@ import numpy as np
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, lift_memory_limit, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory
-from gnnplace.execution.slots import slots
-from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged
+from gnnplace.execution.slots import lifetimes, slots
+from gnnplace.execution.torch_device import DeviceMemory, DeviceTimes, Held, TorchDevice, joined, merged
 from gnnplace.execution.torch_lanes import NoStream
+from gnnplace.execution.torch_memory import Allocation, most
 from gnnplace.execution.torch_program import Program, Send, programs
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.frontends.torch import TracedStep
@@ -34,12 +35,12 @@ class TorchProcesses:
             raise MeasurementError("unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(self._cores)}")
         written = programs(step, plan)
         sent = [line.what.number for program in written for line in program.instructions if isinstance(line, Send)]
-        placed = slots(written)
+        placed, self._lifetimes = slots(written), lifetimes(written)
         shared = SharedMemory(placed, max(sent, default=-1) + 1, len(written))
         self._workers: list[Worker] = []
         for program, device, core in zip(written, plan.devices, self._cores, strict=True):
             received = placed.arena_bytes[program.device]  # memory that all processes share and no limit of this one counts
-            life = _Life(program, shared, received, held, self._num_ops)
+            life = _Life(program, shared, held, self._num_ops)
             memory_bytes = device.memory_bytes - received + OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
             self._workers.append(Worker(device.name, core, memory_bytes, life.serve))
 
@@ -58,8 +59,16 @@ class TorchProcesses:
         return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step and returns the most that each device held in it."""
-        return self._ask("peak_memory")
+        """Runs a step and returns the most that each device held in it: variables, buffers, workspace, and messages while they live.
+
+        Their places are taken for the whole step (slots.py): what a device reserves is more.
+        """
+        found: list[DeviceMemory] = self._ask("memory")
+        messages: list[list[Allocation]] = [[] for _ in found]
+        for life in self._lifetimes:
+            sent, used = (_end(found[place].times, op) for place, op in ((life.src, life.made_by), (life.dst, life.used_by)))
+            messages[life.dst] += [(sent, life.bytes), (max(sent, used), -life.bytes)]
+        return [own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)]
 
     def described(self) -> list[str]:
         """What each device is here."""
@@ -83,9 +92,8 @@ class TorchProcesses:
 class _Life:
     """The life of one device's process."""
 
-    def __init__(self, program: Program, shared: SharedMemory, received_bytes: int, held: Held, num_ops: int) -> None:
+    def __init__(self, program: Program, shared: SharedMemory, held: Held, num_ops: int) -> None:
         self._program, self._shared, self._held, self._num_ops = program, shared, held, num_ops
-        self._received_bytes = received_bytes
 
     def serve(self, connection: Connection) -> None:
         """Answers requests, methods of TorchDevice, until the pipe is closed."""
@@ -94,11 +102,15 @@ class _Life:
         device = TorchDevice(self._program, self._held, lane, self._shared, self._meet, self._num_ops, Lock())
         while True:
             what, *arguments = connection.recv()
-            if what == "peak_memory":
+            if what == "memory":
                 lift_memory_limit()  # the profiler's own memory is not the step's
-                arguments = [self._received_bytes]
             connection.send(getattr(device, what)(*arguments))
 
     def _meet(self, step: int) -> None:
         self._shared.step = step
         self._shared.meet(self._program.device)
+
+
+def _end(times: DeviceTimes, op: int | None) -> int:
+    """When an op ended by the host's clock; the start of the step where there is none."""
+    return times.began + (0 if op is None else int(times.end_ns[op]))

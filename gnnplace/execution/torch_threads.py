@@ -83,7 +83,7 @@ class TorchThreads:
             torch.cuda.empty_cache()
 
     def _cpu_peak(self, place: int) -> int:
-        calls = [partial(device.run, 1) for device in self._devices]
+        calls: list[Callable[[], object]] = [partial(device.run, 1) for device in self._devices]
         calls[place] = partial(self._devices[place].peak_memory, self._received[place])
         return self._together(calls)[place]
 
