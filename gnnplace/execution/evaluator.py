@@ -27,7 +27,7 @@ from gnnplace.placement import Placement, check
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult
 
-LOSES_HOST = ("timeout", "crash")  # outcomes after which a host may be gone, or busy with what nobody waits for
+LOSES_HOST = ("timeout", "crash")  # outcomes after which a host may be busy with what nobody waits for
 COMPARISON_LIMITS = 10  # a comparison may take as long as so many placements
 
 
@@ -145,7 +145,7 @@ class MeasuredEvaluator:
         try:
             return {"outcome": "ok", **act(host)}
         except MeasurementError as failed:
-            if failed.outcome in LOSES_HOST:
+            if failed.outcome in LOSES_HOST or not host.alive:
                 lasting.close()
             return {"outcome": failed.outcome, "reason": failed.reason}
 

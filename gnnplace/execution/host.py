@@ -71,6 +71,11 @@ class Host:
         """The workload's `links`."""
         return self._ask("links", *arguments)
 
+    @property
+    def alive(self) -> bool:
+        """Whether there is anybody to answer."""
+        return self._keeper.poll() is None
+
     def close(self) -> None:
         """Kills the host and every process that it has left."""
         self._connection.close()
@@ -107,11 +112,13 @@ class Host:
 
     def _gone(self, what: str) -> MeasurementError:
         """Why a host that was still in time has not answered."""
-        with suppress(EOFError, OSError):  # of a keeper that is gone, too, or a host that is closed
-            if self._life.poll(GRACE_S):
-                return ended(f"{what}: the process", self._life.recv())
-        self.close()
-        return MeasurementError("crash", f"{what}: the process doesn't answer any more")
+        try:
+            with suppress(EOFError, OSError):  # of a keeper that is gone, too, or a host that is closed
+                if self._life.poll(GRACE_S):
+                    return ended(f"{what}: the process", self._life.recv())
+            return MeasurementError("crash", f"{what}: the process doesn't answer any more")
+        finally:
+            self.close()
 
 
 class _RemoteStep:

@@ -10,9 +10,10 @@ Node = torch.fx.Node
 
 def as_sent(tensor: Tensor) -> Tensor:
     """The tensor as it lies where it arrives: with its own strides where it fills its memory, else closely packed; what is expanded
-    (of stride 0) is sent once.
+    (of stride 0) is sent once. A meta tensor, for threads share it and fake ones can't be shared.
     """
-    return torch.empty_like(tensor[once(tensor)], device="meta").expand(tensor.shape)
+    dense = torch.empty_like(tensor[once(tensor)])
+    return torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype, device="meta").expand(tensor.shape)
 
 
 def once(tensor: Tensor) -> tuple[slice, ...]:

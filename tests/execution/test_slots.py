@@ -78,9 +78,9 @@ def _run(found: tuple[Program, ...], placed: Slots, step, draw: random.Random) -
     shared = SharedMemory(placed, max(numbers, default=-1) + 1, len(found))
     shared.step = 1
     sent: set[int] = set()
-    held = {node: value.detach().clone() for node, value in step._held.items()}
+    held = {node: value.detach().clone() for node, value in step._held.values.items()}
     loss: list[Tensor] = []
-    waiting = {program.device: _turns(program, shared, held, sent, step._loss, loss) for program in found}
+    waiting = {program.device: _turns(program, shared, held, sent, step._held.loss, loss) for program in found}
     speed = [draw.random() ** 3 for _ in found]
     blocked: set[int] = set()
     while waiting:
@@ -126,12 +126,12 @@ def _call(op: int, node: Node, values: dict[Node, Tensor]) -> None:
 
 def _whole(step) -> tuple[Tensor, dict[Node, Tensor]]:
     """The trace itself, op after op."""
-    held = {node: value.detach().clone() for node, value in step._held.items()}
+    held = {node: value.detach().clone() for node, value in step._held.values.items()}
     values = dict(held)
     for node in step._traced.trace.graph.nodes:
         if node.op == "call_function":
             _call(step._traced.op_of.get(node, 0), node, values)
-    return values[step._loss], {node: held[node] for node in step._names}
+    return values[step._held.loss], {node: held[node] for node in step._held.names}
 
 
 def _uses(program: Program) -> dict[Message, list[int]]:
