@@ -17,7 +17,7 @@ WORKLOADS = {
 }
 NEAR = 1.5  # "near the best": measured within this many times the fastest
 HEADER = ["workload", "ops", "placements", "one core, ms", "fastest, ms", "Spearman", f"within {NEAR} x", "choice / best", "median error",
-          "largest error", "memory, median", "memory, largest"]  # fmt: skip
+          "largest error", "memory, median", "memory, largest", "cores apart"]  # fmt: skip
 
 
 def figures(executor: str, workloads: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def figures(executor: str, workloads: Mapping[str, Any]) -> dict[str, Any]:
     memory = [error for name in per for error in per[name]["memory_errors"]]
     schedule = {name: worth for name, found in workloads.items() if (worth := schedules(found["rows"]))}
     return {
-        "executor": executor, "workloads": per, "schedules": schedule,
+        "executor": executor, "workloads": per, "schedules": schedule, "spearman": _pooled(workloads),
         "median_error": float(np.median(errors)) if errors else None, "memory_error": float(np.median(memory)) if memory else None,
         "largest_memory_error": max(memory, default=None),
     }  # fmt: skip
@@ -47,7 +47,7 @@ def of(rows: Mapping[str, Any]) -> dict[str, Any]:
         "choice_over_best": float(measured[simulated.argmin()] / measured.min()),
         "errors": errors.tolist(), "median_error": float(np.median(errors)), "largest_error": float(errors.max()),
         "memory_errors": memory, "memory_error": float(np.median(memory)), "largest_memory_error": max(memory),
-        "difference": max(row["difference"]["largest"] for row in rows.values()),
+        "cores_apart": float(abs(measured[1] / measured[0] - 1)), "difference": max(row["difference"]["largest"] for row in rows.values()),
     }  # fmt: skip
 
 
@@ -70,6 +70,7 @@ def table(found: Mapping[str, Any]) -> str:
             name, f"{f['ops']:,}", str(f["placements"]), f"{f['one_core_ns'] / 1e6:.1f}", f"{f['fastest_ns'] / 1e6:.1f} ({f['fastest']})",
             _number(f["spearman"]), f"{_number(f['spearman_near'])} ({f['near']})", f"{f['choice_over_best']:.3f}",
             f"{f['median_error']:.1%}", f"{f['largest_error']:.1%}", f"{f['memory_error']:.1%}", f"{f['largest_memory_error']:.1%}",
+            f"{f['cores_apart']:.1%}",
         ]
         for name, f in found["workloads"].items()
     ]  # fmt: skip
@@ -79,8 +80,21 @@ def table(found: Mapping[str, Any]) -> str:
         for placed, w in placements.items()
     ]
     header = ["workload", "placement", "fifo / critical-path, measured", "simulated"]
-    overall = f"Median error over all: {found['median_error']:.1%}\n" if found["median_error"] is not None else ""
+    overall = ""
+    if found["workloads"]:
+        memory = f"memory {found['memory_error']:.1%} (largest {found['largest_memory_error']:.1%})"
+        overall = f"All placements: Spearman {_number(found['spearman'])}, median error {found['median_error']:.1%}, {memory}.\n"
     return "\n".join([results.markdown_table(HEADER, lines), overall, results.markdown_table(header, worth)])
+
+
+def _pooled(workloads: Mapping[str, Any]) -> float | None:
+    """The rank correlation over all placements of all workloads, each time relative to the workload's on one core."""
+    measured, simulated = [], []
+    for found in workloads.values():
+        medians = np.array([np.median(row["step_ns"]) for row in found["rows"].values()])
+        measured += (medians / medians[:2].min()).tolist()
+        simulated += (np.array([row["simulated_ns"] for row in found["rows"].values()]) / medians[:2].min()).tolist()
+    return _spearman(np.array(measured), np.array(simulated))
 
 
 def _memory_error(row: Mapping[str, Any]) -> float:

@@ -1,0 +1,48 @@
+"""`calibrate`, `profile`, `simulate --costs` and `measure`, one after another, on a real step on two pinned cores."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from execution import small_steps
+
+from gnnplace import cli
+from gnnplace.frontends.json_cluster import read_cluster
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pinned CPU devices need two cores")
+WORKLOAD = f"{Path(small_steps.__file__)}:two_branches"
+
+
+def test_a_machine_is_calibrated_a_step_profiled_placed_and_measured(tmp_path, capsys):
+    cluster, costs = str(tmp_path / "here.json"), str(tmp_path / "costs.json")
+    assert cli.main(["calibrate", WORKLOAD, "-o", cluster, "-q"]) == 0
+    calibrated = read_cluster(cluster)
+    assert len(calibrated.devices) == len(os.sched_getaffinity(0))
+    assert all(link.channel == link.src for link in calibrated.links)  # cores copy by themselves
+
+    assert cli.main(["profile", WORKLOAD, "--cluster", cluster, "-o", costs, "--steps", "5", "-q"]) == 0
+    profiled = json.loads(Path(costs).read_text())
+    assert set(profiled["time_ns"]) == {"cpu"} and sum(profiled["time_ns"]["cpu"].values()) > 0
+    assert profiled["links"][0]["samples"]
+
+    capsys.readouterr()
+    measured = ["measure", WORKLOAD, "--cluster", cluster, "--planner", "metis-weights", "--protocol", "paper", "--json"]
+    assert cli.main(measured) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["outcome"] == "ok" and len(found["step_ns"]) == 5
+    assert found["difference"]["largest"] <= 1e-6 and found["difference"]["reference"] == "eager PyTorch"
+    assert found["reference"]["ratio"]["low"] <= found["reference"]["ratio"]["median"] <= found["reference"]["ratio"]["high"]
+
+
+def test_what_is_no_workload_is_said_in_a_line(tmp_path, capsys):
+    def complaint(workload: str) -> str:
+        status = cli.main(["measure", workload, "--cluster", "cpu-2", "--planner", "expert"])
+        assert status == 4
+        return capsys.readouterr().err
+
+    (tmp_path / "other.py").write_text("def step():\n    return 7\n")
+    assert f"{tmp_path}/none.py: no such file" in complaint(f"{tmp_path}/none.py:step")
+    assert "has no function 'train'" in complaint(f"{tmp_path}/other.py:train")
+    assert "returned a int" in complaint(f"{tmp_path}/other.py:step")
+    assert "no-such-graph" in complaint("no-such-graph")

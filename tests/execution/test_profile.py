@@ -1,0 +1,50 @@
+"""Profiles: what an op is said to take, on a step whose times are known."""
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from gnnplace.cluster import Device
+from gnnplace.execution.profile import Profiler
+from gnnplace.execution.workload import OpTimes
+
+CPU = Device("cpu:0", "cpu", 1, 1, 1)
+
+
+class KnownStep:
+    """Ops 0, 2 and 1, in this order, of 10, 30 and 20 ns with 5 and 15 ns between them; op 3 never runs. A step that is not looked into
+    takes 70 ns.
+    """
+
+    def run(self, steps: int) -> list[int]:
+        return [70] * steps
+
+    def op_times(self, steps: int) -> list[OpTimes]:
+        start, end = np.array([100, 160, 115, -1]), np.array([110, 180, 145, -1])
+        return [OpTimes(start, end)] * steps
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def profiler(step: object) -> Profiler:
+    graph = SimpleNamespace(num_ops=4, order=np.arange(4, dtype=np.int32))
+    return Profiler(SimpleNamespace(graph=graph, start=lambda plan: step), CPU)
+
+
+def test_ops_add_up_to_the_step_that_nobody_looks_into():
+    """What lies between ops, 20 ns, is scaled to the 10 ns that the step has beyond the work of its ops."""
+    made = profiler(KnownStep())
+    assert made.run(3) == [70] * 3
+    assert made.op_ns().tolist() == [10, 20 + 8, 30 + 2, 0]
+    assert abs(made.op_ns().sum() - 70) <= 1
+
+
+def test_work_alone_counts_where_looking_made_the_step_no_longer():
+    step = KnownStep()
+    step.run = lambda steps: [50] * steps  # type: ignore[method-assign]
+    made = profiler(step)
+    made.run(1)
+    assert made.op_ns().tolist() == [10, 20, 30, 0]
+    made.close()
+    assert step.closed
