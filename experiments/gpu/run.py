@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--here", choices=tuple(PARTS), help="one part in this process: what the others are started with")
     chosen = parser.parse_args(arguments)
     if chosen.here:
-        die_with_parent()
+        die_with_parent(os.getppid())
         print(json.dumps(run(chosen.here)))
         return
     found = gpus()

@@ -14,10 +14,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.cluster import Cluster, Device
-from gnnplace.execution.host import Host
 from gnnplace.execution.machine import gpus
 from gnnplace.execution.timing import STEADY, warm_up
-from gnnplace.execution.workload import OpTimes, Plan
+from gnnplace.execution.workload import OpTimes, Plan, Workload
 from gnnplace.measured_costs import CostProvenance, LinkSample, MeasuredCosts
 from gnnplace.version import VERSION
 
@@ -25,26 +24,26 @@ STEPS = 30
 TIMED_TOGETHER = 5
 
 
-def profile(host: Host, cluster: Cluster, steps: int = STEPS) -> MeasuredCosts:
-    """Times the host's workload on the first device of each kind, and the first link between each pair of kinds.
+def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> MeasuredCosts:
+    """Times a workload on the first device of each kind, and the first link between each pair of kinds.
 
     Raises MeasurementError where the step can't run on one of them alone.
     """
-    graph = host.graph
+    graph = workload.graph
     first = {device.kind: device for device in reversed(cluster.devices)}
-    times = {kind: op_medians(host, device, steps) for kind, device in sorted(first.items())}
+    times = {kind: op_medians(workload, device, steps) for kind, device in sorted(first.items())}
     links: dict[tuple[str, str], tuple[LinkSample, ...]] = {}
     for pair in permutations(cluster.devices, 2):
         kinds = (pair[0].kind, pair[1].kind)
         if kinds not in links:
-            links[kinds] = host.links(pair)
+            links[kinds] = workload.links(pair)
     provenance = CostProvenance(f"gnnplace {VERSION}", hardware("gpu" in times), datetime.now(UTC).date().isoformat(), steps)
     return MeasuredCosts(graph.name, graph.sha256, graph.op_names, times, links, provenance)
 
 
-def op_medians(host: Host, device: Device, steps: int) -> Int64[np.ndarray, " ops"]:
+def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarray, " ops"]:
     """What each op takes on one device: the median over steps of `durations`, fitted to steps whose ops nobody times."""
-    profiler = Profiler(host, device)
+    profiler = Profiler(workload, device)
     try:
         warm_up(profiler.step.run, STEADY)
         for _ in range(-(-steps // TIMED_TOGETHER)):
@@ -57,9 +56,9 @@ def op_medians(host: Host, device: Device, steps: int) -> Int64[np.ndarray, " op
 class Profiler:
     """One device alone. `run` times steps and, one by one, the ops of as many more: in turns with other steps, if so wished."""
 
-    def __init__(self, host: Host, device: Device) -> None:
-        num_ops = host.graph.num_ops
-        self.step = host.start(Plan((device,), np.zeros(num_ops, dtype=np.int32), host.graph.order))
+    def __init__(self, workload: Workload, device: Device) -> None:
+        num_ops = workload.graph.num_ops
+        self.step = workload.start(Plan((device,), np.zeros(num_ops, dtype=np.int32), workload.graph.order))
         self._steps: list[int] = []
         self._work: list[Int64[np.ndarray, " ops"]] = []
         self._gaps: list[Int64[np.ndarray, " ops"]] = []

@@ -145,7 +145,7 @@ def _to_cpu(like: Tensor, maker: Stream, near: Stream) -> Callable[[Tensor], Arr
         made.record(maker)
         near.wait_event(made)
         with torch.cuda.stream(near):
-            there[index].copy_(_packed(value[index], like[index]), non_blocking=True)
+            there[index].copy_(_packed(value[index], like), non_blocking=True)
         copied.record(near)
         value.record_stream(near)
         return Arrival(there, copied)
@@ -165,7 +165,7 @@ def _between_gpus(
         near.wait_event(made)
         with torch.cuda.stream(far), torch.cuda.stream(near):
             there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
-            there[index].copy_(_packed(value[index], like[index]), non_blocking=True)
+            there[index].copy_(_packed(value[index], like), non_blocking=True)
         copied.record(far)
         value.record_stream(near)
         there.record_stream(user)
@@ -175,10 +175,13 @@ def _between_gpus(
 
 
 def _packed(value: Tensor, like: Tensor) -> Tensor:
-    """The value with the strides that it is sent with: without, PyTorch would copy by way of pageable memory and block the host."""
+    """The value with the strides that it is sent with: without, PyTorch would copy by way of pageable memory and block the host.
+
+    No op may run on `like` here: it is a fake tensor, and those can't be used by several threads at once.
+    """
     if value.stride() == like.stride():
         return value
-    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=value.device).copy_(value)
+    return torch.empty_strided(value.shape, like.stride(), dtype=value.dtype, device=value.device).copy_(value)
 
 
 def _buffer(like: Tensor, pinned: bool = False) -> Tensor:

@@ -7,6 +7,7 @@ import numpy as np
 from gnnplace.cluster import Device
 from gnnplace.execution.profile import Profiler
 from gnnplace.execution.workload import OpTimes
+from gnnplace.graph import ComputationGraph, Op
 
 CPU = Device("cpu:0", "cpu", 1, 1, 1)
 
@@ -28,8 +29,9 @@ class KnownStep:
 
 
 def profiler(step: object) -> Profiler:
-    graph = SimpleNamespace(num_ops=4, order=np.arange(4, dtype=np.int32))
-    return Profiler(SimpleNamespace(graph=graph, start=lambda plan: step), CPU)
+    ops = [Op(name, "Op") for name in "abcd"]
+    graph = ComputationGraph.from_ops("known", ops, [])
+    return Profiler(SimpleNamespace(graph=graph, start=lambda plan: step, unplaced=list, links=list), CPU)
 
 
 def test_ops_add_up_to_the_step_that_nobody_looks_into():
