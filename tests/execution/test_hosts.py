@@ -54,7 +54,13 @@ def test_what_a_workload_does_while_it_is_loaded_is_one_outcome(
 def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     command_line = [sys.executable, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command_line, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment, **pipes)
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment
+    return subprocess.Popen(command_line, env=variables, preexec_fn=_heed_interrupts, **pipes)
+
+
+def _heed_interrupts() -> None:
+    """What runs in a shell's background ignores Ctrl-C, and so would what it starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def measuring(function: str, **environment: str) -> subprocess.Popen[str]:
