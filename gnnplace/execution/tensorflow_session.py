@@ -17,6 +17,7 @@ v1 = tf.compat.v1
 
 os.environ.setdefault("GRPC_FAIL_FAST", "true")  # else a session whose server is dead waits for it for ever when it closes
 
+NOT_SAID = re.compile(r"\s*=*$|([A-Z_]+: )?From /job:")  # rules between several errors, and where each one comes from
 NODE = re.compile(r"\{\{node ([^}\s]+)\}\}|for operation '?([^':\s]+)")
 REFUSED = ("Cannot assign a device", "No OpKernel was registered", "No registered", "Cannot place the graph", "Could not satisfy")
 
@@ -65,5 +66,5 @@ def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) ->
 def _reason(error: Exception) -> str:
     """The first line of what TensorFlow says itself, without where its Python side adds that the node was made and where it ran."""
     said = re.sub(r"^Graph execution error:(.*\nNode: '[^\n]*'\n)?", "", str(error), flags=re.DOTALL)
-    lines = [line for line in said.split("\n") if line.strip() and not line.startswith("From /job:")]
+    lines = [line for line in said.split("\n") if not NOT_SAID.match(line)]
     return lines[0][:300] if lines else type(error).__name__
