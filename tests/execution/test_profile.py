@@ -44,7 +44,7 @@ def test_ops_add_up_to_the_step_that_nobody_looks_into():
 
 def test_work_alone_counts_where_looking_made_the_step_no_longer():
     step = KnownStep()
-    step.run = lambda steps: [50] * steps  # type: ignore[method-assign]
+    step.run = lambda steps: [50] * steps
     made = profiler(step)
     made.run(1)
     assert made.op_ns().tolist() == [10, 20, 30, 0]
