@@ -47,7 +47,8 @@ class Device:
 class Link:
     """A directed connection. `channel` names its copy engine, None the one that all links out of `src` share.
 
-    The name `src` itself says that this device has no engine for it and copies by itself: a transfer takes one of its streams.
+    What left it occupies the `receive_channel`, where there is one, for as long again before it arrives. The name `src` as a channel,
+    or `dst` as a receive channel, says that this device has no engine for it and copies by itself: a transfer takes one of its streams.
     """
 
     src: str
@@ -56,6 +57,7 @@ class Link:
     overhead_ns: int = 0
     latency_ns: int = 0
     channel: str | None = None
+    receive_channel: str | None = None
 
 
 @dataclass(frozen=True)
@@ -106,23 +108,30 @@ class Cluster:
 
     @cached_property
     def link_channel(self) -> Int32[np.ndarray, " links"]:
-        """The channel of each link, numbered `0..num_channels-1` in order of first use."""
-        names = [("device", link.src) if link.channel is None else ("channel", link.channel) for link in self.links]
-        number = {name: index for index, name in enumerate(dict.fromkeys(names))}
-        return np.array([number[name] for name in names], dtype=np.int32)
+        """The channel of each link, by its place in `channels`."""
+        return np.array([self.channels.index(_channel(link)) for link in self.links], dtype=np.int32)
+
+    @cached_property
+    def link_receive_channel(self) -> Int32[np.ndarray, " links"]:
+        """The receive channel of each link, by its place in `channels`; `NO_CHANNEL` where it has none."""
+        named = [link.receive_channel for link in self.links]
+        return np.array([NO_CHANNEL if name is None else self.channels.index(("channel", name)) for name in named], dtype=np.int32)
+
+    @cached_property
+    def channels(self) -> tuple[tuple[str, str], ...]:
+        """The distinct channels `("device" of its own or "channel", name)` in order of first use, receive channels last."""
+        receiving = [("channel", link.receive_channel) for link in self.links if link.receive_channel is not None]
+        return tuple(dict.fromkeys([*map(_channel, self.links), *receiving]))
 
     @property
     def num_channels(self) -> int:
-        return int(self.link_channel.max(initial=-1)) + 1
+        return len(self.channels)
 
     @cached_property
     def device_channel(self) -> Int32[np.ndarray, " devices"]:
         """The channel that a device itself is, `NO_CHANNEL` where it copies nothing by itself."""
-        table = np.full(self.num_devices, NO_CHANNEL, dtype=np.int32)
-        for link, channel in zip(self.links, self.link_channel, strict=True):
-            if link.channel == link.src:
-                table[self.device_names.index(link.src)] = channel
-        return table
+        own = [("channel", name) for name in self.device_names]
+        return np.array([self.channels.index(name) if name in self.channels else NO_CHANNEL for name in own], dtype=np.int32)
 
     @cached_property
     def link_latency_ns(self) -> Int64[np.ndarray, " links"]:
@@ -132,6 +141,10 @@ class Cluster:
     def sha256(self) -> str:
         content = (self.name, [astuple(device) for device in self.devices], [astuple(link) for link in self.links])
         return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def _channel(link: Link) -> tuple[str, str]:
+    return ("device", link.src) if link.channel is None else ("channel", link.channel)
 
 
 def _check_device(device: Device, place: str) -> None:
@@ -155,9 +168,11 @@ def _check_link(link: Link, place: str, device_names: tuple[str, ...]) -> None:
             raise ClusterError(f"{place}: {end!r} is not a device; devices are {', '.join(device_names)}")
     if link.src == link.dst:
         raise ClusterError(f"{place}: a link from {link.src!r} to itself")
-    if link.channel in device_names and link.channel != link.src:
-        allowed = f"a channel needs its own, or that of the link's source {link.src!r}"
-        raise ClusterError(f"{place}.channel: {link.channel!r} is the name of a device; {allowed}")
+    for column, end, device in (("channel", "source", link.src), ("receive_channel", "destination", link.dst)):
+        name = getattr(link, column)
+        if name in device_names and name != device:
+            allowed = f"a channel needs its own, or that of the link's {end} {device!r}"
+            raise ClusterError(f"{place}.{column}: {name!r} is the name of a device; {allowed}")
     ranges = [
         ("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s, 1, MAX_RATE),
         ("overhead_ns", link.overhead_ns, 0, MAX_TIME_NS),

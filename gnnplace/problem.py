@@ -26,7 +26,7 @@ class Problem:
     def __post_init__(self) -> None:
         assert self.time_ns.shape == (self.graph.num_ops, self.cluster.num_devices)
         assert self.time_ns.min() >= 1
-        delay = float(self.transfer_ns.max(initial=0)) + float(self.cluster.link_latency_ns.max(initial=1))
+        delay = 2 * float(self.transfer_ns.max(initial=0)) + float(self.cluster.link_latency_ns.max(initial=1))
         longest = float(self.time_ns.max(axis=1).astype(float).sum()) + delay * self.graph.num_edges
         if longest > MAX_STEP_NS:
             raise ValueError(f"{self.graph.name} on {self.cluster.name}: a step could last {longest:.3g} ns, more than 64 bits hold")

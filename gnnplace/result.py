@@ -23,7 +23,9 @@ class Timeline:
     transfer_src: Int32[np.ndarray, " transfers"]
     transfer_dst: Int32[np.ndarray, " transfers"]
     transfer_start_ns: Int64[np.ndarray, " transfers"]
-    transfer_end_ns: Int64[np.ndarray, " transfers"]  # leaves the channel; arrives a latency later
+    transfer_end_ns: Int64[np.ndarray, " transfers"]  # leaves the channel; arrives a latency later, or after it has been received
+    receive_start_ns: Int64[np.ndarray, " transfers"]  # of the receive channel; -1 where the link has none
+    receive_end_ns: Int64[np.ndarray, " transfers"]
 
 
 @dataclass(frozen=True, eq=False)

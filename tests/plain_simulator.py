@@ -13,13 +13,15 @@ def ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-@dataclass
+@dataclass(eq=False)
 class Transfer:
     source: tuple[int, int]
     here: int
     there: int
     start: int | None = None
-    leaves: int | None = None
+    leaves: int | None = None  # the channel of its link
+    received_from: int | None = None  # occupies the receive channel, if there is one
+    received: int | None = None
     arrives: int | None = None
 
 
@@ -91,7 +93,8 @@ class PlainSimulator:
                         if here != there and k < 0:
                             delay = max(1, self.latency(here, there))
                         elif here != there:
-                            delay = self.occupation((i, k), here, there) + self.latency(here, there)
+                            hops = 2 if self.links[here, there].get("receive_channel") else 1
+                            delay = hops * self.occupation((i, k), here, there) + self.latency(here, there)
                         paths.append(delay + of(j))
                 known[i] = self.time[i][self.device[i]] + max(paths)
             return known[i]
@@ -149,10 +152,13 @@ class PlainSimulator:
         ranks = {"fifo": lambda: [0] * n, "given": lambda: self.given, "critical-path": self.rank}[self.schedule]()
         start: list[int | None] = [None] * n
         end: list[int | None] = [None] * n
-        queues: dict[object, list[Transfer]] = {}
+        queues: dict[object, list[tuple[Transfer, str]]] = {}
+        occupied_until: dict[object, int] = {}
         buffers: dict[tuple[tuple[int, int], int], int] = {}  # bytes of (root, device)
         channel_of = {pair: ("named", link["channel"]) if link.get("channel") else ("own", pair[0]) for pair, link in self.links.items()}
-        by_itself = {pair for pair, link in self.links.items() if link.get("channel") == link["src"]}
+        receiver_of = {pair: ("named", link["receive_channel"]) for pair, link in self.links.items() if link.get("receive_channel")}
+        channels = list(dict.fromkeys([*channel_of.values(), *receiver_of.values()]))  # by link, as the document lists them
+        itself = {("named", device["name"]): d for d, device in enumerate(self.devices)}  # channels that are devices
         transfer_of = {(t.source, t.there): t for t in transfers}
         peak, now = [0] * num_devices, 0
 
@@ -176,8 +182,10 @@ class PlainSimulator:
         def busy_streams(d: int) -> int:
             """How many streams of a device run an op, or a transfer that the device copies by itself."""
             running = [i for i in range(n) if self.device[i] == d and start[i] is not None and end[i] > now]
-            copied = [t for t in transfers if t.here == d and (d, t.there) in by_itself]
-            return len(running) + sum(1 for t in copied if t.start is not None and t.leaves > now)
+            sending = [t for t in transfers if t.start is not None and t.leaves > now and itself.get(channel_of[t.here, t.there]) == d]
+            receiving = [t for t in transfers if t.received_from is not None and t.received > now]
+            receiving = [t for t in receiving if itself.get(receiver_of[t.here, t.there]) == d]
+            return len(running) + len(sending) + len(receiving)
 
         def still_held(root: tuple[int, int], d: int) -> bool:
             for i in range(n):
@@ -191,7 +199,7 @@ class PlainSimulator:
                     source_ended = end[t.source[0]] is not None and end[t.source[0]] <= now
                     if t.here == d and source_ended and (t.leaves is None or t.leaves > now):
                         return True
-                    if t.there == d and t.start is not None and t.arrives > now:
+                    if t.there == d and t.start is not None and (t.arrives is None or t.arrives > now):
                         return True
             return False
 
@@ -199,21 +207,30 @@ class PlainSimulator:
             # 1. what ends or arrives; what is no longer held is released; ops that ended queue their transfers
             for key in [key for key in buffers if not still_held(*key)]:
                 del buffers[key]
+            for channel in channels:
+                for t in transfers:
+                    if t.leaves == now and channel_of[t.here, t.there] == channel and (t.here, t.there) in receiver_of:
+                        queues.setdefault(receiver_of[t.here, t.there], []).append((t, "receive"))
             for i in range(n):
                 if end[i] == now:
                     for t in transfers:
                         if t.source[0] == i:
-                            queues.setdefault(channel_of[t.here, t.there], []).append(t)
-            # 2. idle channels
-            for queue in queues.values():
-                waiting = [t for t in queue if t.start is None]
-                if waiting and all(t.leaves <= now for t in queue if t.start is not None):
-                    t = waiting[0]
-                    if (t.here, t.there) in by_itself:
-                        assert busy_streams(t.here) < self.devices[t.here].get("streams", 1)  # always: no rule says what else would happen
-                    t.start = now
-                    t.leaves = now + self.occupation(t.source, t.here, t.there)
-                    t.arrives = t.leaves + self.latency(t.here, t.there)
+                            queues.setdefault(channel_of[t.here, t.there], []).append((t, "send"))
+            # 2. idle channels; one that is a device needs an idle stream of it
+            for channel, queue in queues.items():
+                if not queue or occupied_until.get(channel, 0) > now:
+                    continue
+                if channel in itself and busy_streams(itself[channel]) >= self.devices[itself[channel]].get("streams", 1):
+                    continue
+                t, part = queue.pop(0)
+                occupied_until[channel] = now + self.occupation(t.source, t.here, t.there)
+                if part == "receive":
+                    t.received_from, t.received = now, occupied_until[channel]
+                    t.arrives = t.received + self.latency(t.here, t.there)
+                else:
+                    t.start, t.leaves = now, occupied_until[channel]
+                    if (t.here, t.there) not in receiver_of:
+                        t.arrives = t.leaves + self.latency(t.here, t.there)
                     root = self.root(t.source)
                     if (root, t.there) not in buffers:
                         alike = [o.source for o in transfers if self.root(o.source) == root and o.there == t.there]
@@ -235,7 +252,8 @@ class PlainSimulator:
                 used += sum(size for (_, on), size in buffers.items() if on == d)
                 peak[d] = max(peak[d], used)
             moments = [time for time in end if time is not None and time > now]
-            moments += [time for t in transfers if t.start is not None for time in (t.leaves, t.arrives) if time > now]
+            times = [time for t in transfers for time in (t.leaves, t.received, t.arrives)]
+            moments += [time for time in times if time is not None and time > now]
             moments += [time for j in range(n) if start[j] is None and (time := ready_time(j)) is not None and time > now]
             if not moments:
                 assert all(time is not None for time in end)

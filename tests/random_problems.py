@@ -110,7 +110,7 @@ def random_cluster(random: Random) -> dict[str, Any]:
     buses = random.choice([0.0, 0.0, 0.3, 1.0])
     copies = {device["name"]: random.choice([0.0, 0.0, 0.5, 1.0]) for device in devices}
     links = [
-        _link(random, src["name"], dst["name"], buses, copies[src["name"]])
+        _link(random, src["name"], dst["name"], buses, copies)
         for src in devices
         for dst in devices
         if src is not dst and random.random() >= missing
@@ -126,10 +126,12 @@ def _device(random: Random, index: int) -> dict[str, Any]:
     return fields | random.choice([{}, {"launch_ns": 2, "dispatch_ns": 1}])
 
 
-def _link(random: Random, src: str, dst: str, buses: float, copies: float) -> dict[str, Any]:
+def _link(random: Random, src: str, dst: str, buses: float, copies: dict[str, float]) -> dict[str, Any]:
     fields = {"src": src, "dst": dst, "bandwidth_bytes_per_s": random.choice([10**9, 3 * 10**9, 10**12])}
     fields |= {"overhead_ns": random.choice([0, 0, 1, 3]), "latency_ns": random.choice([0, 0, 1, 2, 10])}
-    if random.random() < copies:
+    if random.random() < copies[dst]:
+        fields |= {"receive_channel": random.choice([dst, dst, dst, "bus", "inbox"])}
+    if random.random() < copies[src]:
         return fields | {"channel": src}
     return fields | ({"channel": random.choice(["bus", "ring"])} if random.random() < buses else {})
 

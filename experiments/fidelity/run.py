@@ -48,8 +48,9 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
     """Everything that was measured of one workload, and what the simulator says of it."""
     began, meter = monotonic(), LoadMeter()
     with Host(LOADER, f"experiments.fidelity.{executor}_workloads:{workload}", SEED, limit_s=LIMIT_S) as host:
-        costs = profile(host, cores("cores", NUM_CORES), FIRST_STEPS)
-        cluster = links.measured(cores("cores", NUM_CORES), [costs])
+        here = cores("cores", NUM_CORES, receive=executor == "tensorflow")  # over sockets; the other one writes into shared memory
+        costs = profile(host, here, FIRST_STEPS)
+        cluster = links.measured(here, [costs])
         problem = profiled.problem(host.graph, cluster, costs)
         chosen = placements(problem)
         plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}

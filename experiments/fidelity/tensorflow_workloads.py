@@ -21,7 +21,7 @@ def rnnlm() -> TensorFlowStep:
 
 def nmt() -> TensorFlowStep:
     """Encoder and decoder of two LSTM layers of 256 with attention, eight steps each."""
-    build = partial(tensorflow_nmt.build, units=256, steps=8, batch=24, vocabulary=2000)
+    build = partial(tensorflow_nmt.build, units=256, steps=8, batch=64, vocabulary=2000)
     below = {f"input/{name}": 2000 for name in ("source", "inputs", "targets")}
     return TensorFlowStep("nmt", build, tensorflow_nmt.blocks(), below)
 
@@ -67,7 +67,7 @@ def _variable(name: str, *shape: int) -> tf.Variable:
 def _towers() -> tuple[tf.Tensor, v1.train.Optimizer]:
     towers = []
     for tower in ("left", "right"):
-        x = v1.placeholder(tf.float32, (256, 768), f"input/{tower}")
+        x = v1.placeholder(tf.float32, (384, 768), f"input/{tower}")
         for layer in range(4):
             x = tf.nn.relu(_dense(x, f"{tower}_{layer}", 768))
         towers.append(x)
@@ -84,7 +84,7 @@ def _experts() -> tuple[tf.Tensor, v1.train.Optimizer]:
 
 
 def _branches() -> tuple[tf.Tensor, v1.train.Optimizer]:
-    x = v1.placeholder(tf.float32, (8, 28, 28, 64), "input/images")
+    x = v1.placeholder(tf.float32, (20, 28, 28, 64), "input/images")
     for block in range(3):
         parts = []
         for branch, (window, width) in enumerate(((1, 16), (3, 16), (3, 16), (5, 16))):

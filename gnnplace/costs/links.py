@@ -1,6 +1,7 @@
 """Measured links: bandwidth, overhead and latency from transfers of several sizes, and a cluster that has them.
 
-As the execution model has it, a transfer occupies its channel for `overhead + bytes / bandwidth` and arrives `latency` after that.
+As the execution model has it, a transfer occupies its channel for `overhead + bytes / bandwidth`, the receive channel, if there is one,
+for as long again, and arrives `latency` after that.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ class LinkFit:
     median_error: float
 
 
-def fit_link(samples: Sequence[LinkSample]) -> LinkFit:
+def fit_link(samples: Sequence[LinkSample], hops: int = 1) -> LinkFit:
     """The figures that transfers show: least absolute error of the logarithm, so that hiccups and the share of small ones don't matter.
+
+    Each of `hops` channels is occupied, one after the other, before the latency; they are busy at the same time with many transfers.
 
     Raises ValueError unless there are transfers of two sizes: one size can't tell overhead from bandwidth.
     """
@@ -35,7 +38,7 @@ def fit_link(samples: Sequence[LinkSample]) -> LinkFit:
     sizes = np.unique(size)
     if len(sizes) < 2:
         raise ValueError(f"{len(samples)} transfers of {len(sizes)} sizes; two sizes at least tell overhead from bandwidth")
-    latency = max(0, round(float(np.median(arrival - occupied))))
+    latency = max(0, round(float(np.median(arrival - hops * occupied))))
     occupied = np.maximum(1, occupied)
     smallest, largest = (float(np.median(occupied[size == end])) for end in (sizes[0], sizes[-1]))
     start = np.array([smallest, max(largest - smallest, 1e-3 * largest) / (sizes[-1] - sizes[0])])
@@ -50,16 +53,17 @@ def measured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> Cluster:
 
     Samples of several cost files count together. Raises ValueError where the samples of a link are of one size.
     """
-    fits: dict[tuple[LinkSample, ...], LinkFit] = {}  # links between devices of the same kinds have the same samples
+    fits: dict[tuple[int, tuple[LinkSample, ...]], LinkFit] = {}  # links between devices of the same kinds have the same samples
     links = []
     for link in cluster.links:
         samples = _samples(link, cluster, costs)
-        if samples and samples not in fits:
+        key = (1 if link.receive_channel is None else 2, samples)
+        if samples and key not in fits:
             try:
-                fits[samples] = fit_link(samples)
+                fits[key] = fit_link(samples, key[0])
             except ValueError as error:
                 raise ValueError(f"link {link.src} -> {link.dst}: {error}") from error
-        links.append(_with(link, fits[samples]) if samples else link)
+        links.append(_with(link, fits[key]) if samples else link)
     return replace(cluster, links=tuple(links))
 
 

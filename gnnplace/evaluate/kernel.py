@@ -6,8 +6,9 @@ throughout; nothing depends on the number of threads.
 - A *slot* is the buffer of one root on one device. A *touch* is an op that consumes or produces a root: it holds the slot.
 - A *message* is an output on its way to one other device: it exists from the end of its op.
 - A *source* is where time comes from: devices `0..D-1`, then channels; `next_ns` is when each next needs attention.
-- A device may itself be a channel. What that carries takes one of its streams, and the device needs attention when it ends. A message
-  never waits for a stream: what lets it start, an op's end or the end of the message before it, has freed one, and ops start last.
+- A message may occupy two channels, one after the other: that of its link, then the link's receive channel.
+- A device may itself be a channel. What that carries takes one of its streams, before any op that is ready, and the device needs
+  attention when it ends. What is received waits until a stream is idle.
 
 All compiled functions of the simulator are in this file: numba notices no change of a function that another file inlines.
 """
@@ -124,7 +125,8 @@ def run_events(tables, scratch, steps, trace, sample):
     link_index, link_rate, link_channel = tables.delays.link_index, tables.delays.link_rate, tables.link_channel
     link_src, link_dst, touch_root, output_root = tables.link_src, tables.link_dst, tables.touch_root, tables.output_root
     ops, slots, messages, behind, first_row = scratch.ops, scratch.slots, scratch.messages, scratch.behind, scratch.first_row
-    streams, device_channel = tables.streams, tables.device_channel
+    streams, device_channel, channel_device = tables.streams, tables.device_channel, tables.channel_device
+    link_receive_channel = tables.link_receive_channel
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak = steps.peak_memory_bytes[sample]
     memory = peak.copy()
@@ -138,7 +140,7 @@ def run_events(tables, scratch, steps, trace, sample):
     head, tail = np.full(num_channels, NOTHING, np.uint32), np.full(num_channels, NOTHING, np.uint32)
     consumer = np.full(num_devices, NOTHING, np.uint32)  # of the output at hand, the first edge to each device ...
     found = np.empty(num_devices, np.uint32)  # ... and to which other devices there are any, in order
-    woken = np.empty(2 * num_channels, np.uint32)
+    woken = np.empty(3 * num_channels, np.uint32)
     ended = np.empty(len(ops), np.uint32)
     sent, transfers = np.uint32(0), 0
 
@@ -163,16 +165,31 @@ def run_events(tables, scratch, steps, trace, sample):
         for channel in range(num_channels):
             if next_ns[num_devices + channel] != now:
                 continue
-            message = messages[carried[channel]]
-            link = message.link
-            slot = slots[message.from_slot]
-            slot.holds -= 1
-            if slot.holds == 0:
-                memory[link_src[link]] -= slot.size
-            there, arrival = link_dst[link], now + latency_ns[link]
-            earliest = deliver(ops, edges, touch_root, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
-            if num_running[there] < streams[there]:
-                next_ns[there] = min(next_ns[there], earliest)
+            at = carried[channel]
+            message = messages[at]
+            link, receiving = message.link, np.uint32(NOTHING)
+            if message.from_slot != NOTHING:
+                slot = slots[message.from_slot]
+                slot.holds -= 1
+                if slot.holds == 0:
+                    memory[link_src[link]] -= slot.size
+                message.from_slot = NOTHING
+                receiving = link_receive_channel[link]
+            if receiving == NOTHING:
+                there, arrival = link_dst[link], now + latency_ns[link]
+                earliest = deliver(ops, edges, touch_root, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
+                if num_running[there] < streams[there]:
+                    next_ns[there] = min(next_ns[there], earliest)
+            else:
+                message.next = NOTHING
+                if head[receiving] == NOTHING:
+                    head[receiving] = at
+                    if carried[receiving] == NOTHING:
+                        woken[num_woken] = receiving
+                        num_woken += 1
+                else:
+                    messages[tail[receiving]].next = at
+                tail[receiving] = at
             carried[channel] = NOTHING
             next_ns[num_devices + channel] = NEVER
             woken[num_woken] = channel
@@ -193,6 +210,10 @@ def run_events(tables, scratch, steps, trace, sample):
                     place -= 1
                 ended[place] = op
                 num_ended += 1
+            own_channel = device_channel[here]
+            if own_channel != NOTHING and head[own_channel] != NOTHING and carried[own_channel] == NOTHING:
+                woken[num_woken] = own_channel
+                num_woken += 1
 
         for place in range(num_ended):
             own = ops[ended[place]]
@@ -252,6 +273,11 @@ def run_events(tables, scratch, steps, trace, sample):
             at = head[channel]
             if carried[channel] != NOTHING or at == NOTHING:
                 continue
+            here = channel_device[channel]
+            if here != NOTHING:
+                if num_running[here] == streams[here]:
+                    continue
+                next_ns[here] = now
             message = messages[at]
             link = message.link
             head[channel] = message.next
@@ -264,10 +290,15 @@ def run_events(tables, scratch, steps, trace, sample):
                 memory[there] += slot.size
                 peak[there] = max(peak[there], memory[there])
             if len(trace.start_ns) > 0:
-                entry = trace.transfer[sample, transfers]
-                entry[0], entry[1], entry[2] = edges[message.edge].output, link_src[link], link_dst[link]
-                entry[3], entry[4] = now, next_ns[num_devices + channel]
-                transfers += 1
+                if message.from_slot == NOTHING:
+                    entry = trace.transfer[sample, message.entry]
+                    entry[5], entry[6] = now, next_ns[num_devices + channel]
+                else:
+                    message.entry = transfers
+                    entry = trace.transfer[sample, transfers]
+                    entry[0], entry[1], entry[2] = edges[message.edge].output, link_src[link], link_dst[link]
+                    entry[3], entry[4], entry[5], entry[6] = now, next_ns[num_devices + channel], -1, -1
+                    transfers += 1
 
         # 3. devices start ready ops while they have an idle stream
         for here in range(num_devices):

@@ -97,7 +97,7 @@ def _ranks(problem: Problem, device: UInt32[np.ndarray, "rows ops"], wanted: Boo
 
 def _empty_trace(problem: Problem, rows: int) -> Trace:
     most = int(np.count_nonzero(problem.graph.edge_output >= 0))
-    return Trace(np.empty((rows, problem.num_ops), dtype=np.int64), np.empty((rows, most, 5), dtype=np.int64))
+    return Trace(np.empty((rows, problem.num_ops), dtype=np.int64), np.empty((rows, most, 7), dtype=np.int64))
 
 
 def _run(
@@ -167,7 +167,7 @@ def _overflow(problem: Problem, peak: Int64[np.ndarray, " devices"]) -> str | No
 def _timeline(problem: Problem, placement: Placement, steps: Steps, trace: Trace, sample: int) -> Timeline:
     start = trace.start_ns[sample].copy()
     rows = trace.transfer[sample, : int(steps.transfers[sample])]
-    output, src, dst, begin, end = rows[np.lexsort((rows[:, 2], rows[:, 0], rows[:, 3]))].T
+    output, src, dst, begin, end, receive_begin, receive_end = rows[np.lexsort((rows[:, 2], rows[:, 0], rows[:, 3]))].T
     return Timeline(
         start_ns=start,
         end_ns=start + problem.time_ns[np.arange(problem.num_ops), placement.device],
@@ -176,4 +176,6 @@ def _timeline(problem: Problem, placement: Placement, steps: Steps, trace: Trace
         transfer_dst=dst.astype(np.int32),
         transfer_start_ns=begin.copy(),
         transfer_end_ns=end.copy(),
+        receive_start_ns=receive_begin.copy(),
+        receive_end_ns=receive_end.copy(),
     )

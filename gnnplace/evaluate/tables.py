@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, Shaped, UInt32
 
+from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problem import Problem
 from gnnplace.transforms.schedule import Delays, compact, delays
@@ -41,11 +42,12 @@ SLOT = np.dtype(
 )
 MESSAGE = np.dtype(
     [
-        ("time_ns", np.int64),  # its occupation of the channel
+        ("time_ns", np.int64),  # its occupation of each channel
         ("edge", np.uint32),  # the first of the list of edges that it serves
         ("link", np.uint32),
-        ("from_slot", np.uint32),
+        ("from_slot", np.uint32),  # NOTHING once it has left the source
         ("to_slot", np.uint32),
+        ("entry", np.uint32),  # its row of the trace
         ("next", np.uint32),  # of the channel's queue
     ],
     align=True,
@@ -76,7 +78,9 @@ class Tables(NamedTuple):
     result_root: UInt32[np.ndarray, " results"]
     streams: Int64[np.ndarray, " devices"]
     link_channel: UInt32[np.ndarray, " links"]
+    link_receive_channel: UInt32[np.ndarray, " links"]  # or NOTHING
     device_channel: UInt32[np.ndarray, " devices"]  # the channel that a device is, or NOTHING
+    channel_device: UInt32[np.ndarray, " channels"]  # the device that a channel is, or NOTHING
     link_src: UInt32[np.ndarray, " links"]
     link_dst: UInt32[np.ndarray, " links"]
     num_channels: int
@@ -98,7 +102,7 @@ class Trace(NamedTuple):
     """When every op started, and every transfer: a row a sample, or no rows where nobody asked."""
 
     start_ns: Int64[np.ndarray, "rows ops"]
-    transfer: Int64[np.ndarray, "rows transfers 5"]  # output, source device, destination, start, end
+    transfer: Int64[np.ndarray, "rows transfers 7"]  # output, source device, destination, start, end, start and end of receiving or -1
 
 
 class Scratch(NamedTuple):
@@ -182,7 +186,9 @@ def _build(problem: Problem) -> Tables:
         result_root=compact(output_root[graph.output_is_result], np.uint32),
         streams=compact(cluster.streams, np.int64),
         link_channel=compact(cluster.link_channel, np.uint32),
+        link_receive_channel=compact(cluster.link_receive_channel, np.uint32),
         device_channel=compact(cluster.device_channel, np.uint32),
+        channel_device=compact(_channel_device(cluster), np.uint32),
         link_src=compact(np.array([cluster.device_names.index(link.src) for link in cluster.links]), np.uint32),
         link_dst=compact(np.array([cluster.device_names.index(link.dst) for link in cluster.links]), np.uint32),
         num_channels=cluster.num_channels,
@@ -206,6 +212,13 @@ def _leader(graph: ComputationGraph) -> Int32[np.ndarray, " ops"]:
     _, first, group = np.unique(graph.colocation.index[members], return_index=True, return_inverse=True)
     leader[members] = members[first[group]]
     return leader
+
+
+def _channel_device(cluster: Cluster) -> Int64[np.ndarray, " channels"]:
+    table = np.full(cluster.num_channels, NONE, dtype=np.int64)
+    copying = np.flatnonzero(cluster.device_channel != NO_CHANNEL)
+    table[cluster.device_channel[copying]] = copying
+    return table
 
 
 def _check_memory(problem: Problem) -> None:

@@ -58,13 +58,14 @@ def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:
     return Cluster(name, devices, tuple(links))
 
 
-def cores(name: str, count: int | None = None) -> Cluster:
-    """The first `count` cores, all unless given. Raises ValueError where there are fewer."""
+def cores(name: str, count: int | None = None, receive: bool = False) -> Cluster:
+    """The first `count` cores, all unless given; `receive`: they copy what arrives, too. Raises ValueError where there are fewer."""
     usable = len(usable_cores())
     if count is not None and not 1 <= count <= usable:
         raise ValueError(f"cores: {count} of {usable} that can be used")
     devices = tuple(map(_core, range(count or usable)))
-    links = (Link(src.name, dst.name, 5 * GIGA, overhead_ns=5000, channel=src.name) for src, dst in permutations(devices, 2))
+    pairs = ((src.name, dst.name) for src, dst in permutations(devices, 2))
+    links = (Link(*pair, 5 * GIGA, overhead_ns=5000, channel=pair[0], receive_channel=pair[1] if receive else None) for pair in pairs)
     return Cluster(name, devices, tuple(links))
 
 

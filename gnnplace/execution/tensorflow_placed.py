@@ -44,8 +44,13 @@ class PlacedTensorFlowStep:
     _losses: list[float] = field(default_factory=list)
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
-        """Gives every variable its value."""
+        """Gives every variable its value.
+
+        First each device's allocator gets memory for the whole step in one piece, untouched: in the small pieces by which it grows
+        otherwise, tensors leave remainders that no other one fits, and that count as used.
+        """
         with self._failures():
+            self._session.run([self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))])
             for part in _parts(values):
                 session, feed = self._session, {f"{EXTRA}/value/{name}:0": values[name] for name in part}
                 session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)

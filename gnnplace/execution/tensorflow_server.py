@@ -1,4 +1,4 @@
-"""A process that holds the devices of a plan: a TensorFlow server on one core with one thread, or the server of the GPUs.
+"""A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
 
 Run as a module it is one of two things. With `--template` it imports TensorFlow once and then, on a line of JSON at its standard input,
 forks a server (`Start`, in a hundredth of the time of an import) or kills one (`Stop`); it answers in lines, `started` and `ended`.
@@ -17,17 +17,25 @@ import selectors
 import signal
 from typing import Any
 
+from gnnplace.execution.slices import short_slices
+
 PR_SET_PDEATHSIG = 1
 
 
 def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
-    """A server of this process: pinned to `core` and of one thread, or where there is no core that of the GPUs."""
+    """A server of this process: pinned to `core`, or where there is no core that of the GPUs.
+
+    A server on a core has two threads: ops that wait for each other keep one busy, and the other answers devices that ask for tensors.
+    With one thread they would be answered when there is no op left to run. A thread without work sleeps: it would spin on the other's core.
+    """
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto()
     if core is not None:
         os.sched_setaffinity(0, {core})
-        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={"GPU": 0})
+        short_slices()
+        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=2, device_count={"GPU": 0})
+        config.experimental.disable_thread_spinning = True
     elif logical_gpus:
         cut = config.gpu_options.experimental.virtual_devices.add()
         cut.memory_limit_mb.extend([logical_gpu_bytes // 2**20] * logical_gpus)

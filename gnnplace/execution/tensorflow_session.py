@@ -12,6 +12,7 @@ from functools import cache
 import tensorflow as tf
 
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.slices import short_slices
 
 v1 = tf.compat.v1
 
@@ -30,7 +31,9 @@ def device_name(task: int, kind: str = "CPU", index: int = 0) -> str:
 @cache
 def _master() -> tf.compat.v1.train.Server:
     """The server of this process, which holds the master and receives what is fetched; it lasts as long as the process."""
+    short_slices()
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={"GPU": 0})
+    config.experimental.disable_thread_spinning = True
     return v1.train.Server({"local": ["localhost:0"]}, job_name="local", task_index=0, config=config)
 
 

@@ -148,8 +148,9 @@ class TensorFlowWorkload:
         return values
 
     def _placed(self, plan: Plan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
-        """The placed step, with what loads and reads variables and what measures a step without ops."""
+        """The placed step, with what makes room, loads and reads variables and measures a step without ops."""
         result = placed(self._runnable, plan, devices)
+        room = 2 * int(self.graph.persistent_bytes.sum() + self.graph.output_bytes.sum())
         place = {name: devices[d] for name, d in zip(self.graph.op_names, plan.device.tolist(), strict=True)}
         extra = tf.Graph()
         with extra.as_default():
@@ -161,6 +162,7 @@ class TensorFlowWorkload:
             for d, device in enumerate(devices):
                 with tf.device(device):
                     tf.no_op(name=f"{EXTRA}/empty/{d}")
+                    tf.raw_ops.Empty(shape=[room], dtype=tf.uint8, name=f"{EXTRA}/room/{d}")
         result.node.extend(extra.as_graph_def().node)
         return result
 

@@ -36,7 +36,10 @@ class DeviceDocument(Document):
 
 
 class LinkDocument(Document):
-    """One directed link of a cluster document. A `channel` named as `src` is that device: a transfer takes one of its streams."""
+    """One directed link of a cluster document.
+
+    A `channel` named as `src`, or a `receive_channel` named as `dst`, is that device: a transfer takes one of its streams.
+    """
 
     src: Name
     dst: Name
@@ -44,6 +47,7 @@ class LinkDocument(Document):
     overhead_ns: TimeNs = 0
     latency_ns: TimeNs = 0
     channel: Name | None = None
+    receive_channel: Name | None = None
 
 
 class ClusterDocument(Document):

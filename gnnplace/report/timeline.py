@@ -1,4 +1,4 @@
-"""A simulated step as a picture: what each device runs and sends over time."""
+"""A simulated step as a picture: what each device runs, sends and receives over time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult, Timeline
 
-OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # where a device's ops, and what it sends, lie around its line
+OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # where a device's ops and transfers lie around its line
 NO_PHASE = "lightgrey"
 FORMATS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what not to write of now
 
@@ -50,7 +50,7 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 
 
 def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline) -> None:
-    """Ops by device in the colour of their phase, with what the device sends in black above them; time in milliseconds."""
+    """Ops by device in the colour of their phase, in black above them what it sends and what it is busy receiving; time in ms."""
     phase = problem.graph.phase
     for number, name in enumerate((*PHASES, None)):
         chosen = phase.index < 0 if name is None else phase.among([name])
@@ -58,10 +58,12 @@ def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline)
         bars = _bars(timeline.start_ns[chosen], timeline.end_ns[chosen], placement.device[chosen], *OPS)
         axes.add_collection(PolyCollection(bars, facecolors=colour, linewidths=0))
     sent = _bars(timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.transfer_src, *TRANSFERS)
-    axes.add_collection(PolyCollection(sent, facecolors="black", linewidths=0))
+    copied = timeline.receive_start_ns >= 0
+    received = _bars(timeline.receive_start_ns[copied], timeline.receive_end_ns[copied], timeline.transfer_dst[copied], *TRANSFERS)
+    axes.add_collection(PolyCollection([*sent, *received], facecolors="black", linewidths=0))
     used = [(f"C{number}", name) for number, name in enumerate(PHASES) if phase.among([name]).any()]
     used += [(NO_PHASE, "no phase")] if (phase.index < 0).any() else []
-    handles = [Patch(color=colour, label=name) for colour, name in (*used, ("black", "sends"))]
+    handles = [Patch(color=colour, label=name) for colour, name in (*used, ("black", "transfers"))]
     axes.legend(handles=handles, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), frameon=False)
     axes.set(xlim=(0, max(1, int(timeline.end_ns.max())) / 1e6), ylim=(-0.5, problem.num_devices - 0.5), xlabel="ms")
     axes.set_yticks(range(problem.num_devices), problem.cluster.device_names)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int32, Int64, Shaped, UInt32
 from numpy.typing import DTypeLike
 
-from gnnplace.cluster import NO_LINK
+from gnnplace.cluster import NO_CHANNEL, NO_LINK
 from gnnplace.placement import Placement, missing_link
 from gnnplace.problem import Problem
 
@@ -36,6 +36,7 @@ class Delays(NamedTuple):
     link_index: Int32[np.ndarray, "devices devices"]
     link_rate: UInt32[np.ndarray, " links"]
     link_latency_ns: Int64[np.ndarray, " links"]
+    link_hops: Int64[np.ndarray, " links"]  # channels that a transfer occupies one after the other
 
 
 _delays: WeakKeyDictionary[Problem, Delays] = WeakKeyDictionary()
@@ -57,6 +58,7 @@ def delays(problem: Problem) -> Delays:
             link_index=compact(cluster.link_index, np.int32),
             link_rate=compact(problem.link_rate, np.uint32),
             link_latency_ns=compact(cluster.link_latency_ns, np.int64),
+            link_hops=compact(1 + (cluster.link_receive_channel != NO_CHANNEL), np.int64),
         )
     return _delays[problem]
 
@@ -115,7 +117,8 @@ def fill_ranks(delays, device, wanted, rank):
                         linked = False
                         break
                     latency = delays.link_latency_ns[link]
-                    path += max(1, latency) if output == NOTHING else latency + transfer_ns[output, delays.link_rate[link]]
+                    occupation = 0 if output == NOTHING else transfer_ns[output, delays.link_rate[link]] * delays.link_hops[link]
+                    path += max(1, latency) if output == NOTHING else latency + occupation
                 behind = max(behind, path)
             rank[row, op] = delays.time_ns[op, here] + behind
             position -= 1

@@ -73,17 +73,19 @@ def differences(case: Case, result: StepResult) -> list[str]:
     if result.timeline is not None:
         graph, timeline = graph_of(case.graph), result.timeline
         numbers = {(int(graph.output_op[k]), k - int(graph.output_ptr[graph.output_op[k]])): k for k in range(len(graph.output_bytes))}
-        moved = [(t.start, numbers[t.source], t.there, t.here, t.leaves) for t in plain.transfers]
+        received = {t: (-1, -1) if t.received is None else (t.received_from, t.received) for t in plain.transfers}
+        moved = [(t.start, numbers[t.source], t.there, t.here, t.leaves, *received[t]) for t in plain.transfers]
         columns = (timeline.transfer_start_ns, timeline.transfer_output, timeline.transfer_dst, timeline.transfer_src)
-        ours = list(zip(*(column.tolist() for column in (*columns, timeline.transfer_end_ns)), strict=True))
+        ends = (timeline.transfer_end_ns, timeline.receive_start_ns, timeline.receive_end_ns)
+        ours = list(zip(*(column.tolist() for column in (*columns, *ends)), strict=True))
         pairs |= {"starts": (timeline.start_ns.tolist(), plain.start_ns), "timeline": (ours, sorted(moved))}
     return [f"{what}: {ours} is not {theirs}" for what, (ours, theirs) in pairs.items() if ours != theirs]
 
 
-def copies_change_the_step(case: Case, result: StepResult) -> bool:
-    """Whether the step takes another time where engines copy what devices copy by themselves."""
-    engine = {link["src"]: f"engine of {link['src']}" for link in case.cluster["links"]}
-    links = [link | {"channel": engine.get(link.get("channel"), link.get("channel"))} for link in case.cluster["links"]]
+def change_the_step(column: str, case: Case, result: StepResult) -> bool:
+    """Whether the step takes another time where engines copy what devices copy by themselves, as channels of this column."""
+    engine = {device["name"]: f"engine of {device['name']}" for device in case.cluster["devices"]}
+    links = [link | {column: engine.get(link.get(column), link.get(column))} for link in case.cluster["links"]]
     (with_engines,) = simulate(replace(case, cluster=case.cluster | {"links": links}).problem(), [case.placement()])
     return with_engines.step_time_ns != result.step_time_ns
 
@@ -102,8 +104,9 @@ def test_random_problems(block: int) -> None:
         seen["streams"] += bool((problem.cluster.streams > 1).any())
         cluster = problem.cluster
         used = {(link.src, channel) for link, channel in zip(cluster.links, cluster.link_channel.tolist(), strict=True)}
-        seen["shared channel"] += len(used) > cluster.num_channels
-        seen["copies"] += copies_change_the_step(case, result)
+        seen["shared channel"] += len(used) > len(set(cluster.link_channel.tolist()))
+        seen["sends"] += change_the_step("channel", case, result)
+        seen["receives"] += change_the_step("receive_channel", case, result)
     expected = {"feasible": 80, "memory:": 40, "op": 10, "colocation": 1, "edge": 5,
-                "transfers": 150, "aliases sent": 80, "streams": 100, "shared channel": 40, "copies": 20}  # fmt: skip
+                "transfers": 150, "aliases sent": 80, "streams": 100, "shared channel": 40, "sends": 20, "receives": 10}  # fmt: skip
     assert all(seen[what] >= least for what, least in expected.items()), seen

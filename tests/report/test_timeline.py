@@ -1,5 +1,7 @@
 """The picture of a step shows what was simulated: where, when, in which phase."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from graphs import equal_gpus
@@ -34,8 +36,17 @@ def test_bars_are_the_ops_and_transfers(step):
     draw(axes, made, placement, result.timeline)
     drawn = [bar for collection in axes.collections for bar in corners(collection)]
     assert drawn == pytest.approx(np.array([[0, 2, -0.4, 0.25], [3, 6, 0.6, 1.25], [2, 3, 0.27, 0.4]]))
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["forward", "update", "sends"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["forward", "update", "transfers"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["gpu:0", "gpu:1"]
+
+
+def test_a_device_that_receives_has_a_bar_of_it(step):
+    made, placement = step
+    links = tuple(replace(link, receive_channel=link.dst) for link in made.cluster.links)
+    (result,) = simulate(problem(made.graph, replace(made.cluster, links=links)), [placement], timeline=True)
+    axes = Figure().add_subplot()
+    draw(axes, made, placement, result.timeline)
+    assert corners(axes.collections[-1]) == pytest.approx(np.array([[2, 3, 0.27, 0.4], [3, 4, 1.27, 1.4]]))
 
 
 def test_the_same_step_gives_the_same_bytes(step, tmp_path):
