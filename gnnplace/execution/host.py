@@ -21,8 +21,9 @@ from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
+from gnnplace.execution.linux import lift_memory_limit, limit_memory
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import ended, failure, lift_memory_limit, limit_memory
+from gnnplace.execution.pinned import ended, failure
 from gnnplace.execution.workload import PlacedStep, Workload
 from gnnplace.graph import ComputationGraph
 

@@ -5,21 +5,19 @@ The parent sleeps while it waits. Whatever ends a worker comes back as a Measure
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import os
-import resource
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+from gnnplace.execution.linux import die_with_parent, keep_freed_memory, lift_memory_limit, limit_memory
 from gnnplace.execution.measurement import MeasurementError
 
 Serve = Callable[[Connection], None]
 
-_PR_SET_PDEATHSIG = 1
 _MOST_CHARACTERS = 500
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc", "Cannot allocate memory")
 
@@ -95,27 +93,6 @@ def ended(name: str, status: int) -> MeasurementError:
     return MeasurementError("crash", f"{name} was killed by signal {-status}")
 
 
-def die_with_parent(parent: int) -> None:
-    """Linux: this process is killed when its parent (whose id it was) ends, however that happens, or has ended already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-def limit_memory(memory_bytes: int | None = None) -> None:
-    """Lets this process allocate so many more bytes than it has now, and not more than the machine has free; what is more raises
-    MemoryError (or the library's own).
-    """
-    free = _kibibytes("/proc/meminfo", "MemAvailable:")
-    more = free if memory_bytes is None else min(free, memory_bytes)
-    _set_limit(_kibibytes("/proc/self/status", "VmData:") + more)
-
-
-def lift_memory_limit() -> None:
-    """What this process allocates from now on is not the step's."""
-    _set_limit(resource.getrlimit(resource.RLIMIT_DATA)[1])
-
-
 def failure(error: Exception) -> Exception:
     """What an exception of a step is called: an outcome; a ValueError (of bad input) stays one. Made of text alone, so that it can be
     sent to a process that doesn't know the exception's class.
@@ -136,16 +113,6 @@ def _short(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."
 
 
-def _kibibytes(path: str, name: str) -> int:
-    """The bytes of a line such as `VmData: 12 kB`."""
-    with open(path) as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
-
-
-def _set_limit(data_bytes: int) -> None:
-    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
-
-
 def _run(connection: Connection, parent: int, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
     """The life of a worker; never returns. Whatever its step raises is a failed measurement: bad input is found before it runs."""
     status = 1
@@ -154,6 +121,7 @@ def _run(connection: Connection, parent: int, core: int | None, memory_bytes: in
         gc.disable()
         if core is not None:
             os.sched_setaffinity(0, {core})
+        keep_freed_memory()
         limit_memory(memory_bytes)
         try:
             serve(connection)

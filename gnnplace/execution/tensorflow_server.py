@@ -10,16 +10,13 @@ Nothing outlives its parent: the kernel kills servers with the template and the 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import selectors
 import signal
 from typing import Any
 
-from gnnplace.execution.slices import short_slices
-
-PR_SET_PDEATHSIG = 1
+from gnnplace.execution.linux import die_with_parent, keep_freed_memory, short_slices
 
 
 def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
@@ -28,6 +25,7 @@ def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int
     A server on a core has two threads: ops that wait for each other keep one busy, and the other answers devices that ask for tensors.
     With one thread they would be answered when there is no op left to run. A thread without work sleeps: it would spin on the other's core.
     """
+    keep_freed_memory()
     import tensorflow as tf
 
     config = tf.compat.v1.ConfigProto()
@@ -43,14 +41,6 @@ def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int
     else:
         config.gpu_options.allow_growth = True
     return tf.compat.v1.train.Server({"local": [f"localhost:{port}"]}, job_name="local", task_index=0, config=config)
-
-
-def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent, `parent`, ends."""
-    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before we asked
-        os._exit(1)
 
 
 def template(parent: int) -> None:

@@ -18,8 +18,6 @@ from gnnplace.execution.measurement import MeasurementError
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # what forks must have no other thread; TensorFlow imports pyarrow
-# glibc keeps what a server has freed: to make the pages of every tensor anew takes as long as to send it
-KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_ARENA_MAX": "1"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class Template:
     def _launch(self) -> None:
         if self._process is None:
             command = [sys.executable, "-m", "gnnplace.execution.tensorflow_server", "--template", str(os.getpid())]
-            own = ONE_THREAD | KEPT_MEMORY | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            own = ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 

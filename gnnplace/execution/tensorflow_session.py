@@ -11,8 +11,8 @@ from functools import cache
 
 import tensorflow as tf
 
+from gnnplace.execution.linux import short_slices
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.slices import short_slices
 
 v1 = tf.compat.v1
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from gnnplace.execution.linux import lift_memory_limit
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import Worker, answers, lift_memory_limit, usable_cores
+from gnnplace.execution.pinned import Worker, answers, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory
 from gnnplace.execution.slots import lifetimes, slots
 from gnnplace.execution.torch_device import DeviceMemory, DeviceTimes, Held, TorchDevice, joined, merged

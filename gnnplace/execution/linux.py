@@ -1,0 +1,72 @@
+"""What a process asks of Linux for itself: to end with its parent, no more memory than it may have, and steady times."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import struct
+
+_PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's mallopt
+_MOST = 2**31 - 1
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # system calls
+_ATTRIBUTES = "=IIQiIQQQ"  # struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period
+_SLICE_NS = 100_000  # the shortest that Linux grants
+
+
+def die_with_parent(parent: int) -> None:
+    """This process is killed when its parent (whose id it was) ends, however that happens, or has ended already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def keep_freed_memory() -> None:
+    """Has malloc keep what is freed for what is allocated next; for a process that computes steps, before it has other threads.
+
+    As it comes, malloc gives large tensors back to the system and has their pages made anew: thousands a step, for a tenth to a quarter
+    of the step's time, more or fewer by the chances of a process' addresses.
+    """
+    libc = ctypes.CDLL(None)
+    for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_ARENA_MAX, 1)):
+        libc.mallopt(option, value)
+
+
+def short_slices() -> None:
+    """Asks for slices of 0.1 ms for this thread and all that it starts.
+
+    Threads of one core then wait for each other no longer than that: a message that arrives during an op is otherwise read at the end of
+    the op's slice, milliseconds later. It is a wish: kernels before Linux 6.12 do as they always do.
+    """
+    number = _SCHED_SETATTR.get(platform.machine())
+    if number is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        nice = os.getpriority(os.PRIO_PROCESS, 0)
+        wish = struct.pack(_ATTRIBUTES, struct.calcsize(_ATTRIBUTES), os.SCHED_OTHER, 0, nice, 0, _SLICE_NS, 0, 0)
+        ctypes.CDLL(None).syscall(number, 0, wish, 0)
+
+
+def limit_memory(memory_bytes: int | None = None) -> None:
+    """Lets this process allocate so many more bytes than it has now, and not more than the machine has free; what is more raises
+    MemoryError (or the library's own).
+    """
+    free = _kibibytes("/proc/meminfo", "MemAvailable:")
+    more = free if memory_bytes is None else min(free, memory_bytes)
+    _set_limit(_kibibytes("/proc/self/status", "VmData:") + more)
+
+
+def lift_memory_limit() -> None:
+    """What this process allocates from now on is not the step's."""
+    _set_limit(resource.getrlimit(resource.RLIMIT_DATA)[1])
+
+
+def _kibibytes(path: str, name: str) -> int:
+    """The bytes of a line such as `VmData: 12 kB`."""
+    with open(path) as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(name))
+
+
+def _set_limit(data_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_DATA, (data_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
