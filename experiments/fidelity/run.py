@@ -55,13 +55,7 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
         chosen = placements(problem)
         plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
         unplaced = host.unplaced(CHECKED_STEPS)
-        rows: dict[str, Any] = {}
-        op_times: list[np.ndarray] = []
-        names = list(plans)
-        for first in range(0, len(names), TOGETHER[executor]):
-            part = {name: plans[name] for name in names[first : first + TOGETHER[executor]]}
-            rows |= _in_turns(host, problem, part, unplaced, op_times)
-    op_ns = np.median(op_times, axis=0).astype(np.int64)
+        rows, op_ns = _in_turns(host, problem, plans, unplaced)
     for name, each in plans.items():
         rows[name] |= simulated(each, host.graph, cluster, op_ns)
         rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
@@ -90,9 +84,10 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
     return result.timeline
 
 
-def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, op_times: list[np.ndarray]) -> dict[str, Any]:
-    """Placements measured together with a profile of the ops."""
-    steps, rows = {}, {}
+def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any) -> tuple[dict[str, Any], np.ndarray]:
+    """All placements measured in the same turns as a profile of the ops; each keeps its processes meanwhile."""
+    steps: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     profiler = Profiler(host, problem.cluster.devices[0])
     try:
         for name, each in plans.items():
@@ -108,8 +103,7 @@ def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: An
         profiler.close()
         for step in steps.values():
             step.close()
-    op_times.append(profiler.op_ns())
-    return rows
+    return rows, profiler.op_ns()
 
 
 def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
@@ -127,7 +121,7 @@ def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measures the workloads that have no results yet and prints the figures of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("executor", choices=tuple(TOGETHER))
+    parser.add_argument("executor", choices=tuple(figures.WORKLOADS))
     parser.add_argument("workloads", nargs="*")
     parser.add_argument("--figures", action="store_true", help="measure nothing")
     parser.add_argument("--memory", action="store_true", help="measure the peak memory of what was measured again, and nothing else")

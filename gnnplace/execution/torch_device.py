@@ -5,11 +5,12 @@ Processes, threads and ranks differ in the transport, in how devices meet before
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -136,6 +137,30 @@ class TorchDevice:
         with self._drawing:
             self._lane.seed(seed(self._number, op, self._num_ops))
             yield
+
+
+class OneHost(ABC):
+    """The devices of a placed step on one host, whose clock is that of all: what they say of their steps, put together."""
+
+    _num_ops: int
+
+    def run(self, steps: int) -> list[int]:
+        """Runs steps; the nanoseconds of each, from the start of the first device to the end of the last."""
+        starts, ends = zip(*self._ask("run", steps), strict=True)
+        return (np.max(ends, axis=0) - np.min(starts, axis=0)).tolist()
+
+    def outputs(self) -> Outputs:
+        """The losses so far and the variables now."""
+        return joined(self._ask("outputs"))
+
+    def op_times(self, steps: int) -> list[OpTimes]:
+        """Runs steps and times every op; on a GPU between events on its stream, so that waiting for the host to launch counts."""
+        parts = self._ask("op_times", steps)
+        return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
+
+    @abstractmethod
+    def _ask(self, what: str, *arguments: Any) -> list[Any]:
+        """What a method of its `TorchDevice` returns on each device, all at the same time."""
 
 
 def seed(step: int, op: int, num_ops: int) -> int:

@@ -21,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gnnplace.execution.linux import keep_freed_memory
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged, received_bytes
@@ -194,6 +195,7 @@ def _lane(gpu: bool) -> tuple[Lane, str]:
     cores = usable_cores()
     core = cores[place % len(cores)]
     os.sched_setaffinity(0, {core})
+    keep_freed_memory()
     return NoStream(), f"{host}, core {core}"
 
 

@@ -6,24 +6,22 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any
 
-import numpy as np
-
 from gnnplace.execution.linux import lift_memory_limit
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory
 from gnnplace.execution.slots import lifetimes, slots
-from gnnplace.execution.torch_device import DeviceMemory, DeviceTimes, Held, TorchDevice, joined, merged
+from gnnplace.execution.torch_device import DeviceMemory, DeviceTimes, Held, OneHost, TorchDevice
 from gnnplace.execution.torch_lanes import NoStream
 from gnnplace.execution.torch_memory import Allocation, most
 from gnnplace.execution.torch_program import Program, Send, programs
-from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch import TracedStep
 
 OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14  # the process' own; a step that exceeds its device by so little is told by its peak
 
 
-class TorchProcesses:
+class TorchProcesses(OneHost):
     """A `PlacedStep` of a plan whose devices are all of kind `cpu`.
 
     `held` is never changed here: each process has its own copy. Raises MeasurementError(unsupported) where there are fewer cores than
@@ -44,20 +42,6 @@ class TorchProcesses:
             life = _Life(program, shared, held, self._num_ops)
             memory_bytes = device.memory_bytes - received + OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
             self._workers.append(Worker(device.name, core, memory_bytes, life.serve))
-
-    def run(self, steps: int) -> list[int]:
-        """Runs steps; the nanoseconds of each."""
-        starts, ends = zip(*self._ask("run", steps), strict=True)
-        return (np.max(ends, axis=0) - np.min(starts, axis=0)).tolist()
-
-    def outputs(self) -> Outputs:
-        """The losses so far and the variables now."""
-        return joined(self._ask("outputs"))
-
-    def op_times(self, steps: int) -> list[OpTimes]:
-        """Runs steps and times every op in them; the clock is one for all processes of a host."""
-        parts = self._ask("op_times", steps)
-        return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
         """Runs a step and returns the most that each device held in it: variables, buffers, workspace, and messages while they live.
@@ -80,9 +64,9 @@ class TorchProcesses:
         for worker in self._workers:
             worker.kill()
 
-    def _ask(self, *request: Any) -> list[Any]:
+    def _ask(self, what: str, *arguments: Any) -> list[Any]:
         for worker in self._workers:
-            worker.send(request)
+            worker.send((what, *arguments))
         try:
             return answers(self._workers)
         except BaseException:

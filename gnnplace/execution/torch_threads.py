@@ -18,20 +18,19 @@ from functools import partial
 from threading import Barrier, BrokenBarrierError, Lock
 from typing import Any
 
-import numpy as np
 import torch
 
 from gnnplace.execution.pinned import failure
-from gnnplace.execution.torch_device import Held, TorchDevice, joined, merged, received_bytes
+from gnnplace.execution.torch_device import Held, OneHost, TorchDevice, received_bytes
 from gnnplace.execution.torch_lanes import Lane, lanes
 from gnnplace.execution.torch_memory import gpu_growth
 from gnnplace.execution.torch_program import programs
 from gnnplace.execution.torch_streams import AbandonedError, Streams
-from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch import TracedStep
 
 
-class TorchThreads:
+class TorchThreads(OneHost):
     """A `PlacedStep` of a plan of GPUs and CPU devices. What a GPU has is what its devices may use, whatever the cluster says."""
 
     def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
@@ -44,20 +43,6 @@ class TorchThreads:
         shared = (self._transport, lambda step: self._meeting.wait(), self._num_ops, drawing)
         calls = [partial(TorchDevice, program, held, lane, *shared) for program, lane in zip(written, self._lanes, strict=True)]
         self._devices = self._together(calls)
-
-    def run(self, steps: int) -> list[int]:
-        """Runs steps; the nanoseconds of each."""
-        starts, ends = zip(*self._ask("run", steps), strict=True)
-        return (np.max(ends, axis=0) - np.min(starts, axis=0)).tolist()
-
-    def outputs(self) -> Outputs:
-        """The losses so far and the variables now."""
-        return joined(self._ask("outputs"))
-
-    def op_times(self, steps: int) -> list[OpTimes]:
-        """Runs steps and times every op: on a GPU between events on its stream, so that waiting for the host to launch counts."""
-        parts = self._ask("op_times", steps)
-        return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
         """The most that each device held in a step: of a GPU what all its logical devices held, without cuBLAS's workspace."""
