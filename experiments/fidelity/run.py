@@ -39,7 +39,6 @@ from gnnplace.transforms.order import in_order
 HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
 SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
-TOGETHER = {"torch": 22, "tensorflow": 5}  # placements measured in turns: each keeps its processes meanwhile
 NUM_CORES = 2
 MORE_STEPS = Protocol(steps=60, enough_ns=10 * 10**9)  # than usual: placements differ by a few percent
 

@@ -100,7 +100,7 @@ class PlacedTensorFlowStep:
 
     def peak_memory_bytes(self) -> list[int]:
         """The most each device's allocator held in one step, by TensorFlow's own statistics of it."""
-        return self.trace().peak_memory_bytes(len(self.devices))
+        return self.trace().peak_memory_bytes(self.plan)
 
     def described(self) -> list[str]:
         """What each device is, in TensorFlow's words."""

@@ -58,9 +58,12 @@ class Trace:
         first = start[start >= 0].min()
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
-    def peak_memory_bytes(self, devices: int) -> list[int]:
-        """The most that each device's allocator held at the end of an op that allocated: variables, buffers, workspace."""
-        peak = [0] * devices
+    def peak_memory_bytes(self, plan: Plan) -> list[int]:
+        """The most that each device's allocator held at the end of an op that allocated: variables, buffers, workspace.
+
+        TensorFlow does not say what a device holds none of whose ops allocates: its variables count.
+        """
+        peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
         for _, d, node in self._ran():
             peak[d] = max([peak[d], *(memory.allocator_bytes_in_use for memory in node.memory)])
         return peak
