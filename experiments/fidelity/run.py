@@ -40,7 +40,7 @@ HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
 SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
 NUM_CORES = 2
-MORE_STEPS = Protocol(steps=60, enough_ns=10 * 10**9)  # than usual: placements differ by a few percent
+MORE_STEPS = Protocol(steps=40, enough_ns=10 * 10**9)  # than usual: placements differ by a few percent
 
 
 def measured(executor: str, workload: str) -> dict[str, Any]:

@@ -12,16 +12,18 @@ from gnnplace.execution.tensorflow_spec import TensorFlowStep
 
 v1 = tf.compat.v1
 
+ROWS = 14  # of 96 positions
+
 
 def rnnlm() -> TensorFlowStep:
     """Two LSTM layers of 384 over ten steps."""
-    build = partial(tensorflow_rnnlm.build, units=384, steps=10, batch=32, vocabulary=2000)
+    build = partial(tensorflow_rnnlm.build, units=384, steps=10, batch=80, vocabulary=2000)
     return TensorFlowStep("rnnlm", build, tensorflow_rnnlm.blocks(), {"input/tokens": 2000, "input/targets": 2000})
 
 
 def nmt() -> TensorFlowStep:
     """Encoder and decoder of two LSTM layers of 256 with attention, eight steps each."""
-    build = partial(tensorflow_nmt.build, units=256, steps=8, batch=64, vocabulary=2000)
+    build = partial(tensorflow_nmt.build, units=256, steps=8, batch=80, vocabulary=2000)
     below = {f"input/{name}": 2000 for name in ("source", "inputs", "targets")}
     return TensorFlowStep("nmt", build, tensorflow_nmt.blocks(), below)
 
@@ -67,7 +69,7 @@ def _variable(name: str, *shape: int) -> tf.Variable:
 def _towers() -> tuple[tf.Tensor, v1.train.Optimizer]:
     towers = []
     for tower in ("left", "right"):
-        x = v1.placeholder(tf.float32, (384, 768), f"input/{tower}")
+        x = v1.placeholder(tf.float32, (896, 768), f"input/{tower}")
         for layer in range(4):
             x = tf.nn.relu(_dense(x, f"{tower}_{layer}", 768))
         towers.append(x)
@@ -75,7 +77,7 @@ def _towers() -> tuple[tf.Tensor, v1.train.Optimizer]:
 
 
 def _experts() -> tuple[tf.Tensor, v1.train.Optimizer]:
-    x = v1.placeholder(tf.float32, (256, 384), "input/x")
+    x = v1.placeholder(tf.float32, (512, 384), "input/x")
     for layer in range(2):
         weights = tf.unstack(tf.nn.softmax(_dense(x, f"gate_{layer}", 6)), axis=1)
         outputs = [_dense(tf.nn.relu(_dense(x, f"expert_{layer}_{k}/in", 768)), f"expert_{layer}_{k}/out", 384) for k in range(6)]
@@ -84,7 +86,7 @@ def _experts() -> tuple[tf.Tensor, v1.train.Optimizer]:
 
 
 def _branches() -> tuple[tf.Tensor, v1.train.Optimizer]:
-    x = v1.placeholder(tf.float32, (20, 28, 28, 64), "input/images")
+    x = v1.placeholder(tf.float32, (36, 28, 28, 64), "input/images")
     for block in range(3):
         parts = []
         for branch, (window, width) in enumerate(((1, 16), (3, 16), (3, 16), (5, 16))):
@@ -96,12 +98,12 @@ def _branches() -> tuple[tf.Tensor, v1.train.Optimizer]:
 
 
 def _attention() -> tuple[tf.Tensor, v1.train.Optimizer]:
-    x = v1.placeholder(tf.float32, (8 * 96, 256), "input/x")
+    x = v1.placeholder(tf.float32, (ROWS * 96, 256), "input/x")
     for layer in range(3):
         heads = []
         for head in range(4):
-            query, key, value = (tf.reshape(_dense(x, f"layer_{layer}/head_{head}/{part}", 64), (8, 96, 64)) for part in "qkv")
+            query, key, value = (tf.reshape(_dense(x, f"layer_{layer}/head_{head}/{part}", 64), (ROWS, 96, 64)) for part in "qkv")
             heads.append(tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / 8.0), value))
-        x += _dense(tf.reshape(tf.concat(heads, axis=2), (8 * 96, 256)), f"layer_{layer}/out", 256)
+        x += _dense(tf.reshape(tf.concat(heads, axis=2), (ROWS * 96, 256)), f"layer_{layer}/out", 256)
         x += _dense(tf.nn.relu(_dense(x, f"layer_{layer}/up", 1024)), f"layer_{layer}/down", 256)
     return tf.reduce_mean(tf.square(x - 1.0)), v1.train.AdamOptimizer(1e-3)
