@@ -69,9 +69,9 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
 
 
 def simulated(plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray) -> dict[str, Any]:
-    """What the simulator says of a plan, whose order the executor keeps, with the times that ops had while it was measured."""
+    """What the simulator says of a plan, whose order the executor keeps, with the times that ops had on each core while it was measured."""
     ordered = in_order(graph, plan.device, plan.order)
-    problem = Problem(ordered, cluster, np.maximum(1, np.stack([op_ns] * NUM_CORES, axis=1)))
+    problem = Problem(ordered, cluster, np.maximum(1, op_ns))
     (result,) = simulate(problem, [Placement(plan.device, "fifo")])
     assert result.peak_memory_bytes is not None
     return {"simulated_ns": result.step_time_ns, "simulated_peak_bytes": result.peak_memory_bytes.tolist(), "transfers": result.transfers}
@@ -87,22 +87,21 @@ def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: An
     """All placements measured in the same turns as a profile of the ops; each keeps its processes meanwhile."""
     steps: dict[str, Any] = {}
     rows: dict[str, Any] = {}
-    profiler = Profiler(host, problem.cluster.devices[0])
+    profilers = [Profiler(host, problem.cluster.devices, works) for works in range(NUM_CORES)]
     try:
         for name, each in plans.items():
             steps[name] = host.start(each)
             steps[name].run(CHECKED_STEPS - len(steps[name].outputs().losses))
             rows[name] = {"difference": vars(difference(steps[name].outputs(), *unplaced))}
-        *times, _ = timed([*(step.run for step in steps.values()), profiler.run], MORE_STEPS)
-        for (name, step), found in zip(steps.items(), times, strict=True):
+        times = timed([*(step.run for step in steps.values()), *(profiler.run for profiler in profilers)], MORE_STEPS)
+        for (name, step), found in zip(steps.items(), times[:-NUM_CORES], strict=True):
             rows[name] |= {"step_ns": found, "peak_memory_bytes": step.peak_memory_bytes()}
     except MeasurementError as failed:
         raise RuntimeError(f"{list(plans)[len(rows) - 1]}: {failed}") from failed
     finally:
-        profiler.close()
-        for step in steps.values():
-            step.close()
-    return rows, profiler.op_ns()
+        for each in (*profilers, *steps.values()):
+            each.close()
+    return rows, np.stack([profiler.op_ns() for profiler in profilers], axis=1)
 
 
 def remember(executor: str, workload: str, found: dict[str, Any]) -> None:

@@ -26,13 +26,16 @@ def main(arguments: Sequence[str]) -> int:
         "workload", metavar="WORKLOAD", nargs="+", help="as `gnnplace measure` takes them; the more kinds of ops, the better"
     )
     parser.add_argument("--cluster", metavar="CLUSTER", help="what to calibrate; this machine's GPUs and a core unless given, or its cores")
+    parser.add_argument("--receive", action="store_true", help="cores copy what they receive, too, as TensorFlow's servers do")
     parser.add_argument("-o", "--output", metavar="CLUSTER", required=True, help="the JSON file to write")
     parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="for each workload; 600 unless given")
     parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     chosen = parser.parse_args(arguments)
     inputs.check_folder(chosen.output)
-    template = inputs.cluster(chosen.cluster) if chosen.cluster else machine(Path(chosen.output).stem)
+    if chosen.receive and chosen.cluster:
+        parser.error("--receive: the cluster says it itself, by the receive_channel of its links")
+    template = inputs.cluster(chosen.cluster) if chosen.cluster else machine(Path(chosen.output).stem, chosen.receive)
     measured = []
     try:
         for workload in chosen.workload:

@@ -44,10 +44,10 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(Gpu(*found) for found in json.loads(done.stdout))
 
 
-def machine(name: str) -> Cluster:
-    """Its GPUs and a CPU device, or its cores where it has no GPU."""
+def machine(name: str, receive: bool = False) -> Cluster:
+    """Its GPUs and a CPU device, or its cores where it has no GPU; `receive` as for `cores`."""
     found = gpus()
-    return with_gpus(name, found) if found else cores(name)
+    return with_gpus(name, found) if found else cores(name, receive=receive)
 
 
 def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:

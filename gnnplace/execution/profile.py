@@ -7,6 +7,7 @@ the median over steps counts. What nothing executes (a variable, an input) takes
 from __future__ import annotations
 
 import platform
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import permutations
 
@@ -43,7 +44,7 @@ def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> Measure
 
 def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarray, " ops"]:
     """What each op takes on one device: the median over steps of `durations`, fitted to steps whose ops nobody times."""
-    profiler = Profiler(workload, device)
+    profiler = Profiler(workload, (device,))
     try:
         warm_up(profiler.step.run, STEADY)
         for _ in range(-(-steps // TIMED_TOGETHER)):
@@ -54,11 +55,11 @@ def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarr
 
 
 class Profiler:
-    """One device alone. `run` times steps and, one by one, the ops of as many more: in turns with other steps, if so wished."""
+    """A step all of whose work one device does. `run` times steps and, op by op, as many more: in turns with others, if so wished."""
 
-    def __init__(self, workload: Workload, device: Device) -> None:
-        num_ops = workload.graph.num_ops
-        self.step = workload.start(Plan((device,), np.zeros(num_ops, dtype=np.int32), workload.graph.order))
+    def __init__(self, workload: Workload, devices: Sequence[Device], works: int = 0) -> None:
+        placed = np.full(workload.graph.num_ops, works, dtype=np.int32)
+        self.step = workload.start(Plan(tuple(devices), placed, workload.graph.order))
         self._steps: list[int] = []
         self._work: list[Int64[np.ndarray, " ops"]] = []
         self._gaps: list[Int64[np.ndarray, " ops"]] = []

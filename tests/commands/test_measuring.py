@@ -35,6 +35,13 @@ def test_a_machine_is_calibrated_a_step_profiled_placed_and_measured(tmp_path, c
     assert found["reference"]["ratio"]["low"] <= found["reference"]["ratio"]["median"] <= found["reference"]["ratio"]["high"]
 
 
+def test_a_cluster_says_itself_who_copies_what_is_received(tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["calibrate", WORKLOAD, "--cluster", "cpu-2", "--receive", "-o", str(tmp_path / "here.json")])
+    complaint = capsys.readouterr().err
+    assert exit_.value.code == 2 and "--receive" in complaint and complaint.count("\n") == 1
+
+
 def test_what_is_no_workload_is_said_in_a_line(tmp_path, capsys):
     def complaint(workload: str) -> str:
         status = cli.main(["measure", workload, "--cluster", "cpu-2", "--planner", "expert"])

@@ -77,6 +77,14 @@ def test_links_get_the_figures_of_their_names_or_else_of_their_kinds():
     assert replace(found, links=CLUSTER.links) == CLUSTER
 
 
+def test_a_link_with_a_receive_channel_is_occupied_twice_before_its_latency():
+    samples = [LinkSample(size, 500 + size, 2 * (500 + size) + 70) for size in SIZES]  # a byte a nanosecond
+    one, two = CLUSTER.links[0], replace(CLUSTER.links[1], receive_channel="gpu:1")
+    found = links.measured(replace(CLUSTER, links=(one, two)), [costs({("cpu", "gpu"): samples})])
+    assert found.links[1].latency_ns == 70 < found.links[0].latency_ns
+    assert found.links[1].receive_channel == "gpu:1" and found.links[0].overhead_ns == found.links[1].overhead_ns
+
+
 def test_samples_of_several_files_count_together_and_a_bad_link_is_named():
     first, second = (costs({("cpu", "gpu"): [LinkSample(size, size, size)]}) for size in (10, 1000))
     assert links.measured(CLUSTER, [first, second]).links[0].bandwidth_bytes_per_s == pytest.approx(10**9, rel=0.01)

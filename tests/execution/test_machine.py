@@ -21,7 +21,9 @@ def test_gpus_stand_beside_one_cpu_device() -> None:
 
 def test_without_gpus_it_is_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "gpus", lambda: ())
-    assert machine.machine("here").num_devices == len(usable_cores())
+    found = machine.machine("here")
+    assert found.num_devices == len(usable_cores()) and all(link.receive_channel is None for link in found.links)
+    assert all(link.receive_channel == link.dst for link in machine.machine("here", receive=True).links)
 
 
 def test_what_pytorch_says_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
