@@ -1,4 +1,4 @@
-"""What of a plan TensorFlow can hold: which server each device is, and what is refused before anything starts."""
+"""What TensorFlow makes of a plan's devices: which server each one is."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_session import device_name
 from gnnplace.execution.tensorflow_spec import Machine
 from gnnplace.execution.workload import Plan
-from gnnplace.graph import NONE, ComputationGraph
 
 
 class Layout(NamedTuple):
@@ -46,33 +43,6 @@ def layout(plan: Plan, machine: Machine) -> Layout:
             names.append(device_name(len(cpus), "GPU", next_gpu))
             next_gpu += 1
     return Layout(tuple(orders), elsewhere, tuple(names))
-
-
-def refuse(graph: ComputationGraph, plan: Plan) -> None:
-    """Raises MeasurementError where a plan names no device or breaks a rule of the graph, ValueError where its order does."""
-    for i, d in enumerate(plan.device.tolist()):
-        if not 0 <= d < len(plan.devices):
-            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the {len(plan.devices)} of the plan")
-        allowed = graph.allowed[i]
-        if allowed is not None and plan.devices[d].kind not in allowed.split(","):
-            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r} may only run on {allowed}, not on {plan.devices[d].name}")
-    first: dict[int, int] = {}
-    for i, group in enumerate(graph.colocation.index.tolist()):
-        if group != NONE and plan.device[first.setdefault(group, i)] != plan.device[i]:
-            names = f"{graph.op_names[first[group]]!r} and {graph.op_names[i]!r}"
-            raise MeasurementError("unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} stand on different devices")
-    _require_topological(graph, plan)
-
-
-def _require_topological(graph: ComputationGraph, plan: Plan) -> None:
-    if not np.array_equal(np.sort(plan.order), np.arange(graph.num_ops)):
-        raise ValueError(f"order: must name each of the {graph.num_ops} ops once")
-    position = np.empty(graph.num_ops, dtype=np.int64)
-    position[plan.order] = np.arange(graph.num_ops)
-    late = np.flatnonzero(position[graph.edge_src] >= position[graph.edge_dst])
-    if len(late):
-        src, dst = (graph.op_names[int(ends[late[0]])] for ends in (graph.edge_src, graph.edge_dst))
-        raise ValueError(f"order: {dst!r} comes before {src!r}, for which it waits")
 
 
 def _order(core: int) -> Mapping[str, Any]:

@@ -18,10 +18,10 @@ from gnnplace.cluster import Device
 from gnnplace.execution.tensorflow_graph import EXTRA, Runnable, placed, runnable
 from gnnplace.execution.tensorflow_links import profile_link
 from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
-from gnnplace.execution.tensorflow_plan import layout, refuse
+from gnnplace.execution.tensorflow_plan import layout
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
-from gnnplace.execution.workload import Outputs, Plan
+from gnnplace.execution.workload import Outputs, Plan, refuse
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.frontends.tensorflow_step import Step, prune
 from gnnplace.graph import ComputationGraph

@@ -16,7 +16,7 @@ from gnnplace.execution.torch_links import gpu_link_samples, link_samples
 from gnnplace.execution.torch_processes import TorchProcesses
 from gnnplace.execution.torch_threads import TorchThreads
 from gnnplace.execution.torch_values import Node, is_random
-from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.frontends.torch_trace import SGD_RATE, Trace
 from gnnplace.measured_costs import LinkSample
@@ -39,6 +39,7 @@ class TorchWorkload:
         """Starts the step where the plan says: with others under `torchrun`, else on this machine."""
         kinds = {device.kind for device in plan.devices}
         _check_kinds(kinds)
+        refuse(self.graph, plan)
         if torch_distributed.launched():
             return torch_distributed.TorchDistributed(self._traced, plan, self._held)
         if kinds == {"cpu"}:

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from gnnplace.cluster import Device
-from gnnplace.graph import ComputationGraph
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.measured_costs import LinkSample
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
@@ -40,6 +41,33 @@ def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Plan:
     position[problem.graph.order] = np.arange(problem.num_ops)
     order = np.lexsort((position, timeline.start_ns)).astype(np.int32)
     return Plan(problem.cluster.devices, placement.device, order)
+
+
+def refuse(graph: ComputationGraph, plan: Plan) -> None:
+    """Raises MeasurementError where a plan names no device or breaks a rule of the graph, ValueError where its order does."""
+    for i, d in enumerate(plan.device.tolist()):
+        if not 0 <= d < len(plan.devices):
+            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the {len(plan.devices)} of the plan")
+        allowed = graph.allowed[i]
+        if allowed is not None and plan.devices[d].kind not in allowed.split(","):
+            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r} may only run on {allowed}, not on {plan.devices[d].name}")
+    first: dict[int, int] = {}
+    for i, group in enumerate(graph.colocation.index.tolist()):
+        if group != NONE and plan.device[first.setdefault(group, i)] != plan.device[i]:
+            names = f"{graph.op_names[first[group]]!r} and {graph.op_names[i]!r}"
+            raise MeasurementError("unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} stand on different devices")
+    _require_topological(graph, plan)
+
+
+def _require_topological(graph: ComputationGraph, plan: Plan) -> None:
+    if not np.array_equal(np.sort(plan.order), np.arange(graph.num_ops)):
+        raise ValueError(f"order: must name each of the {graph.num_ops} ops once")
+    position = np.empty(graph.num_ops, dtype=np.int64)
+    position[plan.order] = np.arange(graph.num_ops)
+    late = np.flatnonzero(position[graph.edge_src] >= position[graph.edge_dst])
+    if len(late):
+        src, dst = (graph.op_names[int(ends[late[0]])] for ends in (graph.edge_src, graph.edge_dst))
+        raise ValueError(f"order: {dst!r} comes before {src!r}, for which it waits")
 
 
 class Outputs(NamedTuple):

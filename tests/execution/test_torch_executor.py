@@ -14,6 +14,7 @@ from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.workload import Plan
+from gnnplace.graph import NONE
 from gnnplace.placement import Placement
 
 pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
@@ -125,6 +126,21 @@ def test_more_devices_than_cores_are_unsupported() -> None:
     with pytest.raises(MeasurementError, match=f"{num_devices} CPU devices need as many cores") as caught:
         step.start(plan)
     assert caught.value.outcome == "unsupported"
+
+
+def test_a_wrong_plan_is_unsupported_before_anything_starts() -> None:
+    step = workload("branches")
+    right, _ = planned(problem(step.graph, 2), random_placement(problem(step.graph, 2), 0))
+    groups = step.graph.colocation.index
+    first, second = np.flatnonzero(groups == groups[groups != NONE][0])[:2]
+    nowhere, split = right.device.copy(), right.device.copy()
+    nowhere[first], split[second] = 2, 1 - right.device[first]
+    for device, words in ((nowhere, "device 2 is none of the 2"), (split, "is split")):
+        with pytest.raises(MeasurementError, match=words) as caught:
+            step.start(Plan(right.devices, device, right.order))
+        assert caught.value.outcome == "unsupported"
+    with pytest.raises(ValueError, match="comes before"):
+        step.start(Plan(right.devices, right.device, right.order[::-1].copy()))
 
 
 def _lives(pid: int) -> bool:
