@@ -16,6 +16,7 @@ MAX_BYTES = 2**60
 MAX_TIME_NS = 2**50
 NO_LINK = -1
 NO_CHANNEL = -1
+NO_MEMORY = -1
 
 
 class ClusterError(ValueError):
@@ -24,7 +25,11 @@ class ClusterError(ValueError):
 
 @dataclass(frozen=True)
 class Device:
-    """A processor. `flops_per_s` is one rate, or a rate per dtype (another dtype uses the lowest)."""
+    """A processor. `flops_per_s` is one rate, or a rate per dtype (another dtype uses the lowest).
+
+    Devices that name the same `memory` share it: `contended_memory_bytes_per_s` is the rate of this one while another of them runs an op
+    (None: as alone).
+    """
 
     name: str
     kind: str
@@ -34,6 +39,8 @@ class Device:
     launch_ns: int = 0
     dispatch_ns: int = 0
     streams: int = 1
+    memory: str | None = None
+    contended_memory_bytes_per_s: int | None = None
 
     def rate(self, dtype: str | None) -> int:
         """Flops per second for a dtype, the lowest rate where the dtype is not listed."""
@@ -134,6 +141,12 @@ class Cluster:
         return np.array([self.channels.index(name) if name in self.channels else NO_CHANNEL for name in own], dtype=np.int32)
 
     @cached_property
+    def device_memory(self) -> Int32[np.ndarray, " devices"]:
+        """The memory of each device, by its place among those named; `NO_MEMORY` where it has one of its own."""
+        named = list(dict.fromkeys(device.memory for device in self.devices if device.memory is not None))
+        return np.array([NO_MEMORY if device.memory is None else named.index(device.memory) for device in self.devices], dtype=np.int32)
+
+    @cached_property
     def link_latency_ns(self) -> Int64[np.ndarray, " links"]:
         return np.array([link.latency_ns for link in self.links], dtype=np.int64)
 
@@ -159,6 +172,8 @@ def _check_device(device: Device, place: str) -> None:
         ("dispatch_ns", device.dispatch_ns, 0, MAX_TIME_NS),
         ("streams", device.streams, 1, 1024),
     ]
+    if device.contended_memory_bytes_per_s is not None:
+        ranges.append(("contended_memory_bytes_per_s", device.contended_memory_bytes_per_s, 1, device.memory_bytes_per_s))
     _check_ranges(ranges, place)
 
 

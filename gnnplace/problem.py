@@ -17,17 +17,25 @@ MAX_STEP_NS = 2**61
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Graph x cluster x costs. `time_ns[i, d] >= 1` is what op i lasts on device d (a cost model of `costs/` gives it)."""
+    """Graph x cluster x costs. `time_ns[i, d] >= 1` is what op i lasts on device d (a cost model of `costs/` gives it).
+
+    `contended_ns` is what it lasts while another device of the same memory runs, not less; None: as long as alone.
+    """
 
     graph: ComputationGraph
     cluster: Cluster
     time_ns: Int64[np.ndarray, "ops devices"]
+    contended_ns: Int64[np.ndarray, "ops devices"] | None = None
 
     def __post_init__(self) -> None:
         assert self.time_ns.shape == (self.graph.num_ops, self.cluster.num_devices)
         assert self.time_ns.min() >= 1
+        if self.contended_ns is not None:
+            assert self.contended_ns.shape == self.time_ns.shape and (self.contended_ns >= self.time_ns).all()
+            self.contended_ns.setflags(write=False)
         delay = 2 * float(self.transfer_ns.max(initial=0)) + float(self.cluster.link_latency_ns.max(initial=1))
-        longest = float(self.time_ns.max(axis=1).astype(float).sum()) + delay * self.graph.num_edges
+        slowest = self.time_ns if self.contended_ns is None else self.contended_ns
+        longest = float(slowest.max(axis=1).astype(float).sum()) + delay * self.graph.num_edges
         if longest > MAX_STEP_NS:
             raise ValueError(f"{self.graph.name} on {self.cluster.name}: a step could last {longest:.3g} ns, more than 64 bits hold")
         self.time_ns.setflags(write=False)

@@ -47,13 +47,14 @@ class PlainSimulator:
         self.links = {(index[link["src"]], index[link["dst"]]): link for link in cluster["links"]}
         self.data_inputs = [{(s, k) for s, k, d in self.edges if d == i and k >= 0} for i in range(len(self.ops))]
         self.time = [[self.cost(i, d) for d in range(len(self.devices))] for i in range(len(self.ops))]
+        self.contended = [[self.cost(i, d, "contended_memory_bytes_per_s") for d in range(len(self.devices))] for i in range(len(self.ops))]
         self.into = [[(s, k) for s, k, d in self.edges if d == i] for i in range(len(self.ops))]
         self.touched = [self.touched_roots(i) for i in range(len(self.ops))]
         self.schedule, self.given = schedule, priority
 
     # costs
 
-    def cost(self, i: int, d: int) -> int:
+    def cost(self, i: int, d: int, memory_rate: str = "memory_bytes_per_s") -> int:
         op, device = self.ops[i], self.devices[d]
         times = op.get("time_ns") or {}
         if times:
@@ -68,7 +69,7 @@ class PlainSimulator:
         if accessed is None:
             accessed = sum(self.bytes(output) for output in self.data_inputs[i]) + sum(o["bytes"] for o in op["outputs"])
         arithmetic = ceil(op.get("flops", 0) * 10**9, int(rate))
-        traffic = ceil(accessed * 10**9, int(device["memory_bytes_per_s"]))
+        traffic = ceil(accessed * 10**9, int(device.get(memory_rate, device["memory_bytes_per_s"])))
         return max(1, device.get("launch_ns", 0) + max(arithmetic, traffic))
 
     def bytes(self, output: tuple[int, int]) -> int:
@@ -143,11 +144,12 @@ class PlainSimulator:
         transfers = [Transfer(output, self.device[output[0]], there) for output, there in sent]
         if not self.linked():
             return PlainResult(None, None, self.legal(), None, busy, moved, transfers, [None] * len(self.ops))
-        step, peak, start = self.simulate(transfers)
+        step, peak, start, end = self.simulate(transfers)
+        busy = [sum(end[i] - start[i] for i, place in enumerate(self.device) if place == d) for d in range(len(self.devices))]
         fits = all(peak[d] <= device["memory_bytes"] for d, device in enumerate(self.devices))
         return PlainResult(step, fits, self.legal(), peak, busy, moved, transfers, start)
 
-    def simulate(self, transfers: list[Transfer]) -> tuple[int, list[int], list[int | None]]:
+    def simulate(self, transfers: list[Transfer]) -> tuple[int, list[int], list[int | None], list[int | None]]:
         n, num_devices = len(self.ops), len(self.devices)
         ranks = {"fifo": lambda: [0] * n, "given": lambda: self.given, "critical-path": self.rank}[self.schedule]()
         start: list[int | None] = [None] * n
@@ -186,6 +188,13 @@ class PlainSimulator:
             receiving = [t for t in transfers if t.received_from is not None and t.received > now]
             receiving = [t for t in receiving if itself.get(receiver_of[t.here, t.there]) == d]
             return len(running) + len(sending) + len(receiving)
+
+        def lasts(i: int, d: int) -> int:
+            """What op i takes that starts now on device d, others having started where they could."""
+            memory = self.devices[d].get("memory")
+            others = [j for j in range(n) if self.device[j] != d and start[j] is not None and end[j] > now]
+            beside = memory is not None and any(self.devices[self.device[j]].get("memory") == memory for j in others)
+            return self.contended[i][d] if beside else self.time[i][d]
 
         def still_held(root: tuple[int, int], d: int) -> bool:
             for i in range(n):
@@ -240,7 +249,7 @@ class PlainSimulator:
                 ready = [(-ranks[i], ready_time(i), i) for i in range(n) if self.device[i] == d and start[i] is None]
                 ready = sorted(entry for entry in ready if entry[1] is not None and entry[1] <= now)
                 for _, _, i in ready[: max(0, device.get("streams", 1) - busy_streams(d))]:
-                    start[i], end[i] = now, now + self.time[i][d]
+                    start[i], end[i] = now, now + lasts(i, d)
                     for k, output in enumerate(self.ops[i]["outputs"]):
                         if output.get("alias_of") is None:
                             assert ((i, k), d) not in buffers
@@ -258,5 +267,5 @@ class PlainSimulator:
             if not moments:
                 assert all(time is not None for time in end)
                 last = max([*end, *(t.arrives for t in transfers)])
-                return last, peak, start
+                return last, peak, start, end
             now = min(moments)

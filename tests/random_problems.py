@@ -123,6 +123,8 @@ def _device(random: Random, index: int) -> dict[str, Any]:
     rate = random.choice([10**9, 3 * 10**9, {"float32": 2 * 10**9, "bfloat16": 7 * 10**9}])
     fields = {"name": f"{kind}:{index}", "kind": kind, "memory_bytes": random.choice([30, 80, 10**6]), "flops_per_s": rate}
     fields |= {"memory_bytes_per_s": random.choice([2 * 10**9, 9 * 10**9]), "streams": random.choice([1, 1, 1, 2, 3])}
+    fields |= random.choice([{}, {"memory": "host"}, {"memory": "host"}, {"memory": "other"}])
+    fields |= random.choice([{}, {"contended_memory_bytes_per_s": 10**9}, {"contended_memory_bytes_per_s": 10**8}])
     return fields | random.choice([{}, {"launch_ns": 2, "dispatch_ns": 1}])
 
 

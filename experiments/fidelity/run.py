@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -26,10 +30,11 @@ from gnnplace.execution.host import Host
 from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS, difference
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.profile import Profiler, profile
+from gnnplace.execution.profile import TIMED_TOGETHER, Profiler, profile
 from gnnplace.execution.timing import LoadMeter, Protocol, timed
 from gnnplace.execution.workload import Plan, plan
 from gnnplace.graph import ComputationGraph
+from gnnplace.measured_costs import LinkSample, MeasuredCosts
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report import results
@@ -40,27 +45,29 @@ HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
 SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
 NUM_CORES = 2
+CONTENTION_TURNS = 5
 MORE_STEPS = Protocol(steps=40, enough_ns=10 * 10**9)  # than usual: placements differ by a few percent
 
 
 def measured(executor: str, workload: str) -> dict[str, Any]:
     """Everything that was measured of one workload, and what the simulator says of it."""
     began, meter = monotonic(), LoadMeter()
-    with Host(LOADER, f"experiments.fidelity.{executor}_workloads:{workload}", SEED, limit_s=LIMIT_S) as host:
-        here = cores("cores", NUM_CORES, receive=executor == "tensorflow")  # over sockets; the other one writes into shared memory
-        costs = profile(host, here, FIRST_STEPS)
-        cluster = links.measured(here, [costs])
+    with host_of(executor, workload) as host:
+        costs = profile(host, cores("cores", NUM_CORES), FIRST_STEPS)
+        cluster = links.measured(machine(executor), [costs])
         problem = profiled.problem(host.graph, cluster, costs)
         chosen = placements(problem)
         plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
         unplaced = host.unplaced(CHECKED_STEPS)
         rows, op_ns = _in_turns(host, problem, plans, unplaced)
+    slowdown = contention(executor, workload)
     for name, each in plans.items():
-        rows[name] |= simulated(each, host.graph, cluster, op_ns)
+        rows[name] |= simulated(each, host.graph, cluster, op_ns, slowdown)
         rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
     return {
         "ops": problem.num_ops,
         "op_ns": op_ns.tolist(),
+        "slowdown": slowdown.tolist(),
         "links": [[list(pair), [list(sample) for sample in samples]] for pair, samples in costs.links.items()],
         "rows": rows,
         "load": meter.load()._asdict(),
@@ -68,10 +75,43 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
     }
 
 
-def simulated(plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray) -> dict[str, Any]:
+def host_of(executor: str, workload: str) -> Host:
+    """The process that runs a workload's placements."""
+    return Host(LOADER, f"experiments.fidelity.{executor}_workloads:{workload}", SEED, limit_s=LIMIT_S)
+
+
+def machine(executor: str) -> Cluster:
+    """Two cores of one memory. TensorFlow's receive over sockets; PyTorch's write into the other one's places."""
+    here = cores("cores", NUM_CORES, receive=executor == "tensorflow")
+    return replace(here, devices=tuple(replace(device, memory="host") for device in here.devices))
+
+
+def contention(executor: str, workload: str) -> np.ndarray:
+    """How many times as long each op takes on a core while the other one does the same step, at least once: `[ops, cores]`."""
+    usable = os.sched_getaffinity(0)
+    with ExitStack() as stack:
+        hosts = []
+        for core in sorted(usable)[:NUM_CORES]:
+            os.sched_setaffinity(0, {core})  # what a host may use; it inherits that
+            hosts.append(stack.enter_context(host_of(executor, workload)))
+        os.sched_setaffinity(0, usable)
+        alone, beside = ([Profiler(host, cores("cores", 1).devices) for host in hosts] for _ in range(2))
+        pool = stack.enter_context(ThreadPoolExecutor(NUM_CORES))
+        for turn in range(1 + CONTENTION_TURNS):
+            for profiler in alone:
+                profiler.run(TIMED_TOGETHER)
+            list(pool.map(lambda profiler: profiler.run(TIMED_TOGETHER), beside))
+            if turn == 0:  # a warm-up
+                for profiler in (*alone, *beside):
+                    profiler.forget()
+        times = (np.stack([profiler.op_ns() for profiler in profilers], axis=1) for profilers in (beside, alone))
+        return np.maximum(1.0, np.divide(*(np.maximum(1, each) for each in times)))
+
+
+def simulated(plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray) -> dict[str, Any]:
     """What the simulator says of a plan, whose order the executor keeps, with the times that ops had on each core while it was measured."""
-    ordered = in_order(graph, plan.device, plan.order)
-    problem = Problem(ordered, cluster, np.maximum(1, op_ns))
+    ordered, alone_ns = in_order(graph, plan.device, plan.order), np.maximum(1, op_ns)
+    problem = Problem(ordered, cluster, alone_ns, np.maximum(alone_ns, np.rint(alone_ns * slowdown).astype(np.int64)))
     (result,) = simulate(problem, [Placement(plan.device, "fifo")])
     assert result.peak_memory_bytes is not None
     return {"simulated_ns": result.step_time_ns, "simulated_peak_bytes": result.peak_memory_bytes.tolist(), "transfers": result.transfers}
@@ -106,14 +146,29 @@ def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: An
 
 def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Measures the peak memory of a workload's placements again, which no other load of the machine changes."""
-    devices = cores("cores", NUM_CORES).devices
-    with Host(LOADER, f"experiments.fidelity.{executor}_workloads:{workload}", SEED, limit_s=LIMIT_S) as host:
+    with host_of(executor, workload) as host:
         for row in found["rows"].values():
-            order = np.array(row["order"], dtype=np.int32)
-            step = host.start(Plan(devices, np.array(list(map(int, row["device"])), dtype=np.int32), order))
+            step = host.start(_plan(row))
             step.run(CHECKED_STEPS)
             row["peak_memory_bytes"] = step.peak_memory_bytes()
             step.close()
+
+
+def contend(executor: str, workload: str, found: dict[str, Any]) -> None:
+    """Measures again how much two busy cores slow each other down, and simulates what was measured anew."""
+    with host_of(executor, workload) as host:
+        graph = host.graph
+    op_ns, slowdown = np.array(found["op_ns"]), contention(executor, workload)
+    samples = {tuple(pair): tuple(LinkSample(*sample) for sample in samples) for pair, samples in found["links"]}
+    cluster = links.measured(machine(executor), [MeasuredCosts(graph.name, graph.sha256, graph.op_names, {"cpu": op_ns[:, 0]}, samples)])
+    for row in found["rows"].values():
+        row |= simulated(_plan(row), graph, cluster, op_ns, slowdown)
+    found["slowdown"] = slowdown.tolist()
+
+
+def _plan(row: dict[str, Any]) -> Plan:
+    device = np.array(list(map(int, row["device"])), dtype=np.int32)
+    return Plan(cores("cores", NUM_CORES).devices, device, np.array(row["order"], dtype=np.int32))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -123,16 +178,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("workloads", nargs="*")
     parser.add_argument("--figures", action="store_true", help="measure nothing")
     parser.add_argument("--memory", action="store_true", help="measure the peak memory of what was measured again, and nothing else")
+    parser.add_argument("--contention", action="store_true", help="measure how cores slow each other down again, and nothing else")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     path = chosen.results / f"{chosen.executor}.json"
     document = results.load(path) or {"workloads": {}}
-    for workload in document["workloads"] if chosen.memory else []:
-        remember(chosen.executor, workload, document["workloads"][workload])
-        document["workloads"][workload]["memory_provenance"] = results.provenance(HERE)
-        results.save(path, document)
-    for workload in [] if chosen.figures or chosen.memory else chosen.workloads or figures.WORKLOADS[chosen.executor]:
+    again = [name for name, wanted in (("memory", chosen.memory), ("contention", chosen.contention)) if wanted]
+    for name in again:
+        for workload in chosen.workloads or document["workloads"]:
+            AGAIN[name](chosen.executor, workload, document["workloads"][workload])
+            document["workloads"][workload][f"{name}_provenance"] = results.provenance(HERE)
+            results.save(path, document)
+    for workload in [] if chosen.figures or again else chosen.workloads or figures.WORKLOADS[chosen.executor]:
         if workload not in document["workloads"]:
             document["workloads"][workload] = measured(chosen.executor, workload) | {"provenance": results.provenance(HERE)}
             results.save(path, document)
@@ -140,6 +198,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = figures.figures(chosen.executor, document["workloads"])
     print(json.dumps(found) if chosen.json else figures.table(found))
 
+
+AGAIN = {"memory": remember, "contention": contend}
 
 if __name__ == "__main__":
     main()

@@ -5,6 +5,8 @@ EXECUTION_MODEL.md, Inputs, Costs.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from jaxtyping import Int64
 
@@ -16,7 +18,15 @@ from gnnplace.rates import duration_ns
 
 def problem(graph: ComputationGraph, cluster: Cluster) -> Problem:
     """The problem of a graph on a cluster under roofline costs."""
-    return Problem(graph, cluster, time_ns(graph, cluster))
+    alone_ns = time_ns(graph, cluster)
+    rates = [device.contended_memory_bytes_per_s for device in cluster.devices]
+    if not any(rates):
+        return Problem(graph, cluster, alone_ns)
+    slow = [
+        replace(device, memory_bytes_per_s=rate or device.memory_bytes_per_s) for device, rate in zip(cluster.devices, rates, strict=True)
+    ]
+    contended = replace(cluster, devices=tuple(replace(device, contended_memory_bytes_per_s=None) for device in slow))
+    return Problem(graph, cluster, alone_ns, time_ns(graph, contended))
 
 
 def time_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops devices"]:

@@ -9,6 +9,7 @@ throughout; nothing depends on the number of threads.
 - A message may occupy two channels, one after the other: that of its link, then the link's receive channel.
 - A device may itself be a channel. What that carries takes one of its streams, before any op that is ready, and the device needs
   attention when it ends. What is received waits until a stream is idle.
+- An op that starts while another device of the same memory runs one takes its contended time, to its end.
 
 All compiled functions of the simulator are in this file: numba notices no change of a function that another file inlines.
 """
@@ -127,6 +128,7 @@ def run_events(tables, scratch, steps, trace, sample):
     ops, slots, messages, behind, first_row = scratch.ops, scratch.slots, scratch.messages, scratch.behind, scratch.first_row
     streams, device_channel, channel_device = tables.streams, tables.device_channel, tables.channel_device
     link_receive_channel = tables.link_receive_channel
+    device_memory, contended_ns, busy = tables.device_memory, tables.contended_ns, steps.busy_ns[sample]
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak = steps.peak_memory_bytes[sample]
     memory = peak.copy()
@@ -320,7 +322,13 @@ def run_events(tables, scratch, steps, trace, sample):
                 pop(ready, row, num_ready[here])
                 num_ready[here] -= 1
                 own = ops[op]
-                push(running, row, num_running[here], now + own.time_ns, op)
+                end = now + own.time_ns
+                if device_memory[here] != NOTHING:
+                    for other in range(num_devices):
+                        if other != here and device_memory[other] == device_memory[here] and num_running[other] > 0:
+                            end = now + contended_ns[op, here]
+                    busy[here] += end - now - own.time_ns
+                push(running, row, num_running[here], end, op)
                 num_running[here] += 1
                 memory[here] += own.start_bytes
                 for edge in range(own.edge, own.edge_end):  # what its end reads
@@ -329,7 +337,7 @@ def run_events(tables, scratch, steps, trace, sample):
                 for touch in range(own.touch, own.touch_end):
                     prefetch(slots, touch_root[touch] * num_devices + here)
                 if len(trace.start_ns) > 0:
-                    trace.start_ns[sample, op] = now
+                    trace.start_ns[sample, op], trace.end_ns[sample, op] = now, end
             if num_ready[here] > 2:  # what the next start reads, and the op of the one after
                 expected = ops[np.uint32(ready[row].b & 0xFFFFFFFF)]
                 prefetch(edges, expected.edge)

@@ -97,7 +97,8 @@ def _ranks(problem: Problem, device: UInt32[np.ndarray, "rows ops"], wanted: Boo
 
 def _empty_trace(problem: Problem, rows: int) -> Trace:
     most = int(np.count_nonzero(problem.graph.edge_output >= 0))
-    return Trace(np.empty((rows, problem.num_ops), dtype=np.int64), np.empty((rows, most, 7), dtype=np.int64))
+    start_ns, end_ns = np.empty((2, rows, problem.num_ops), dtype=np.int64)
+    return Trace(start_ns, end_ns, np.empty((rows, most, 7), dtype=np.int64))
 
 
 def _run(
@@ -153,7 +154,7 @@ def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, 
         busy_ns=steps.busy_ns[sample].copy(),
         transferred_bytes=int(steps.transferred_bytes[sample]),
         transfers=int(steps.transfers[sample]),
-        timeline=_timeline(problem, placement, steps, trace, sample) if linked and len(trace.start_ns) else None,
+        timeline=_timeline(steps, trace, sample) if linked and len(trace.start_ns) else None,
     )
 
 
@@ -164,13 +165,12 @@ def _overflow(problem: Problem, peak: Int64[np.ndarray, " devices"]) -> str | No
     return f"memory: {', '.join(parts)}" if parts else None
 
 
-def _timeline(problem: Problem, placement: Placement, steps: Steps, trace: Trace, sample: int) -> Timeline:
-    start = trace.start_ns[sample].copy()
+def _timeline(steps: Steps, trace: Trace, sample: int) -> Timeline:
     rows = trace.transfer[sample, : int(steps.transfers[sample])]
     output, src, dst, begin, end, receive_begin, receive_end = rows[np.lexsort((rows[:, 2], rows[:, 0], rows[:, 3]))].T
     return Timeline(
-        start_ns=start,
-        end_ns=start + problem.time_ns[np.arange(problem.num_ops), placement.device],
+        start_ns=trace.start_ns[sample].copy(),
+        end_ns=trace.end_ns[sample].copy(),
         transfer_output=output.copy(),
         transfer_src=src.astype(np.int32),
         transfer_dst=dst.astype(np.int32),

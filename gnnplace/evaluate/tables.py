@@ -77,6 +77,8 @@ class Tables(NamedTuple):
     result_op: UInt32[np.ndarray, " results"]
     result_root: UInt32[np.ndarray, " results"]
     streams: Int64[np.ndarray, " devices"]
+    device_memory: UInt32[np.ndarray, " devices"]  # that it shares, or NOTHING
+    contended_ns: Int64[np.ndarray, "ops devices"]
     link_channel: UInt32[np.ndarray, " links"]
     link_receive_channel: UInt32[np.ndarray, " links"]  # or NOTHING
     device_channel: UInt32[np.ndarray, " devices"]  # the channel that a device is, or NOTHING
@@ -102,6 +104,7 @@ class Trace(NamedTuple):
     """When every op started, and every transfer: a row a sample, or no rows where nobody asked."""
 
     start_ns: Int64[np.ndarray, "rows ops"]
+    end_ns: Int64[np.ndarray, "rows ops"]
     transfer: Int64[np.ndarray, "rows transfers 7"]  # output, source device, destination, start, end, start and end of receiving or -1
 
 
@@ -185,6 +188,8 @@ def _build(problem: Problem) -> Tables:
         result_op=compact(graph.output_op[graph.output_is_result], np.uint32),
         result_root=compact(output_root[graph.output_is_result], np.uint32),
         streams=compact(cluster.streams, np.int64),
+        device_memory=compact(cluster.device_memory if problem.contended_ns is not None else np.full(cluster.num_devices, NONE), np.uint32),
+        contended_ns=compact(problem.time_ns if problem.contended_ns is None else problem.contended_ns, np.int64),
         link_channel=compact(cluster.link_channel, np.uint32),
         link_receive_channel=compact(cluster.link_receive_channel, np.uint32),
         device_channel=compact(cluster.device_channel, np.uint32),

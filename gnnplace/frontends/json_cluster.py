@@ -21,7 +21,7 @@ TimeNs = Annotated[int, Field(ge=0, le=MAX_TIME_NS)]
 
 
 class DeviceDocument(Document):
-    """One device of a cluster document."""
+    """One device of a cluster document. Devices that name the same `memory` share it, and run their ops at the contended rate together."""
 
     name: Name
     kind: DeviceKind
@@ -33,6 +33,8 @@ class DeviceDocument(Document):
     launch_ns: TimeNs = 0
     dispatch_ns: TimeNs = 0
     streams: Annotated[int, Field(ge=1, le=1024)] = 1
+    memory: Name | None = None
+    contended_memory_bytes_per_s: Rate | None = None
 
 
 class LinkDocument(Document):

@@ -90,6 +90,13 @@ def change_the_step(column: str, case: Case, result: StepResult) -> bool:
     return with_engines.step_time_ns != result.step_time_ns
 
 
+def contention_changes_the_step(case: Case, result: StepResult) -> bool:
+    """Whether the step takes another time where each device has a memory of its own."""
+    devices = [{key: value for key, value in device.items() if key != "memory"} for device in case.cluster["devices"]]
+    (alone,) = simulate(replace(case, cluster=case.cluster | {"devices": devices}).problem(), [case.placement()])
+    return alone.step_time_ns != result.step_time_ns
+
+
 @pytest.mark.parametrize("block", range(8))
 def test_random_problems(block: int) -> None:
     seen: Counter[str] = Counter()
@@ -106,7 +113,8 @@ def test_random_problems(block: int) -> None:
         used = {(link.src, channel) for link, channel in zip(cluster.links, cluster.link_channel.tolist(), strict=True)}
         seen["shared channel"] += len(used) > len(set(cluster.link_channel.tolist()))
         seen["sends"] += change_the_step("channel", case, result)
+        seen["contention"] += contention_changes_the_step(case, result)
         seen["receives"] += change_the_step("receive_channel", case, result)
-    expected = {"feasible": 80, "memory:": 40, "op": 10, "colocation": 1, "edge": 5,
-                "transfers": 150, "aliases sent": 80, "streams": 100, "shared channel": 40, "sends": 20, "receives": 10}  # fmt: skip
+    expected = {"feasible": 80, "memory:": 40, "op": 10, "colocation": 1, "edge": 5, "transfers": 150, "aliases sent": 80,
+                "streams": 100, "shared channel": 40, "sends": 20, "receives": 10, "contention": 5}  # fmt: skip
     assert all(seen[what] >= least for what, least in expected.items()), seen
