@@ -17,6 +17,7 @@ MAX_TIME_NS = 2**50
 NO_LINK = -1
 NO_CHANNEL = -1
 NO_MEMORY = -1
+LATER_FIELDS = ("memory", "contended_memory_bytes_per_s", "receive_channel")
 
 
 class ClusterError(ValueError):
@@ -152,8 +153,14 @@ class Cluster:
 
     @cached_property
     def sha256(self) -> str:
-        content = (self.name, [astuple(device) for device in self.devices], [astuple(link) for link in self.links])
+        content = (self.name, [_identity(device) for device in self.devices], [_identity(link) for link in self.links])
         return hashlib.sha256(repr(content).encode()).hexdigest()
+
+
+def _identity(record: Device | Link) -> tuple[object, ...]:
+    """Its fields, without those that came later where they are left out: so a cluster without them keeps its name of old."""
+    named = zip(vars(record), astuple(record), strict=True)
+    return tuple(value for name, value in named if value is not None or name not in LATER_FIELDS)
 
 
 def _channel(link: Link) -> tuple[str, str]:

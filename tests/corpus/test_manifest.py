@@ -116,3 +116,12 @@ def test_mixed_has_two_slow_and_two_fast_gpus_and_unequal_links():
     preset = clusters.cluster("mixed-4")
     assert [device.rate("float32") for device in preset.devices[1:]] == [4_290 * 10**9] * 2 + [15_700 * 10**9] * 2
     assert len({link.bandwidth_bytes_per_s for link in preset.links}) == 5
+
+
+def test_clusters_keep_the_names_of_old_that_placements_and_results_hold():
+    assert clusters.cluster("k40-2").sha256 == "2bc440daeea610e7022b8c6c95323e07625ba111acdcaf43d33405935fc9646a"
+    cpu = clusters.cluster("cpu-2")
+    assert cpu.sha256 == "2c00c7d1e7ce9b628e83516f3a63dfa215007cd3b6b39942a4abe294e7f407bb"
+    shared = replace(cpu, devices=tuple(replace(device, memory="host") for device in cpu.devices))
+    received = replace(cpu, links=tuple(replace(link, receive_channel=link.dst) for link in cpu.links))
+    assert len({cpu.sha256, shared.sha256, received.sha256}) == 3
