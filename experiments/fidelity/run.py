@@ -148,7 +148,7 @@ def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Measures the peak memory of a workload's placements again, which no other load of the machine changes."""
     with host_of(executor, workload) as host:
         for row in found["rows"].values():
-            step = host.start(_plan(row))
+            step = host.start(planned(row))
             step.run(CHECKED_STEPS)
             row["peak_memory_bytes"] = step.peak_memory_bytes()
             step.close()
@@ -158,15 +158,21 @@ def contend(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Measures again how much two busy cores slow each other down, and simulates what was measured anew."""
     with host_of(executor, workload) as host:
         graph = host.graph
-    op_ns, slowdown = np.array(found["op_ns"]), contention(executor, workload)
-    samples = {tuple(pair): tuple(LinkSample(*sample) for sample in samples) for pair, samples in found["links"]}
-    cluster = links.measured(machine(executor), [MeasuredCosts(graph.name, graph.sha256, graph.op_names, {"cpu": op_ns[:, 0]}, samples)])
+    cluster, op_ns, slowdown = measured_machine(executor, graph, found), np.array(found["op_ns"]), contention(executor, workload)
     for row in found["rows"].values():
-        row |= simulated(_plan(row), graph, cluster, op_ns, slowdown)
+        row |= simulated(planned(row), graph, cluster, op_ns, slowdown)
     found["slowdown"] = slowdown.tolist()
 
 
-def _plan(row: dict[str, Any]) -> Plan:
+def measured_machine(executor: str, graph: ComputationGraph, found: dict[str, Any]) -> Cluster:
+    """The two cores with the links that were measured."""
+    samples = {tuple(pair): tuple(LinkSample(*sample) for sample in samples) for pair, samples in found["links"]}
+    own_ns = np.array(found["op_ns"])[:, 0]
+    return links.measured(machine(executor), [MeasuredCosts(graph.name, graph.sha256, graph.op_names, {"cpu": own_ns}, samples)])
+
+
+def planned(row: dict[str, Any]) -> Plan:
+    """The plan of a placement that was measured."""
     device = np.array(list(map(int, row["device"])), dtype=np.int32)
     return Plan(cores("cores", NUM_CORES).devices, device, np.array(row["order"], dtype=np.int32))
 
