@@ -35,9 +35,10 @@ def ablated(executor: str, workload: str, found: dict[str, Any]) -> dict[str, di
     with host_of(executor, workload) as host:
         graph = host.graph
     cluster, op_ns, slowdown = measured_machine(executor, graph, found), np.array(found["op_ns"]), np.array(found["slowdown"])
+    alone = np.ones_like(slowdown)
     return {
         name: _figures(found, [
-            simulated(planned(row), graph, _with(cluster, changed), op_ns, slowdown if name == "contention" else np.ones_like(slowdown))
+            simulated(executor, planned(row), graph, _with(cluster, changed), op_ns, slowdown if name == "contention" else alone)
             for row in found["rows"].values()
         ])
         for name, changed in VARIANTS.items()

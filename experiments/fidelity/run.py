@@ -39,6 +39,7 @@ from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report import results
 from gnnplace.result import Timeline
+from gnnplace.transforms.in_place import in_place
 from gnnplace.transforms.order import in_order
 
 HERE = Path(__file__).resolve().parent
@@ -62,7 +63,7 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
         rows, op_ns = _in_turns(host, problem, plans, unplaced)
     slowdown = contention(executor, workload)
     for name, each in plans.items():
-        rows[name] |= simulated(each, host.graph, cluster, op_ns, slowdown)
+        rows[name] |= simulated(executor, each, host.graph, cluster, op_ns, slowdown)
         rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
     return {
         "ops": problem.num_ops,
@@ -108,10 +109,13 @@ def contention(executor: str, workload: str) -> np.ndarray:
         return np.maximum(1.0, np.divide(*(np.maximum(1, each) for each in times)))
 
 
-def simulated(plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray) -> dict[str, Any]:
+def simulated(
+    executor: str, plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray
+) -> dict[str, Any]:
     """What the simulator says of a plan, whose order the executor keeps, with the times that ops had on each core while it was measured."""
-    ordered, alone_ns = in_order(graph, plan.device, plan.order), np.maximum(1, op_ns)
-    problem = Problem(ordered, cluster, alone_ns, np.maximum(alone_ns, np.rint(alone_ns * slowdown).astype(np.int64)))
+    runs = in_place(graph, plan.device, plan.order) if executor == "tensorflow" else graph
+    alone_ns, contended_ns = np.maximum(1, op_ns), np.maximum(1, np.rint(op_ns * slowdown).astype(np.int64))
+    problem = Problem(in_order(runs, plan.device, plan.order), cluster, alone_ns, contended_ns)
     (result,) = simulate(problem, [Placement(plan.device, "fifo")])
     assert result.peak_memory_bytes is not None
     return {"simulated_ns": result.step_time_ns, "simulated_peak_bytes": result.peak_memory_bytes.tolist(), "transfers": result.transfers}
@@ -156,12 +160,17 @@ def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
 
 def contend(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Measures again how much two busy cores slow each other down, and simulates what was measured anew."""
+    found["slowdown"] = contention(executor, workload).tolist()
+    resimulate(executor, workload, found)
+
+
+def resimulate(executor: str, workload: str, found: dict[str, Any]) -> None:
+    """Simulates what was measured anew."""
     with host_of(executor, workload) as host:
         graph = host.graph
-    cluster, op_ns, slowdown = measured_machine(executor, graph, found), np.array(found["op_ns"]), contention(executor, workload)
+    cluster, op_ns, slowdown = measured_machine(executor, graph, found), np.array(found["op_ns"]), np.array(found["slowdown"])
     for row in found["rows"].values():
-        row |= simulated(planned(row), graph, cluster, op_ns, slowdown)
-    found["slowdown"] = slowdown.tolist()
+        row |= simulated(executor, planned(row), graph, cluster, op_ns, slowdown)
 
 
 def measured_machine(executor: str, graph: ComputationGraph, found: dict[str, Any]) -> Cluster:
@@ -185,12 +194,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--figures", action="store_true", help="measure nothing")
     parser.add_argument("--memory", action="store_true", help="measure the peak memory of what was measured again, and nothing else")
     parser.add_argument("--contention", action="store_true", help="measure how cores slow each other down again, and nothing else")
+    parser.add_argument("--simulate", action="store_true", help="measure nothing, simulate what was measured anew")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     path = chosen.results / f"{chosen.executor}.json"
     document = results.load(path) or {"workloads": {}}
-    again = [name for name, wanted in (("memory", chosen.memory), ("contention", chosen.contention)) if wanted]
+    again = [name for name in AGAIN if getattr(chosen, name)]
     for name in again:
         for workload in chosen.workloads or document["workloads"]:
             AGAIN[name](chosen.executor, workload, document["workloads"][workload])
@@ -205,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(found) if chosen.json else figures.table(found))
 
 
-AGAIN = {"memory": remember, "contention": contend}
+AGAIN = {"memory": remember, "contention": contend, "simulate": resimulate}
 
 if __name__ == "__main__":
     main()
