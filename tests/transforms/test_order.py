@@ -15,7 +15,7 @@ from gnnplace.transforms.order import in_order
 
 
 def in_this_order(made: Problem, device: np.ndarray, order: np.ndarray) -> Problem:
-    return Problem(in_order(made.graph, device, order), made.cluster, made.time_ns)
+    return Problem(in_order(made.graph, device, order), made.cluster, made.time_ns, made.contended_ns)
 
 
 def test_the_order_of_a_simulated_step_gives_that_step():
