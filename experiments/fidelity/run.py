@@ -11,9 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -30,7 +30,7 @@ from gnnplace.execution.host import Host
 from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS, difference
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.profile import TIMED_TOGETHER, Profiler, profile
+from gnnplace.execution.profile import Profiler, profile
 from gnnplace.execution.timing import LoadMeter, Protocol, timed
 from gnnplace.execution.workload import Plan, plan
 from gnnplace.graph import ComputationGraph
@@ -39,6 +39,7 @@ from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report import results
 from gnnplace.result import Timeline
+from gnnplace.transforms.control_messages import control_messages
 from gnnplace.transforms.in_place import in_place
 from gnnplace.transforms.order import in_order
 
@@ -46,8 +47,7 @@ HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
 SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
 NUM_CORES = 2
-CONTENTION_TURNS = 5
-MORE_STEPS = Protocol(steps=40, enough_ns=10 * 10**9)  # than usual: placements differ by a few percent
+TURNS = Protocol(discarded=10, window=2, steps=40, enough_ns=10 * 10**9)  # short ones: both cores together are slow for seconds at times
 
 
 def measured(executor: str, workload: str) -> dict[str, Any]:
@@ -60,8 +60,8 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
         chosen = placements(problem)
         plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
         unplaced = host.unplaced(CHECKED_STEPS)
-        rows, op_ns = _in_turns(host, problem, plans, unplaced)
-    slowdown = contention(executor, workload)
+        with neighbours(executor, workload) as beside:
+            rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside)
     for name, each in plans.items():
         rows[name] |= simulated(executor, each, host.graph, cluster, op_ns, slowdown)
         rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
@@ -87,8 +87,9 @@ def machine(executor: str) -> Cluster:
     return replace(here, devices=tuple(replace(device, memory="host") for device in here.devices))
 
 
-def contention(executor: str, workload: str) -> np.ndarray:
-    """How many times as long each op takes on a core while the other one does the same step, at least once: `[ops, cores]`."""
+@contextmanager
+def neighbours(executor: str, workload: str) -> Iterator[tuple[Profiler, ...]]:
+    """The whole step on each core, in processes of their own, so that all cores can do it at the same time."""
     usable = os.sched_getaffinity(0)
     with ExitStack() as stack:
         hosts = []
@@ -96,24 +97,16 @@ def contention(executor: str, workload: str) -> np.ndarray:
             os.sched_setaffinity(0, {core})  # what a host may use; it inherits that
             hosts.append(stack.enter_context(host_of(executor, workload)))
         os.sched_setaffinity(0, usable)
-        alone, beside = ([Profiler(host, cores("cores", 1).devices) for host in hosts] for _ in range(2))
-        pool = stack.enter_context(ThreadPoolExecutor(NUM_CORES))
-        for turn in range(1 + CONTENTION_TURNS):
-            for profiler in alone:
-                profiler.run(TIMED_TOGETHER)
-            list(pool.map(lambda profiler: profiler.run(TIMED_TOGETHER), beside))
-            if turn == 0:  # a warm-up
-                for profiler in (*alone, *beside):
-                    profiler.forget()
-        times = (np.stack([profiler.op_ns() for profiler in profilers], axis=1) for profilers in (beside, alone))
-        return np.maximum(1.0, np.divide(*(np.maximum(1, each) for each in times)))
+        yield tuple(Profiler(host, cores("cores", 1).devices) for host in hosts)
 
 
 def simulated(
     executor: str, plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray
 ) -> dict[str, Any]:
     """What the simulator says of a plan, whose order the executor keeps, with the times that ops had on each core while it was measured."""
-    runs = in_place(graph, plan.device, plan.order) if executor == "tensorflow" else graph
+    runs = graph
+    if executor == "tensorflow":
+        runs = control_messages(in_place(graph, plan.device, plan.order), plan.device, plan.order)
     alone_ns, contended_ns = np.maximum(1, op_ns), np.maximum(1, np.rint(op_ns * slowdown).astype(np.int64))
     problem = Problem(in_order(runs, plan.device, plan.order), cluster, alone_ns, contended_ns)
     (result,) = simulate(problem, [Placement(plan.device, "fifo")])
@@ -127,25 +120,38 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
     return result.timeline
 
 
-def _in_turns(host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any) -> tuple[dict[str, Any], np.ndarray]:
-    """All placements measured in the same turns as a profile of the ops; each keeps its processes meanwhile."""
+def _in_turns(
+    host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler]
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """All placements measured in the same turns as two profiles of the ops, each core alone and all at the same time.
+
+    Each keeps its processes meanwhile. Returns what was found of each placement, the ops' times on each core alone, and how many times as
+    long they take beside each other, at least once.
+    """
     steps: dict[str, Any] = {}
     rows: dict[str, Any] = {}
-    profilers = [Profiler(host, problem.cluster.devices, works) for works in range(NUM_CORES)]
+    alone = [Profiler(host, problem.cluster.devices, works) for works in range(NUM_CORES)]
+    pool = ThreadPoolExecutor(NUM_CORES)
+
+    def together(steps: int) -> list[int]:
+        return list(map(max, *pool.map(lambda profiler: profiler.run(steps), beside)))
+
     try:
         for name, each in plans.items():
             steps[name] = host.start(each)
             steps[name].run(CHECKED_STEPS - len(steps[name].outputs().losses))
             rows[name] = {"difference": vars(difference(steps[name].outputs(), *unplaced))}
-        times = timed([*(step.run for step in steps.values()), *(profiler.run for profiler in profilers)], MORE_STEPS)
-        for (name, step), found in zip(steps.items(), times[:-NUM_CORES], strict=True):
+        times = timed([*(step.run for step in steps.values()), *(profiler.run for profiler in alone), together], TURNS)
+        for (name, step), found in zip(steps.items(), times[: len(steps)], strict=True):
             rows[name] |= {"step_ns": found, "peak_memory_bytes": step.peak_memory_bytes()}
     except MeasurementError as failed:
         raise RuntimeError(f"{list(plans)[len(rows) - 1]}: {failed}") from failed
     finally:
-        for each in (*profilers, *steps.values()):
+        pool.shutdown()
+        for each in (*alone, *steps.values()):
             each.close()
-    return rows, np.stack([profiler.op_ns() for profiler in profilers], axis=1)
+    op_ns, beside_ns = (np.stack([profiler.op_ns() for profiler in profilers], axis=1) for profilers in (alone, beside))
+    return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns))
 
 
 def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
@@ -156,12 +162,6 @@ def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
             step.run(CHECKED_STEPS)
             row["peak_memory_bytes"] = step.peak_memory_bytes()
             step.close()
-
-
-def contend(executor: str, workload: str, found: dict[str, Any]) -> None:
-    """Measures again how much two busy cores slow each other down, and simulates what was measured anew."""
-    found["slowdown"] = contention(executor, workload).tolist()
-    resimulate(executor, workload, found)
 
 
 def resimulate(executor: str, workload: str, found: dict[str, Any]) -> None:
@@ -193,7 +193,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("workloads", nargs="*")
     parser.add_argument("--figures", action="store_true", help="measure nothing")
     parser.add_argument("--memory", action="store_true", help="measure the peak memory of what was measured again, and nothing else")
-    parser.add_argument("--contention", action="store_true", help="measure how cores slow each other down again, and nothing else")
     parser.add_argument("--simulate", action="store_true", help="measure nothing, simulate what was measured anew")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("--json", action="store_true")
@@ -215,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(json.dumps(found) if chosen.json else figures.table(found))
 
 
-AGAIN = {"memory": remember, "contention": contend, "simulate": resimulate}
+AGAIN = {"memory": remember, "simulate": resimulate}
 
 if __name__ == "__main__":
     main()

@@ -74,11 +74,6 @@ class Profiler:
             self._gaps.append(gap)
         return found
 
-    def forget(self) -> None:
-        """Leaves out what was run so far."""
-        for times in (self._steps, self._work, self._gaps):
-            times.clear()
-
     def op_ns(self) -> Int64[np.ndarray, " ops"]:
         """The median nanoseconds of each op, 0 for what nothing executes.
 

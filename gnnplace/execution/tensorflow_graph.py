@@ -5,12 +5,15 @@ placeholder is a constant that stays on its device, and what only looks at stati
 that looks at a shape known only in the step keeps its data input, an edge more than the computation graph has: `Runnable.differences`
 names it. Nothing asks to stand with anything (`_class`): the plan says where ops stand.
 
-`placed` adds devices and order: a control edge leads from each op to the next one of its device. A constant that other devices need is an
-identity of one, so that it is sent like any other tensor.
+`placed` adds devices and order: a control edge leads from each op to the next one of its device. What a core makes for another one it
+sends before it begins its next op: sends and receipts are nodes of their own there, in the place of those that TensorFlow would add, which
+nothing waits for and which a busy core leaves lying for milliseconds. TensorFlow itself adds those from and to GPUs; there a constant that
+other devices need is an identity of one, so that it is sent like any other tensor.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +23,8 @@ import tensorflow as tf
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.tensorflow_kinds import SHAPE_READERS
 from gnnplace.frontends.tensorflow_step import Step
+from gnnplace.graph import ComputationGraph
+from gnnplace.transforms.control_messages import needed
 
 EXTRA = "gnnplace"  # the scope of nodes that are no ops of the step
 
@@ -33,6 +38,7 @@ class Runnable:
     extra: tuple[tf.compat.v1.NodeDef, ...]
     differences: tuple[str, ...]
     versions: tf.compat.v1.GraphDef  # nothing but versions
+    types: Mapping[str, int]  # of tensors, by their names
 
 
 def runnable(step: Step, inputs: Mapping[str, np.ndarray]) -> Runnable:
@@ -63,23 +69,41 @@ def runnable(step: Step, inputs: Mapping[str, np.ndarray]) -> Runnable:
         node.input.extend([*sources, *(f"^{step.ops[src].name}" for src in step.controls[i])])
         nodes.append(node)
     versions = tf.compat.v1.GraphDef(versions=step.ops[0].graph.graph_def_versions)
-    return Runnable(tuple(nodes), helpers, tuple(extra), tuple(differences), versions)
+    types = {f"{op.name}:{k}": tensor.dtype.as_datatype_enum for op in step.ops for k, tensor in enumerate(op.outputs)}
+    return Runnable(tuple(nodes), helpers, tuple(extra), tuple(differences), versions, types)
 
 
-def placed(step: Runnable, plan: Plan, devices: Sequence[str]) -> tf.compat.v1.GraphDef:
-    """The step with every node on its device, ops of one device in the order of the plan; `devices` are their names in TensorFlow."""
+def placed(step: Runnable, computation: ComputationGraph, plan: Plan, devices: Sequence[str]) -> tf.compat.v1.GraphDef:
+    """The step with every node on its device, ops of one device in the order of the plan; `devices` are their names in TensorFlow.
+
+    Control edges between devices that this order implies are left out (`transforms.control_messages`).
+
+    `{EXTRA}/done/{d}` runs when device `d` has nothing left to do. Who runs the graph tells its sends and receipts which devices those are
+    that have these names (`incarnations`).
+    """
     graph = tf.compat.v1.GraphDef()
     graph.CopyFrom(step.versions)
     nodes = [_on(graph, node, devices[plan.device[i]]) for i, node in enumerate(step.nodes)]
     for node in step.extra:
         _on(graph, node, devices[plan.device[step.helpers[node.name]]])
+    for edge in np.flatnonzero(~needed(computation, plan.device, plan.order)).tolist():
+        nodes[computation.edge_dst[edge]].input.remove(f"^{nodes[computation.edge_src[edge]].name}")
+    sends = _send(graph, nodes, plan, step.types)
     where = {node.name: node.device for node in graph.node}
-    needed = {source for node in nodes for source in map(_source, node.input) if where[source] != node.device}
+    left = {source for node in nodes for source in map(_source, node.input) if where[source] != node.device}
     for node in nodes:
-        if node.op == "Const" and node.name in needed:
+        if node.op == "Const" and node.name in left:
             _keep(graph, node)
-    _order(nodes, plan)
+    for d, last in _order(nodes, sends, plan).items():
+        graph.node.add(name=f"{EXTRA}/done/{d}", op="NoOp", device=devices[d], input=[f"^{last}"])
     return graph
+
+
+def incarnations(graph: tf.compat.v1.GraphDef, known: Mapping[str, int]) -> None:
+    """Tells sends and receipts the incarnation of the device that sends, by its name."""
+    for node in graph.node:
+        if node.op in ("_Send", "_Recv"):
+            node.attr["send_device_incarnation"].i = known[node.attr["send_device"].s.decode()]
 
 
 def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -> tf.compat.v1.NodeDef:
@@ -99,15 +123,60 @@ def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
     node.attr["T"].type = constant.attr["dtype"].type
 
 
-def _order(nodes: Sequence[tf.compat.v1.NodeDef], plan: Plan) -> None:
-    """Has each node wait for the one before it on its device."""
+def _send(
+    graph: tf.compat.v1.GraphDef, nodes: Sequence[tf.compat.v1.NodeDef], plan: Plan, types: Mapping[str, int]
+) -> Mapping[str, Sequence[str]]:
+    """Sends each tensor once to every other core that needs it, and has what needs it take it there; an op that another core must wait for
+    sends an empty one. Returns the sends of each op, what is needed first before the others.
+    """
+    made = {node.name: node for node in nodes}
+    sends: dict[str, list[str]] = defaultdict(list)
+    received: dict[tuple[str, str], str] = {}
+    for node in (nodes[i] for i in plan.order.tolist()):
+        for k, tensor in enumerate(node.input):
+            source = made.get(_source(tensor))
+            if source is None or source.device == node.device or "GPU" in source.device + node.device:
+                continue
+            if (tensor, node.device) not in received:
+                send, receipt = _transfer(graph, source, tensor, node.device, types)
+                send.input.extend(f"^{before}" for before in sends[source.name][-1:])
+                sends[source.name].append(send.name)
+                received[tensor, node.device] = receipt.name
+            node.input[k] = ("^" if tensor.startswith("^") else "") + received[tensor, node.device]
+    return sends
+
+
+def _transfer(
+    graph: tf.compat.v1.GraphDef, source: tf.compat.v1.NodeDef, tensor: str, device: str, types: Mapping[str, int]
+) -> tuple[tf.compat.v1.NodeDef, tf.compat.v1.NodeDef]:
+    """A send and its receipt, `tensor` being written as an input."""
+    name = f"{tensor.lstrip('^').replace(':', '/')}{'/done' * tensor.startswith('^')}{device.replace(':', '_')}"
+    if tensor.startswith("^"):
+        empty = _on(graph, _constant(f"{EXTRA}/empty/{name}", np.zeros(0, dtype=np.float32)), source.device)
+        empty.input.append(tensor)
+        tensor, dtype = empty.name, int(tf.float32.as_datatype_enum)
+    else:
+        dtype = types[tensor]
+    send = graph.node.add(name=f"{EXTRA}/send/{name}", op="_Send", device=source.device, input=[tensor])
+    receipt = graph.node.add(name=f"{EXTRA}/receive/{name}", op="_Recv", device=device)
+    send.attr["T"].type = receipt.attr["tensor_type"].type = dtype
+    for node in (send, receipt):
+        node.attr["tensor_name"].s = tensor.encode()
+        node.attr["send_device"].s, node.attr["recv_device"].s = source.device.encode(), device.encode()
+        node.attr["client_terminated"].b = False
+    return send, receipt
+
+
+def _order(nodes: Sequence[tf.compat.v1.NodeDef], sends: Mapping[str, Sequence[str]], plan: Plan) -> Mapping[int, str]:
+    """Has each node wait for the one before it on its device and for what that sends. Returns the last of each device."""
     last: dict[int, str] = {}
     for i in plan.order.tolist():
         device, node = int(plan.device[i]), nodes[i]
         before = last.get(device)
         if before is not None and before not in map(_source, node.input):
             node.input.append(f"^{before}")
-        last[device] = node.name
+        last[device] = (sends.get(node.name) or [node.name])[-1]
+    return last
 
 
 def _source(name: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.tensorflow_graph import EXTRA
+from gnnplace.execution.tensorflow_graph import EXTRA, incarnations
 from gnnplace.execution.tensorflow_servers import Server, Template, signal_name
 from gnnplace.execution.tensorflow_session import failures, placed_session
 from gnnplace.execution.tensorflow_trace import Trace
@@ -66,7 +66,7 @@ class PlacedTensorFlowStep:
             step = self._callable
             for _ in range(steps):
                 begin = time.perf_counter_ns()
-                loss, _ = step()
+                loss, *_ = step()
                 times.append(time.perf_counter_ns() - begin)
                 self._losses.append(float(loss))
         return times
@@ -116,13 +116,16 @@ class PlacedTensorFlowStep:
     @cached_property
     def _session(self) -> tf.compat.v1.Session:
         graph = tf.Graph()
+        session = placed_session(graph, self.addresses, self.other_hosts)
+        incarnations(self.graph, {device.name: device.incarnation for device in session.list_devices()})
         with graph.as_default():
             tf.graph_util.import_graph_def(self.graph, name="")
-        return placed_session(graph, self.addresses, self.other_hosts)
+        return session
 
     @cached_property
     def _fetches(self) -> list[tf.Tensor | tf.Operation]:
-        return [self._session.graph.as_graph_element(name) for name in (self.loss, self.train)]
+        done = [node.name for node in self.graph.node if node.name.startswith(f"{EXTRA}/done/")]
+        return [self._session.graph.as_graph_element(name) for name in (self.loss, self.train, *done)]
 
     @cached_property
     def _callable(self):  # type: ignore[no-untyped-def]  # TensorFlow has no name for it
@@ -133,7 +136,7 @@ class PlacedTensorFlowStep:
         options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=partitions)
         metadata = v1.RunMetadata()
         with self._failures():
-            loss, _ = self._session.run(self._fetches, options=options, run_metadata=metadata)
+            loss, *_ = self._session.run(self._fetches, options=options, run_metadata=metadata)
         self._losses.append(float(loss))
         return Trace(self.computation, self.devices, metadata)
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.workload import OpTimes, Plan
 from gnnplace.graph import CONTROL, ComputationGraph
+from gnnplace.transforms.control_messages import needed
 
 
 class Trace:
@@ -90,8 +91,9 @@ class Trace:
 
 
 def cut(graph: ComputationGraph, plan: Plan, more_edges: Sequence[tuple[int, int, int]] = ()) -> set[tuple[int, int, int]]:
-    """What must cross devices: `(op, output or -1, destination device)`, each once however many wait there."""
-    edges = zip(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist(), strict=True)
+    """What must cross devices: `(op, output or -1, destination device)`, each once however many wait there; of control what is needed."""
+    kept = needed(graph, plan.device, plan.order)
+    edges = zip(*(column[kept].tolist() for column in (graph.edge_src, graph.edge_output, graph.edge_dst)), strict=True)
     return {(src, output, int(plan.device[dst])) for src, output, dst in (*edges, *more_edges) if plan.device[src] != plan.device[dst]}
 
 

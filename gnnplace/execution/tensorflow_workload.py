@@ -149,7 +149,7 @@ class TensorFlowWorkload:
 
     def _placed(self, plan: Plan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
         """The placed step, with what makes room, loads and reads variables and measures a step without ops."""
-        result = placed(self._runnable, plan, devices)
+        result = placed(self._runnable, self.graph, plan, devices)
         room = 2 * int(self.graph.persistent_bytes.sum() + self.graph.output_bytes.sum())
         place = {name: devices[d] for name, d in zip(self.graph.op_names, plan.device.tolist(), strict=True)}
         extra = tf.Graph()

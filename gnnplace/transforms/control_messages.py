@@ -1,0 +1,71 @@
+"""A graph whose control edges between devices are messages, as TensorFlow's are: empty tensors that take what any other one takes.
+
+A device that does its ops in a fixed order need wait for no op of another device before the last that it has waited for, so that most of
+these edges say nothing new, and are not sent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Int32
+
+from gnnplace.graph import CONTROL, NONE, Categorical, ComputationGraph
+
+
+def needed(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> Bool[np.ndarray, " edges"]:
+    """False for a control edge between devices that the other edges and the order of each device imply.
+
+    (Vector clocks; Fidge 1988, Mattern 1989.)
+    """
+    num_devices = int(device.max()) + 1
+    done = np.zeros((graph.num_ops, num_devices), dtype=np.int64)  # when op i is done: how many ops of each device are
+    known = np.zeros((num_devices, num_devices), dtype=np.int64)
+    result = np.ones(graph.num_edges, dtype=np.bool_)
+    for op in order.tolist():
+        here = device[op]
+        edges = graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]]
+        source, control = graph.edge_src[edges], graph.edge_output[edges] == CONTROL
+        there = device[source]
+        own = done[source, there]
+        says = done[np.ix_(source, there)] >= own  # that of one edge says that the source of another is done ...
+        says &= (source[:, None] != source) | ~control[:, None]  # ... that edge itself aside
+        implied = says.any(axis=0) | (known[here, there] >= own)
+        result[edges] = ~(control & implied) | (there == here)
+        known[here] = np.maximum(known[here], done[source].max(axis=0, initial=0))
+        known[here, here] += 1
+        done[op] = known[here]
+    return result
+
+
+def control_messages(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
+    """The graph without the edges that are not needed; an op that another device waits for has one more output, of no bytes."""
+    kept = needed(graph, device, order)
+    src, output, dst = graph.edge_src[kept], graph.edge_output[kept], graph.edge_dst[kept]
+    away = (output == CONTROL) & (device[src] != device[dst])
+    own = np.diff(graph.output_ptr)
+    more = np.isin(np.arange(graph.num_ops), src[away])
+    ptr = np.concatenate([[0], np.cumsum(own + more)])
+    place = np.arange(len(graph.output_bytes)) + (ptr[:-1] - graph.output_ptr[:-1])[graph.output_op]  # of each output that was there
+    alias = np.where(graph.output_alias == NONE, NONE, np.append(place, NONE)[graph.output_alias])
+
+    def with_more(values: np.ndarray, new: int) -> np.ndarray:
+        wide = np.full(ptr[-1], new, dtype=values.dtype)
+        wide[place] = values
+        return wide
+
+    output = np.where(away, own[src], output).astype(np.int32)
+    edges = np.lexsort((dst, output, src))
+    return replace(
+        graph,
+        output_ptr=ptr,
+        output_bytes=with_more(graph.output_bytes, 0),
+        output_dtype=Categorical(graph.output_dtype.values, with_more(graph.output_dtype.index, NONE)),
+        output_rank=with_more(graph.output_rank, NONE),
+        output_alias=with_more(alias, NONE),
+        output_is_result=with_more(graph.output_is_result, 0),
+        edge_src=src[edges],
+        edge_output=output[edges],
+        edge_dst=dst[edges],
+    )
