@@ -14,6 +14,8 @@ from graphs import chains
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.graph import ComputationGraph
+from gnnplace.transforms.order import in_order
 
 CHAINS = chains(2, 3, 2)
 STEP_NS = 1_000_000
@@ -38,6 +40,9 @@ class Fake:
         if self._name == "fragile" and device[0] == 1:
             raise MeasurementError("out_of_memory", "the first op is too large for device 1")
         return FakeStep(plan)
+
+    def as_run(self, plan: Plan) -> ComputationGraph:
+        return in_order(self.graph, plan.device, plan.order)
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
         return Outputs((1.0,) * steps, {}), "a formula"

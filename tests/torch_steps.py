@@ -22,7 +22,7 @@ from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
-from gnnplace.transforms.units import expand, units
+from gnnplace.transforms.units import colocation_closure, expand, units
 
 
 def branches() -> TorchStep:
@@ -106,6 +106,18 @@ def cores(count: int) -> Cluster:
 def problem(graph: ComputationGraph, devices: int) -> Problem:
     """The graph on so many CPU devices."""
     return roofline.problem(graph, cores(devices))
+
+
+def devices(*kinds: str) -> tuple[Device, ...]:
+    """Devices of these kinds, a GiB each."""
+    return tuple(Device(f"{kind}:{place}", kind, 2**30, 10**9, 10**9) for place, kind in enumerate(kinds))
+
+
+def spread(graph: ComputationGraph, on: tuple[Device, ...], seed: int) -> Plan:
+    """Colocation groups on devices at random, in the graph's own order."""
+    generator, groups = np.random.default_rng(seed), colocation_closure(graph)
+    drawn = generator.integers(len(on), size=graph.num_ops).astype(np.int32)
+    return Plan(on, drawn[groups], graph.order)
 
 
 def random_placement(problem: Problem, seed: int, schedule: Schedule = "critical-path") -> Placement:

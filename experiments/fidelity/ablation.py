@@ -4,7 +4,8 @@
     python -m experiments.fidelity.ablation tensorflow
 
 Measures nothing. `engines`: copies occupy no core. `senders`: they occupy the sending one. `receivers`: the receiving one, too, where the
-executor's do. `contention`: and ops beside others last longer; that is what `run.py` prints.
+executor's do. `messages`: control edges between devices are sent, where the executor sends them. `contention`: and ops beside others last
+longer; that is what `run.py` prints.
 """
 
 from __future__ import annotations
@@ -19,34 +20,32 @@ import numpy as np
 
 from experiments.fidelity import figures
 from experiments.fidelity.run import HERE, host_of, measured_machine, planned, simulated
-from gnnplace.cluster import Cluster, Link
+from gnnplace.cluster import Link
 from gnnplace.report import results
+from gnnplace.transforms.order import in_order
 
-VARIANTS: dict[str, Callable[[Link], Link]] = {
+LINKS: dict[str, Callable[[Link], Link]] = {
     "engines": lambda link: replace(link, channel=None, receive_channel=None),
     "senders": lambda link: replace(link, receive_channel=None),
-    "receivers": lambda link: link,
-    "contention": lambda link: link,
 }
+VARIANTS = (*LINKS, "receivers", "messages", "contention")
 
 
 def ablated(executor: str, workload: str, found: dict[str, Any]) -> dict[str, dict[str, float]]:
     """Rank correlation and median error of a workload's placements under each variant."""
+    op_ns, slowdown = np.array(found["op_ns"]), np.array(found["slowdown"])
     with host_of(executor, workload) as host:
-        graph = host.graph
-    cluster, op_ns, slowdown = measured_machine(executor, graph, found), np.array(found["op_ns"]), np.array(found["slowdown"])
-    alone = np.ones_like(slowdown)
-    return {
-        name: _figures(found, [
-            simulated(executor, planned(row), graph, _with(cluster, changed), op_ns, slowdown if name == "contention" else alone)
-            for row in found["rows"].values()
-        ])
-        for name, changed in VARIANTS.items()
-    }  # fmt: skip
-
-
-def _with(cluster: Cluster, changed: Callable[[Link], Link]) -> Cluster:
-    return replace(cluster, links=tuple(map(changed, cluster.links)))
+        plans = [planned(row) for row in found["rows"].values()]
+        as_run = [host.as_run(plan) for plan in plans]
+        ordered = [in_order(host.graph, plan.device, plan.order) for plan in plans]
+        cluster = measured_machine(executor, host.graph, found)
+    result = {}
+    for name in VARIANTS:
+        machine = replace(cluster, links=tuple(map(LINKS.get(name, lambda link: link), cluster.links)))
+        times = op_ns, slowdown if name == "contention" else np.ones_like(slowdown)
+        graphs = as_run if name in ("messages", "contention") else ordered
+        result[name] = _figures(found, [simulated(*pair, machine, *times) for pair in zip(graphs, plans, strict=True)])
+    return result
 
 
 def _figures(found: dict[str, Any], predictions: list[dict[str, Any]]) -> dict[str, float]:

@@ -15,6 +15,8 @@ WORKLOADS = {
     "torch": ("two_tower", "dlrm_clicks", "gru_language", "bert", "mixture_of_experts", "deep_speech_2", "inception", "unet"),
     "tensorflow": ("towers", "experts", "branches", "attention", "rnnlm", "nmt"),
 }
+LEAST = {"spearman": 0.9, "spearman_near": 0.7}  # the bars that were set
+MOST = {"choice_over_best": 1.05, "median_error": 0.15, "memory_error": 0.10}
 NEAR = 1.5  # "near the best": measured within this many times the fastest
 HEADER = ["workload", "ops", "placements", "one core, ms", "fastest, ms", "Spearman", f"within {NEAR} x", "choice / best", "median error",
           "largest error", "memory, median", "memory, largest", "cores apart"]  # fmt: skip
@@ -63,6 +65,12 @@ def schedules(rows: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def misses(found: Mapping[str, Any]) -> list[str]:
+    """The figures of a workload that miss a bar."""
+    low = [name for name, least in LEAST.items() if found[name] is None or found[name] < least]
+    return [f"{name} {_number(found[name])}" for name in [*low, *(name for name, most in MOST.items() if found[name] > most)]]
+
+
 def table(found: Mapping[str, Any]) -> str:
     """Markdown: a line a workload, then what the schedule is worth."""
     lines = [
@@ -84,6 +92,7 @@ def table(found: Mapping[str, Any]) -> str:
     if found["workloads"]:
         memory = f"memory {found['memory_error']:.1%} (largest {found['largest_memory_error']:.1%})"
         overall = f"All placements: Spearman {_number(found['spearman'])}, median error {found['median_error']:.1%}, {memory}.\n"
+        overall += "".join(f"`{name}` misses {', '.join(missed)}.\n" for name, f in found["workloads"].items() if (missed := misses(f)))
     return "\n".join([results.markdown_table(HEADER, lines), overall, results.markdown_table(header, worth)])
 
 

@@ -39,9 +39,6 @@ from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report import results
 from gnnplace.result import Timeline
-from gnnplace.transforms.control_messages import control_messages
-from gnnplace.transforms.in_place import in_place
-from gnnplace.transforms.order import in_order
 
 HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
@@ -62,8 +59,9 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
         unplaced = host.unplaced(CHECKED_STEPS)
         with neighbours(executor, workload) as beside:
             rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside)
+        for name, each in plans.items():
+            rows[name] |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
     for name, each in plans.items():
-        rows[name] |= simulated(executor, each, host.graph, cluster, op_ns, slowdown)
         rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
     return {
         "ops": problem.num_ops,
@@ -100,16 +98,10 @@ def neighbours(executor: str, workload: str) -> Iterator[tuple[Profiler, ...]]:
         yield tuple(Profiler(host, cores("cores", 1).devices) for host in hosts)
 
 
-def simulated(
-    executor: str, plan: Plan, graph: ComputationGraph, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray
-) -> dict[str, Any]:
-    """What the simulator says of a plan, whose order the executor keeps, with the times that ops had on each core while it was measured."""
-    runs = graph
-    if executor == "tensorflow":
-        runs = control_messages(in_place(graph, plan.device, plan.order), plan.device, plan.order)
+def simulated(runs: ComputationGraph, plan: Plan, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray) -> dict[str, Any]:
+    """What the simulator says of a graph as it runs under a plan, with the times that ops had on each core while it was measured."""
     alone_ns, contended_ns = np.maximum(1, op_ns), np.maximum(1, np.rint(op_ns * slowdown).astype(np.int64))
-    problem = Problem(in_order(runs, plan.device, plan.order), cluster, alone_ns, contended_ns)
-    (result,) = simulate(problem, [Placement(plan.device, "fifo")])
+    (result,) = simulate(Problem(runs, cluster, alone_ns, contended_ns), [Placement(plan.device, "fifo")])
     assert result.peak_memory_bytes is not None
     return {"simulated_ns": result.step_time_ns, "simulated_peak_bytes": result.peak_memory_bytes.tolist(), "transfers": result.transfers}
 
@@ -167,10 +159,10 @@ def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
 def resimulate(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Simulates what was measured anew."""
     with host_of(executor, workload) as host:
-        graph = host.graph
-    cluster, op_ns, slowdown = measured_machine(executor, graph, found), np.array(found["op_ns"]), np.array(found["slowdown"])
-    for row in found["rows"].values():
-        row |= simulated(executor, planned(row), graph, cluster, op_ns, slowdown)
+        cluster, op_ns, slowdown = measured_machine(executor, host.graph, found), np.array(found["op_ns"]), np.array(found["slowdown"])
+        for row in found["rows"].values():
+            each = planned(row)
+            row |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
 
 
 def measured_machine(executor: str, graph: ComputationGraph, found: dict[str, Any]) -> Cluster:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from gnnplace import build
@@ -17,7 +18,7 @@ from gnnplace.execution.host import Host
 from gnnplace.execution.measure import Measurement, measure
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import PAPER, STEADY, Estimate, estimate, ratio
-from gnnplace.execution.workload import plan
+from gnnplace.execution.workload import Plan, plan
 from gnnplace.frontends.json_placement import read_placement
 from gnnplace.placement import SCHEDULES, Placement, check
 from gnnplace.problem import Problem
@@ -36,9 +37,9 @@ def main(arguments: Sequence[str]) -> int:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
             problem = roofline.problem(host.graph, inputs.cluster(chosen.cluster))
             placements = [_legal(problem, placement) for placement in _placements(problem, chosen)]
-            predicted = simulate(problem, placements, timeline=True)
             host.allow(chosen.limit)
-            plans = [_plan(problem, *pair) for pair in zip(placements, predicted, strict=True)]
+            plans = [_plan(problem, placement) for placement in placements]
+            predicted = _as_run(host, problem, plans[0], placements[0].schedule)
             found = measure(host, plans, PROTOCOLS[chosen.protocol])
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
@@ -109,9 +110,17 @@ def _legal(problem: Problem, placement: Placement) -> Placement:
     return placement
 
 
-def _plan(problem: Problem, placement: Placement, result: StepResult) -> Any:
+def _plan(problem: Problem, placement: Placement) -> Plan:
+    (result,) = simulate(problem, [placement], timeline=True)
     assert result.timeline is not None
     return plan(problem, placement, result.timeline)
+
+
+def _as_run(host: Host, problem: Problem, plan: Plan, schedule: str) -> StepResult:
+    """What the simulator says of a plan as the executor runs it."""
+    runs = Problem(host.as_run(plan), problem.cluster, problem.time_ns, problem.contended_ns)
+    (result,) = simulate(runs, [Placement(plan.device, "fifo")])
+    return replace(result, schedule=schedule)
 
 
 def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int:
@@ -122,18 +131,16 @@ def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int
     return MEASUREMENT_FAILED
 
 
-def _document(
-    problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: Sequence[StepResult]
-) -> dict[str, Any]:
+def _document(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: StepResult) -> dict[str, Any]:
     names = problem.cluster.device_names
     own = found[0]
     document: dict[str, Any] = {
         "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
-        "schedule": predicted[0].schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
+        "schedule": predicted.schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
         "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
         "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference), "load": own.load._asdict(),
-        "simulated": {"step_time_ns": predicted[0].step_time_ns,
-                      "peak_memory_bytes": dict(zip(names, _peaks(predicted[0]), strict=True))},
+        "simulated": {"step_time_ns": predicted.step_time_ns,
+                      "peak_memory_bytes": dict(zip(names, _peaks(predicted), strict=True))},
     }  # fmt: skip
     if len(found) > 1:
         document["reference"] = {
@@ -148,11 +155,11 @@ def _peaks(result: StepResult) -> list[int]:
     return [int(peak) for peak in result.peak_memory_bytes]
 
 
-def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: Sequence[StepResult]) -> None:
+def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: StepResult) -> None:
     own, same = found[0], found[0].difference
     rows = [
         ("step time, measured", f"{_interval(estimate(own.step_ns))}, {len(own.step_ns)} steps"),
-        ("step time, simulated", terminal.milliseconds(predicted[0].step_time_ns)),
+        ("step time, simulated", terminal.milliseconds(predicted.step_time_ns)),
     ]
     if len(found) > 1:
         faster = ratio(found[1].step_ns, own.step_ns)
@@ -160,11 +167,11 @@ def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measure
         rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
     equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
     rows.append(("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}"))
-    columns = (problem.cluster.device_names, own.devices, own.peak_memory_bytes, _peaks(predicted[0]))
+    columns = (problem.cluster.device_names, own.devices, own.peak_memory_bytes, _peaks(predicted))
     for device, what, peak, simulated in zip(*columns, strict=True):
         rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {terminal.mebibytes(simulated)}"))
     rows.append(("machine meanwhile", f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen"))
-    terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {predicted[0].schedule}", ""), rows)
+    terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {predicted.schedule}", ""), rows)
 
 
 def _interval(found: Estimate) -> str:

@@ -64,6 +64,10 @@ class Host:
         """The workload's `start`: a step that runs in the host's process."""
         return _RemoteStep(self._ask, self._ask("start", *arguments))
 
+    def as_run(self, *arguments: Any) -> Any:
+        """The workload's `as_run`."""
+        return self._ask("as_run", *arguments)
+
     def unplaced(self, *arguments: Any) -> Any:
         """The workload's `unplaced`."""
         return self._ask("unplaced", *arguments)
@@ -193,7 +197,7 @@ class _Life:
         if what == "start":
             self._steps.append(self._workload.start(*arguments))
             return len(self._steps) - 1
-        if what in ("unplaced", "links"):
+        if what in ("as_run", "unplaced", "links"):
             return getattr(self._workload, what)(*arguments)
         number, *rest = arguments
         return getattr(self._steps[number], what)(*rest)

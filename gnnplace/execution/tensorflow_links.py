@@ -1,15 +1,16 @@
-"""What it takes to send a tensor from one server process to another: alone, and one after many others."""
+"""What it takes to send a tensor from one server process to another: until it has arrived, and of the cores' time."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from gnnplace.cluster import Device
+from gnnplace.execution.linux import processor_ns
 from gnnplace.execution.tensorflow_plan import layout
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_session import placed_session
@@ -19,16 +20,21 @@ from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan
 v1 = tf.compat.v1
 
 REPETITIONS = 15
+AFTERWARDS_S = 1e-3  # what servers do after a step counts
 SENT_BYTES = 2**27  # at most this much in one step
 
 
 class LinkTime(NamedTuple):
     """A tensor of `size_bytes`: from the end of the op that makes it to the start of the op that takes it when nothing else is sent,
-    and how much later the last of several arrives that are sent at once, for each of them."""
+    and how long it keeps each side busy.
+
+    Between cores of this host that is half of the processor time of both servers: several that are sent at once wake a core once, and would
+    tell half as much. Elsewhere it is how much later the last of several arrives that are sent at once, for each of them.
+    """
 
     size_bytes: int
     alone_ns: int
-    queued_ns: int
+    occupied_ns: int
 
 
 def profile_link(plan: Plan, machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES) -> tuple[LinkTime, ...]:
@@ -37,7 +43,9 @@ def profile_link(plan: Plan, machine: Machine, template: Template, sizes: Sequen
     started = template.start(servers.orders)
     try:
         addresses = (*servers.elsewhere, *(server.address for server in started))
-        return tuple(_time(size, servers.devices, addresses, bool(servers.elsewhere)) for size in sizes)
+        cores = all(device.kind == "cpu" for device in plan.devices) and not servers.elsewhere
+        pids = [server.pid for server in started] if cores else []
+        return tuple(_time(size, servers.devices, addresses, bool(servers.elsewhere), pids) for size in sizes)
     finally:
         template.stop(started)
 
@@ -47,17 +55,18 @@ def cpu_pair() -> tuple[Device, Device]:
     return Device("cpu:0", "cpu", 0, 1, 1), Device("cpu:1", "cpu", 0, 1, 1)
 
 
-def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hosts: bool) -> LinkTime:
-    many = max(2, min(16, SENT_BYTES // size))
+def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hosts: bool, pids: Sequence[int]) -> LinkTime:
+    many = max(2, min(16, SENT_BYTES // size) // 2 * 2)
     graph = tf.Graph()
     with graph.as_default():
         with tf.device(devices[0]):
             source = tf.fill([size], tf.constant(1, tf.uint8))
-        steps = [_hops(source, devices, hops) for hops in (0, many - many % 2)]
+        steps = [_hops(source, devices, hops) for hops in (2, 2 + many)]  # both servers take part in any case
         steps += [_at_once(source, devices, tensors) for tensors in (1, many)]
     with placed_session(graph, addresses, other_hosts) as session:
-        none, all_hops, one, all_at_once = _medians([session.make_callable(step) for step in steps])
-    return LinkTime(size, (all_hops - none) // (many - many % 2), (all_at_once - one) // (many - 1))
+        (few, little), (more, much), (one, _), (all_at_once, _) = _medians([session.make_callable(step) for step in steps], pids)
+    occupied = (much - little) // (2 * many) if pids else (all_at_once - one) // (many - 1)
+    return LinkTime(size, (more - few) // many, occupied)
 
 
 def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
@@ -81,13 +90,15 @@ def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Oper
         return tf.no_op()
 
 
-def _medians(steps: Sequence[Callable[[], object]]) -> list[int]:
-    """The median nanoseconds of each, taken in turns after two that don't count."""
-    times: list[list[int]] = [[] for _ in steps]
+def _medians(steps: Sequence[Callable[[], object]], pids: Sequence[int]) -> list[tuple[int, int]]:
+    """The median nanoseconds of each, and those of the processors in these processes, taken in turns after two that don't count."""
+    found: list[list[tuple[int, int]]] = [[] for _ in steps]
     for repetition in range(REPETITIONS + 2):
-        for step, own in zip(steps, times, strict=True):
-            begin = time.perf_counter_ns()
+        for step, own in zip(steps, found, strict=True):
+            begin, used = time.perf_counter_ns(), sum(map(processor_ns, pids))
             step()
+            lasted = time.perf_counter_ns() - begin
+            time.sleep(AFTERWARDS_S)
             if repetition >= 2:
-                own.append(time.perf_counter_ns() - begin)
-    return [int(median(own)) for own in times]
+                own.append((lasted, sum(map(processor_ns, pids)) - used))
+    return [tuple(np.median(own, axis=0).astype(int).tolist()) for own in found]

@@ -26,6 +26,9 @@ from gnnplace.frontends.tensorflow import read_step
 from gnnplace.frontends.tensorflow_step import Step, prune
 from gnnplace.graph import ComputationGraph
 from gnnplace.measured_costs import LinkSample
+from gnnplace.transforms.control_messages import control_messages
+from gnnplace.transforms.in_place import in_place
+from gnnplace.transforms.order import in_order
 
 v1 = tf.compat.v1
 log = logging.getLogger(__name__)
@@ -79,6 +82,13 @@ class TensorFlowWorkload:
             raise
         return step
 
+    def as_run(self, plan: Plan) -> ComputationGraph:
+        """The graph in the order of the plan, whose ops write over inputs and whose control edges between devices are messages."""
+        graph = self.graph
+        for transform in (in_place, control_messages, in_order):
+            graph = transform(graph, plan.device, plan.order)
+        return graph
+
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
         """The same steps of the graph as it was built, in an ordinary session of this process with TensorFlow's own rewrites.
 
@@ -95,10 +105,10 @@ class TensorFlowWorkload:
         return Outputs(tuple(losses), values), words
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers from one server to another: a queued one occupies its sender, one alone says when it arrives."""
+        """Transfers from one server to another: when one alone arrives, and how long it occupies each side."""
         plan = Plan(devices, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
         times = profile_link(plan, self.machine, self.template)
-        return tuple(LinkSample(size, queued, max(alone, queued)) for size, alone, queued in times)
+        return tuple(LinkSample(size, occupied, max(alone, occupied)) for size, alone, occupied in times)
 
     def close(self) -> None:
         """Ends what forks servers, and the servers with it."""

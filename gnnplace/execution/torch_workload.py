@@ -19,7 +19,9 @@ from gnnplace.execution.torch_values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.frontends.torch_trace import SGD_RATE, Trace
+from gnnplace.graph import ComputationGraph
 from gnnplace.measured_costs import LinkSample
+from gnnplace.transforms.order import in_order
 
 STATE_NAMES = {"adam": ("exp_avg", "exp_avg_sq", "step"), "sgd": ()}
 KINDS = {"cpu", "gpu"}
@@ -48,6 +50,10 @@ class TorchWorkload:
             reason = "an op that draws random numbers stands on a CPU device beside GPUs, which draw others: nothing to compare with"
             raise MeasurementError("unsupported", reason)
         return TorchThreads(self._traced, plan, self._held)
+
+    def as_run(self, plan: Plan) -> ComputationGraph:
+        """The graph in the order of the plan."""
+        return in_order(self.graph, plan.device, plan.order)
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
         """The steps as eager PyTorch runs them; the trace itself, op after op, where the step draws random numbers.

@@ -129,6 +129,10 @@ class Workload(Protocol):
         """Places the step and starts what runs it, with the same variables and inputs every time."""
         ...
 
+    def as_run(self, plan: Plan) -> ComputationGraph:
+        """The graph whose simulation is what the executor does under a plan: the same ops, which devices take in the plan's order."""
+        ...
+
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
         """The same steps as the framework itself runs them on one device of a kind, without placement, and what that was in words."""
         ...

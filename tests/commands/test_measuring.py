@@ -5,13 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
-from execution import small_steps
+import torch_steps
 
 from gnnplace import cli
 from gnnplace.frontends.json_cluster import read_cluster
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pinned CPU devices need two cores")
-WORKLOAD = f"{Path(small_steps.__file__)}:two_branches"
+WORKLOAD = f"{Path(torch_steps.__file__)}:branches"
 
 
 def test_a_machine_is_calibrated_a_step_profiled_placed_and_measured(tmp_path, capsys):

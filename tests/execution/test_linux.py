@@ -68,5 +68,5 @@ def test_slices_are_short_and_threads_have_them_too():
 
     before = eval(in_a_fork(asked))
     policy, flags, nice, priority, slice_ns = eval(in_a_fork(lambda: (short_slices(), asked())[1]))
-    assert slice_ns == 100_000 < before[4]
+    assert slice_ns == 100_000 <= before[4]  # equal where this process has asked for them before
     assert [policy, flags, nice, priority] == before[:4]

@@ -187,7 +187,8 @@ def test_a_link_is_timed_by_size(template):
     nothing = np.zeros(1, dtype=np.int32)
     times = profile_link(Plan(cpu_pair(), nothing, nothing), Machine(), template, sizes=(2**8, 2**22))
     assert [time.size_bytes for time in times] == [2**8, 2**22]
-    assert all(time.alone_ns > 0 for time in times)
+    assert all(time.alone_ns > 0 and time.occupied_ns > 0 for time in times)
+    assert times[1].occupied_ns > 2 * times[0].occupied_ns  # 4 MiB are copied
 
 
 def test_servers_of_other_hosts_are_given_by_their_addresses(template):

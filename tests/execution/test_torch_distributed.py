@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from execution import small_steps
+import torch_steps
 
 from gnnplace.execution import torch_distributed
 from gnnplace.execution.machine import cores
@@ -20,26 +20,26 @@ from gnnplace.frontends.json_cluster import cluster_document
 from gnnplace.frontends.json_placement import placement_document
 from gnnplace.placement import Placement
 
-STEPS_FILE = Path(small_steps.__file__)
+STEPS_FILE = Path(torch_steps.__file__)
 LIMIT_S = 120
 
 
 @pytest.fixture
 def workload() -> TorchWorkload:
-    return TorchWorkload(small_steps.two_branches(), "two_branches")
+    return torch_steps.workload("branches")
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="two devices need two cores")
 def test_two_ranks_compute_what_eager_does(workload: TorchWorkload, tmp_path: Path) -> None:
     cluster = cores("two", 2)
     (tmp_path / "cluster.json").write_text(json.dumps(cluster_document(cluster)))
-    plan = small_steps.spread(workload.graph, cluster.devices, seed=0)
+    plan = torch_steps.spread(workload.graph, cluster.devices, seed=0)
     document = placement_document(workload.graph, cluster, Placement(plan.device))
     (tmp_path / "placement.json").write_text(json.dumps(document))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gnnplace", "measure",
-               f"{STEPS_FILE}:two_branches", "--cluster", str(tmp_path / "cluster.json"), "--placement", str(tmp_path / "placement.json"),
+               f"{STEPS_FILE}:branches", "--cluster", str(tmp_path / "cluster.json"), "--placement", str(tmp_path / "placement.json"),
                "--against", "nothing", "--protocol", "paper", "--json"]  # fmt: skip
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), str(STEPS_FILE.parents[1]), *sys.path]))}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(Path.cwd()), str(STEPS_FILE.parent), *sys.path]))}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     (line,) = done.stdout.splitlines()  # rank 0 alone prints
@@ -54,7 +54,7 @@ def test_ranks_and_devices_must_be_as_many_and_of_one_kind(workload: TorchWorklo
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert torch_distributed.launched()
     for kinds in (("cpu",), ("cpu", "gpu"), ("cpu", "cpu", "cpu")):
-        plan = small_steps.spread(workload.graph, small_steps.devices(*kinds), seed=0)
+        plan = torch_steps.spread(workload.graph, torch_steps.devices(*kinds), seed=0)
         with pytest.raises(MeasurementError, match=f"{len(kinds)} devices") as refused:
             torch_distributed.TorchDistributed(workload._traced, plan, workload._held)
         assert refused.value.outcome == "unsupported"

@@ -6,14 +6,14 @@ from contextlib import closing
 
 import pytest
 import torch
-from execution import fake_cuda, small_steps
+import torch_steps
+from execution import fake_cuda
 
 from gnnplace.execution import torch_streams
 from gnnplace.execution.measure import difference
 from gnnplace.execution.torch_lanes import lanes
 from gnnplace.execution.torch_program import Message, Signal
 from gnnplace.execution.torch_threads import TorchThreads
-from gnnplace.execution.torch_workload import TorchWorkload
 
 SHAPE = (3, 4)
 
@@ -77,11 +77,11 @@ def test_what_is_abandoned_never_comes() -> None:
         receive()
 
 
-@pytest.mark.parametrize("name", ["tied", "dropout", "attention"])
+@pytest.mark.parametrize("name", ["convolutions", "dropout", "views"])
 @pytest.mark.parametrize("kinds", [("gpu",), ("gpu", "gpu", "gpu"), ("gpu", "cpu", "gpu")])
 def test_logical_gpus_compute_what_eager_does(monkeypatch: pytest.MonkeyPatch, name: str, kinds: tuple[str, ...]) -> None:
-    workload = TorchWorkload(small_steps.step(name), name)
-    plan = small_steps.spread(workload.graph, small_steps.devices(*kinds), seed=5)
+    workload = torch_steps.workload(name)
+    plan = torch_steps.spread(workload.graph, torch_steps.devices(*kinds), seed=5)
     unplaced = workload.unplaced(3)
     fake_cuda.install(monkeypatch)
     with closing(TorchThreads(workload._traced, plan, workload._held)) as step:

@@ -7,7 +7,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from execution import small_steps
+import torch_steps
 
 from gnnplace.execution import torch_lanes, torch_streams
 from gnnplace.execution.measure import difference
@@ -27,11 +27,11 @@ def threads(workload: TorchWorkload, plan: Plan) -> TorchThreads:
     return TorchThreads(workload._traced, plan, workload._held)
 
 
-@pytest.mark.parametrize("name", small_steps.NAMES)
+@pytest.mark.parametrize("name", torch_steps.STEPS)
 @pytest.mark.parametrize("count", [2, 4])
 def test_threads_compute_what_eager_does(name: str, count: int) -> None:
-    workload = TorchWorkload(small_steps.step(name), name)
-    plan = small_steps.spread(workload.graph, small_steps.devices(*["cpu"] * count), seed=count)
+    workload = torch_steps.workload(name)
+    plan = torch_steps.spread(workload.graph, torch_steps.devices(*["cpu"] * count), seed=count)
     assert sum(len(program.instructions) > 0 for program in programs(workload._traced, plan)) > 1
     with closing(threads(workload, plan)) as step:
         assert len(step.run(STEPS)) == STEPS
@@ -42,16 +42,16 @@ def test_threads_compute_what_eager_does(name: str, count: int) -> None:
 
 
 def test_a_wrong_result_is_seen() -> None:
-    workload = TorchWorkload(small_steps.step("attention"), "attention")
-    plan = small_steps.spread(workload.graph, small_steps.devices("cpu", "cpu"), seed=1)
+    workload = torch_steps.workload("cells")
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu"), seed=1)
     with closing(threads(workload, plan)) as step:
         step.run(STEPS)
         assert difference(step.outputs(), *workload.unplaced(STEPS - 1)).largest > 1e-4  # another number of steps
 
 
 def test_times_of_ops_and_memory() -> None:
-    workload = TorchWorkload(small_steps.step("two branches"), "two branches")
-    plan = small_steps.spread(workload.graph, small_steps.devices("cpu", "cpu"), seed=0)
+    workload = torch_steps.workload("branches")
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu"), seed=0)
     with closing(threads(workload, plan)) as step:
         first, second = step.op_times(2)
         peaks = step.peak_memory_bytes()
@@ -64,13 +64,13 @@ def test_times_of_ops_and_memory() -> None:
     for src, dst in zip(edges.edge_src, edges.edge_dst, strict=True):
         if ran[src] and ran[dst]:
             assert first.end_ns[src] <= first.start_ns[dst]
-    variables = sum(4 * parameter.numel() for parameter in small_steps.step("two branches").module.parameters())
+    variables = sum(4 * parameter.numel() for parameter in torch_steps.STEPS["branches"]().module.parameters())
     assert sum(peaks) > 3 * variables  # and Adam's two moments
 
 
 def test_one_device_has_no_messages() -> None:
-    workload = TorchWorkload(small_steps.step("tied"), "tied")
-    plan = Plan(small_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
+    workload = torch_steps.workload("convolutions")
+    plan = Plan(torch_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
     with closing(threads(workload, plan)) as step:
         step.run(STEPS)
         assert difference(step.outputs(), *workload.unplaced(STEPS)).largest == 0
@@ -78,8 +78,8 @@ def test_one_device_has_no_messages() -> None:
 
 
 def test_a_device_that_fails_wakes_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    workload = TorchWorkload(small_steps.step("dropout"), "dropout")
-    plan = small_steps.spread(workload.graph, small_steps.devices("cpu", "cpu", "cpu"), seed=3)
+    workload = torch_steps.workload("dropout")
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu", "cpu"), seed=3)
     step = threads(workload, plan)
 
     def fail(self: torch_lanes.NoStream, value: int) -> None:
@@ -102,8 +102,8 @@ def test_times_of_devices_count_from_the_first() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_gpus_are_refused_without_one() -> None:
-    workload = TorchWorkload(small_steps.step("two branches"), "two branches")
-    plan = small_steps.spread(workload.graph, small_steps.devices("cpu", "gpu"), seed=0)
+    workload = torch_steps.workload("branches")
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "gpu"), seed=0)
     for ask in (lambda: workload.start(plan), lambda: workload.unplaced(1, "gpu"), lambda: workload.links(plan.devices)):
         with pytest.raises(MeasurementError, match="no CUDA device") as refused:
             ask()
@@ -111,16 +111,16 @@ def test_gpus_are_refused_without_one() -> None:
 
 
 def test_a_kind_that_is_neither_is_refused() -> None:
-    workload = TorchWorkload(small_steps.step("two branches"), "two branches")
-    plan = small_steps.spread(workload.graph, small_steps.devices("cpu", "tpu"), seed=0)
+    workload = torch_steps.workload("branches")
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "tpu"), seed=0)
     with pytest.raises(MeasurementError, match="tpu"):
         workload.start(plan)
 
 
 def test_random_ops_on_both_kinds_have_no_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    workload = TorchWorkload(small_steps.step("dropout"), "dropout")
-    plan = small_steps.spread(workload.graph, small_steps.devices("gpu", "cpu"), seed=0)
+    workload = torch_steps.workload("dropout")
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("gpu", "cpu"), seed=0)
     assert 1 in {plan.device[op] for op in workload._random}
     with pytest.raises(MeasurementError, match="random numbers") as refused:
         workload.start(plan)
@@ -137,13 +137,13 @@ def test_values_are_packed_as_they_are_sent() -> None:
 
 @pytest.mark.gpu
 @needs_gpu
-@pytest.mark.parametrize("name", small_steps.NAMES)
+@pytest.mark.parametrize("name", torch_steps.STEPS)
 @pytest.mark.parametrize("kinds", [("gpu",), ("gpu", "gpu"), ("gpu", "gpu", "gpu", "gpu"), ("cpu", "gpu")])
 def test_gpus_compute_what_eager_does(name: str, kinds: tuple[str, ...]) -> None:
     if name == "dropout" and "cpu" in kinds:
         pytest.skip("random numbers of a CPU and a GPU differ: such a placement is refused, which another test shows")
-    workload = TorchWorkload(small_steps.step(name), name)
-    plan = small_steps.spread(workload.graph, small_steps.devices(*kinds), seed=1)
+    workload = torch_steps.workload(name)
+    plan = torch_steps.spread(workload.graph, torch_steps.devices(*kinds), seed=1)
     step: PlacedStep = workload.start(plan)
     with closing(step):
         step.run(20)
@@ -157,15 +157,15 @@ def test_gpus_compute_what_eager_does(name: str, kinds: tuple[str, ...]) -> None
 @needs_gpu
 @pytest.mark.parametrize("kinds", [("cpu", "gpu"), ("gpu", "cpu"), ("gpu", "gpu")])
 def test_links_of_gpus(kinds: tuple[str, str]) -> None:
-    workload = TorchWorkload(small_steps.step("tied"), "tied")
-    samples = workload.links(small_steps.devices(*kinds))
+    workload = torch_steps.workload("convolutions")
+    samples = workload.links(torch_steps.devices(*kinds))
     assert {sample.bytes for sample in samples} == set(LINK_SIZES_BYTES)
     assert all(0 < sample.occupied_ns <= sample.arrival_ns for sample in samples)
 
 
 def test_a_device_keeps_its_own_copy_of_the_variables() -> None:
-    workload = TorchWorkload(small_steps.step("attention"), "attention")
-    plan = Plan(small_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
+    workload = torch_steps.workload("cells")
+    plan = Plan(torch_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
     before = {node: value.clone() for node, value in workload._held.values.items()}
     with closing(threads(workload, plan)) as step:
         step.run(2)
@@ -174,10 +174,10 @@ def test_a_device_keeps_its_own_copy_of_the_variables() -> None:
 
 
 @pytest.mark.skipif(len(usable_cores()) < 2, reason="two devices need two cores")
-@pytest.mark.parametrize("name", ["dropout", "tied"])
+@pytest.mark.parametrize("name", ["dropout", "convolutions"])
 def test_processes_run_the_same_devices(name: str) -> None:
-    workload = TorchWorkload(small_steps.step(name), name)
-    plan = small_steps.spread(workload.graph, small_steps.devices("cpu", "cpu"), seed=2)
+    workload = torch_steps.workload(name)
+    plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu"), seed=2)
     with closing(workload.start(plan)) as step:
         step.run(STEPS)
         assert difference(step.outputs(), *workload.unplaced(STEPS)).largest < 1e-5
