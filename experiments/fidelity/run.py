@@ -44,10 +44,10 @@ HERE = Path(__file__).resolve().parent
 LOADER = "gnnplace.execution.workload_reference:load"
 SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
 NUM_CORES = 2
-TURNS = Protocol(discarded=10, window=2, steps=40, enough_ns=10 * 10**9)  # short ones: both cores together are slow for seconds at times
+TURNS = Protocol(discarded=10, window=2, enough_ns=60 * 10**9)  # short ones: both cores together are slow for seconds at times
 
 
-def measured(executor: str, workload: str) -> dict[str, Any]:
+def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
     """Everything that was measured of one workload, and what the simulator says of it."""
     began, meter = monotonic(), LoadMeter()
     with host_of(executor, workload) as host:
@@ -58,7 +58,7 @@ def measured(executor: str, workload: str) -> dict[str, Any]:
         plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
         unplaced = host.unplaced(CHECKED_STEPS)
         with neighbours(executor, workload) as beside:
-            rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside)
+            rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside, steps)
         for name, each in plans.items():
             rows[name] |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
     for name, each in plans.items():
@@ -113,34 +113,36 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
 
 
 def _in_turns(
-    host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler]
+    host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler], steps: int
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """All placements measured in the same turns as two profiles of the ops, each core alone and all at the same time.
 
     Each keeps its processes meanwhile. Returns what was found of each placement, the ops' times on each core alone, and how many times as
     long they take beside each other, at least once.
     """
-    steps: dict[str, Any] = {}
+    started: dict[str, Any] = {}
     rows: dict[str, Any] = {}
     alone = [Profiler(host, problem.cluster.devices, works) for works in range(NUM_CORES)]
     pool = ThreadPoolExecutor(NUM_CORES)
 
-    def together(steps: int) -> list[int]:
-        return list(map(max, *pool.map(lambda profiler: profiler.run(steps), beside)))
+    def together(window: int) -> list[int]:
+        return list(map(max, *pool.map(lambda profiler: profiler.run(window), beside)))
 
     try:
         for name, each in plans.items():
-            steps[name] = host.start(each)
-            steps[name].run(CHECKED_STEPS - len(steps[name].outputs().losses))
-            rows[name] = {"difference": vars(difference(steps[name].outputs(), *unplaced))}
-        times = timed([*(step.run for step in steps.values()), *(profiler.run for profiler in alone), together], TURNS)
-        for (name, step), found in zip(steps.items(), times[: len(steps)], strict=True):
+            step = started[name] = host.start(each)
+            step.run(CHECKED_STEPS - len(step.outputs().losses))
+            rows[name] = {"difference": vars(difference(step.outputs(), *unplaced))}
+        times = timed(
+            [*(step.run for step in started.values()), *(profiler.run for profiler in alone), together], replace(TURNS, steps=steps)
+        )
+        for (name, step), found in zip(started.items(), times[: len(started)], strict=True):
             rows[name] |= {"step_ns": found, "peak_memory_bytes": step.peak_memory_bytes()}
     except MeasurementError as failed:
         raise RuntimeError(f"{list(plans)[len(rows) - 1]}: {failed}") from failed
     finally:
         pool.shutdown()
-        for each in (*alone, *steps.values()):
+        for each in (*alone, *started.values()):
             each.close()
     op_ns, beside_ns = (np.stack([profiler.op_ns() for profiler in profilers], axis=1) for profilers in (alone, beside))
     return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns))
@@ -183,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("executor", choices=tuple(figures.WORKLOADS))
     parser.add_argument("workloads", nargs="*")
+    parser.add_argument("--steps", type=int, default=40, help="of each placement; 40 unless given")
     parser.add_argument("--figures", action="store_true", help="measure nothing")
     parser.add_argument("--memory", action="store_true", help="measure the peak memory of what was measured again, and nothing else")
     parser.add_argument("--simulate", action="store_true", help="measure nothing, simulate what was measured anew")
@@ -199,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             results.save(path, document)
     for workload in [] if chosen.figures or again else chosen.workloads or figures.WORKLOADS[chosen.executor]:
         if workload not in document["workloads"]:
-            document["workloads"][workload] = measured(chosen.executor, workload) | {"provenance": results.provenance(HERE)}
+            document["workloads"][workload] = measured(chosen.executor, workload, chosen.steps) | {"provenance": results.provenance(HERE)}
             results.save(path, document)
             print(workload, document["workloads"][workload]["seconds"], "s", flush=True)
     found = figures.figures(chosen.executor, document["workloads"])

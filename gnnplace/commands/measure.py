@@ -20,7 +20,7 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import PAPER, STEADY, Estimate, estimate, ratio
 from gnnplace.execution.workload import Plan, plan
 from gnnplace.frontends.json_placement import read_placement
-from gnnplace.placement import SCHEDULES, Placement, check
+from gnnplace.placement import SCHEDULES, Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
 
@@ -116,7 +116,7 @@ def _plan(problem: Problem, placement: Placement) -> Plan:
     return plan(problem, placement, result.timeline)
 
 
-def _as_run(host: Host, problem: Problem, plan: Plan, schedule: str) -> StepResult:
+def _as_run(host: Host, problem: Problem, plan: Plan, schedule: Schedule) -> StepResult:
     """What the simulator says of a plan as the executor runs it."""
     runs = Problem(host.as_run(plan), problem.cluster, problem.time_ns, problem.contended_ns)
     (result,) = simulate(runs, [Placement(plan.device, "fifo")])

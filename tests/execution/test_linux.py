@@ -5,11 +5,12 @@ import os
 import platform
 import resource
 import struct
+import time
 
 import numpy as np
 import pytest
 
-from gnnplace.execution.linux import keep_freed_memory, short_slices
+from gnnplace.execution.linux import keep_freed_memory, processor_ns, short_slices
 from gnnplace.execution.pinned import Worker, answers
 
 CALLS, TENSORS, ELEMENTS = 8, 8, 2**21  # 128 MiB a call
@@ -70,3 +71,10 @@ def test_slices_are_short_and_threads_have_them_too():
     policy, flags, nice, priority, slice_ns = eval(in_a_fork(lambda: (short_slices(), asked())[1]))
     assert slice_ns == 100_000 <= before[4]  # equal where this process has asked for them before
     assert [policy, flags, nice, priority] == before[:4]
+
+
+def test_the_processor_time_of_a_process_is_that_of_its_clock():
+    before = time.process_time_ns()
+    assert before <= processor_ns(os.getpid()) <= time.process_time_ns()
+    sum(range(10**6))
+    assert processor_ns(os.getpid()) > before

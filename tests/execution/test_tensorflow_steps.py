@@ -87,6 +87,8 @@ def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
             step.close()
         assert len(sent) == len(set(sent)) and set(sent) == cut(problem.graph, plan)
         assert sum(output >= 0 for _, output, _ in sent) == simulated.transfers > 0
+        runs = Problem(workload.as_run(plan), problem.cluster, problem.time_ns)
+        assert simulate(runs, [Placement(plan.device, "fifo")])[0].transfers == len(sent)  # control edges, too
 
 
 def test_each_device_takes_its_ops_in_the_order_of_the_plan(template):
