@@ -7,15 +7,19 @@ on different devices are less sure than durations.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from jaxtyping import Int64
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.workload import OpTimes, Plan
-from gnnplace.graph import CONTROL, ComputationGraph
+from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.transforms.control_messages import needed
+from gnnplace.transforms.in_place import in_place
+
+SMALL_BYTES = 2**18  # TensorFlow's allocator of cores leaves smaller ones to another, whose bytes are in no statistics
 
 
 class Trace:
@@ -60,14 +64,42 @@ class Trace:
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
     def peak_memory_bytes(self, plan: Plan) -> list[int]:
-        """The most that each device's allocator held at the end of an op that allocated: variables, buffers, workspace.
+        """The most each device held at the end of an op that allocated: variables, buffers, workspace.
 
+        That is what its allocator says, and on a core the tensors too small for that one, which has not heard of them (`_small`).
         TensorFlow does not say what a device holds none of whose ops allocates: its variables count.
         """
         peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
-        for _, d, node in self._ran():
-            peak[d] = max([peak[d], *(memory.allocator_bytes_in_use for memory in node.memory)])
+        ended = self._ended()
+        small = {d: self._small(plan, ended, d) for d, device in enumerate(plan.devices) if device.kind == "cpu"}
+        for i, d, node in self._ran():
+            if node.memory:
+                held = small[d](int(ended[i])) if d in small else 0
+                peak[d] = max(peak[d], *(memory.allocator_bytes_in_use + held for memory in node.memory))
         return peak
+
+    def _ended(self) -> Int64[np.ndarray, " ops"]:
+        """When each op ended, -1 for one that did not run."""
+        end = np.full(self._graph.num_ops, -1, dtype=np.int64)
+        for i, _, node in self._ran():
+            end[i] = node.all_start_nanos + node.op_end_rel_nanos
+        return end
+
+    def _small(self, plan: Plan, ended: Int64[np.ndarray, " ops"], d: int) -> Callable[[int], int]:
+        """How many bytes of small tensors a core holds at a time: variables, and each output from its op to the last that takes it."""
+        graph = in_place(self._graph, plan.device, plan.order)
+        variables = graph.persistent_bytes[plan.device == d]
+        data = np.flatnonzero(graph.edge_data != NONE)
+        taken = data[plan.device[graph.edge_dst[data]] == d]
+        here = np.flatnonzero(plan.device[graph.output_op] == d)
+        root = np.concatenate([graph.output_root[graph.edge_data[taken]], graph.output_root[here]])
+        used = np.concatenate([ended[graph.edge_dst[taken]], ended[graph.output_op[here]]])
+        last = np.full(len(graph.output_bytes), -1, dtype=np.int64)
+        np.maximum.at(last, root, used)
+        held = np.flatnonzero((last >= 0) & (graph.output_bytes < SMALL_BYTES))
+        size, made = graph.output_bytes[held], ended[graph.output_op[held]]
+        always = int(variables[variables < SMALL_BYTES].sum())
+        return lambda now: always + int(size[(made <= now) & (now <= last[held])].sum())
 
     def _ran(self) -> Iterator[tuple[int, int, tf.compat.v1.NodeExecStats]]:
         for stats in self._metadata.step_stats.dev_stats:

@@ -31,7 +31,7 @@ class KnownStep:
 def profiler(step: object) -> Profiler:
     ops = [Op(name, "Op") for name in "abcd"]
     graph = ComputationGraph.from_ops("known", ops, [])
-    return Profiler(SimpleNamespace(graph=graph, start=lambda plan: step, unplaced=list, links=list), (CPU,))
+    return Profiler(SimpleNamespace(graph=graph, start=lambda plan: step, unplaced=list, links=list, as_run=list), (CPU,))
 
 
 def test_ops_add_up_to_the_step_that_nobody_looks_into():
