@@ -1,5 +1,5 @@
 """Where messages lie in the memory of the device that receives them: two share bytes where the one is certainly done with before the
-other is sent.
+other is sent, or where both bring the same bytes.
 
 Certain is what every run has: the order within each program, and that what is received has been sent (vector clocks; Fidge 1988,
 Mattern 1989). A message is done with after the last instruction that uses it, or any view of it.
@@ -34,17 +34,24 @@ def slots(programs: Sequence[Program]) -> Slots:
     offsets: dict[int, int] = {}
     arenas = []
     for program in programs:
-        last = _last_uses(program)
-        messages = [line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
-        messages.sort(key=lambda message: (-_size(message), message.number))
+        last, buffers = _last_uses(program), sorted(_buffers(program), key=lambda messages: (-_size(messages[0]), messages[0].number))
         places, arena = _placed(
-            np.array([_size(message) for message in messages], dtype=np.int64),
-            np.array([last[message.number] for message in messages], dtype=np.int64),
-            np.array([known[message.number][program.device] for message in messages], dtype=np.int64),
+            np.array([_size(messages[0]) for messages in buffers], dtype=np.int64),
+            np.array([max(last[message.number] for message in messages) for messages in buffers], dtype=np.int64),
+            np.array([min(known[message.number][program.device] for message in messages) for messages in buffers], dtype=np.int64),
         )
-        offsets |= {message.number: place for message, place in zip(messages, places, strict=True)}
+        offsets |= {message.number: place for messages, place in zip(buffers, places, strict=True) for message in messages}
         arenas.append(arena)
     return Slots(offsets, tuple(arenas))
+
+
+def _buffers(program: Program) -> list[list[Message]]:
+    """The messages that a device receives, those of one buffer together."""
+    found: dict[int, list[Message]] = {}
+    for line in program.instructions:
+        if isinstance(line, Receive) and isinstance(line.what, Message):
+            found.setdefault(line.what.buffer, []).append(line.what)
+    return list(found.values())
 
 
 def _placed(
@@ -70,32 +77,32 @@ def _best_gap(start: Int64[np.ndarray, " taken"], size: Int64[np.ndarray, " take
 
 
 class Lifetime(NamedTuple):
-    """How long a device holds a message: from the end of the op that makes it (None: the start of the step) to that of its last user."""
+    """How long a device holds a buffer of messages: from the start of their first sending to the end of their last use or sending.
+
+    Sendings are pairs (device, mark), uses marks of the holder itself (see `Message.mark`).
+    """
 
     bytes: int
-    src: int
-    dst: int
-    made_by: int | None
-    used_by: int | None
+    holder: int
+    sendings: tuple[tuple[int, int], ...]
+    uses: tuple[int, ...]
 
 
 def lifetimes(programs: Sequence[Program]) -> list[Lifetime]:
     """Of all messages. One that nobody uses is gone when it has come."""
-    made = {
-        node: line.op
-        for program in programs
-        for line in program.instructions
-        if isinstance(line, Call)
-        for node in (line.node, *line.picks)
-    }
     found = []
     for program in programs:
         last = _last_uses(program)
-        for line in program.instructions:
-            if isinstance(line, Receive) and isinstance(line.what, Message):
-                what, user = line.what, program.instructions[last[line.what.number]]
-                used_by = user.op if isinstance(user, Call) else made.get(what.node)
-                found.append(Lifetime(what.bytes, what.src, what.dst, made.get(what.node), used_by))
+        for messages in _buffers(program):
+            sendings = tuple((message.src, message.mark) for message in messages)
+            uses: list[int] = []
+            for message in messages:
+                match program.instructions[last[message.number]]:
+                    case Call(op):
+                        uses.append(op)
+                    case Send(Message() as passed_on):
+                        uses.append(passed_on.mark)
+            found.append(Lifetime(messages[0].bytes, program.device, sendings, tuple(uses)))
     return found
 
 

@@ -38,8 +38,8 @@ def compiled(
 ) -> Callable[[], Tensor | None]:
     """The function that runs a step of the program and returns the loss where this device makes it, else None.
 
-    `held` are the values of `program.held`; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists as
-    long as the graph, what `now()` returns at the start and end of every call is written into them.
+    `held` are the values of `program.held`; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists of the
+    graph's ops and the program's messages (`Message.mark`), what `now()` returns at the start and end of each is written into them.
     """
     bound = {"now": now, "seeded": seeded} | ({} if times is None else {"started": times[0], "ended": times[1]})
     return _Code(program, held, transport, device, loss, bound, times is not None).function()
@@ -70,17 +70,15 @@ class _Code:
         lines: list[str] = []
         for place, instruction in enumerate(self._program.instructions):
             lines += self._lines(instruction)
-            if done := [self._names[node] for node in last.get(place, ()) if node is not self._loss]:
+            if isinstance(instruction, Call) and self._loss in (instruction.node, *instruction.picks):
+                lines.append(f"loss = {self._names[self._loss]}.clone()")  # it may lie where a message does, or will
+            if done := [self._names[node] for node in last.get(place, ())]:
                 lines.append(f"del {', '.join(done)}")
-        lines.append(f"return {self._names[self._loss]}" if self._makes_loss() else "return None")
+        lines = ["loss = None", *lines, "return loss"]
         source = "def step():\n" + "".join(f"    {line}\n" for line in lines)
         exec(compile(source, f"<program of device {self._program.device}>", "exec"), self._bound)
         step: Callable[[], Tensor | None] = self._bound["step"]
         return step
-
-    def _makes_loss(self) -> bool:
-        """A received loss does not count: its memory may have been given to another message since."""
-        return any(isinstance(line, Call) and self._loss in (line.node, *line.picks) for line in self._program.instructions)
 
     def _lines(self, instruction: Call | Send | Receive) -> list[str]:
         match instruction:
@@ -89,7 +87,7 @@ class _Code:
             case Send(what):
                 if isinstance(what, Signal):
                     return [f"{self._bind('raise', self._transport.raiser(what))}()"]
-                return [f"{self._bind('send', self._transport.sender(what))}({self._names[what.node]})"]
+                return self._marked(what.mark, [f"{self._bind('send', self._transport.sender(what))}({self._names[what.node]})"])
             case Receive(what):
                 if isinstance(what, Signal):
                     return [f"{self._bind('await', self._transport.waiter(what))}()"]
@@ -105,9 +103,10 @@ class _Code:
         lines += [f"{self._name(pick)} = {self._names[node]}[{pick.args[1]}]" for pick in call.picks]
         if call.picks:
             lines.append(f"{self._names[node]} = None")
-        if self._timed:
-            return [f"started[{call.op}] = now()", *lines, f"ended[{call.op}] = now()"]
-        return lines
+        return self._marked(call.op, lines)
+
+    def _marked(self, mark: int, lines: list[str]) -> list[str]:
+        return [f"started[{mark}] = now()", *lines, f"ended[{mark}] = now()"] if self._timed else lines
 
     def _run(self, node: Node) -> str:
         arguments = [self._expression(argument) for argument in node.args]

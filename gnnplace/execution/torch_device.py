@@ -32,7 +32,9 @@ class Held(NamedTuple):
 
 
 class DeviceTimes(NamedTuple):
-    """The ops of one device in one step, nanoseconds since it began there (at `began`, of the host's clock); -1 for other ops."""
+    """The ops and sendings of one device in one step (`Message.mark`), nanoseconds since it began there, -1 for others; `began` is a time
+    of the host's clock.
+    """
 
     began: int
     start_ns: np.ndarray
@@ -84,7 +86,8 @@ class TorchDevice:
     def op_times(self, steps: int) -> list[DeviceTimes]:
         """Runs steps and times every op in them."""
         if self._timed is None:
-            times: Times = [None] * self._num_ops, [None] * self._num_ops
+            size = self._num_ops + self._program.num_messages
+            times: Times = [None] * size, [None] * size
             self._timed = self._compiled(times), times
         return [self._time_ops(*self._timed) for _ in range(steps)]
 
@@ -179,7 +182,7 @@ def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
     first = min(part.began for part in parts)
     starts, ends = (np.full(num_ops, -1, dtype=np.int64) for _ in range(2))
     for began, started, ended in parts:
-        ran = started >= 0
+        ran = np.flatnonzero(started[:num_ops] >= 0)
         starts[ran], ends[ran] = started[ran] + began - first, ended[ran] + began - first
     return OpTimes(starts, ends)
 

@@ -82,7 +82,9 @@ def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[
 def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
     graph = torch.fx.Graph()
     tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
-    return [Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor) for number, tensor in enumerate(tensors)]
+    return [
+        Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor, number) for number, tensor in enumerate(tensors)
+    ]
 
 
 def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:

@@ -51,8 +51,9 @@ class TorchProcesses(OneHost):
         found: list[DeviceMemory] = self._ask("memory")
         messages: list[list[Allocation]] = [[] for _ in found]
         for life in self._lifetimes:
-            sent, used = (_end(found[place].times, op) for place, op in ((life.src, life.made_by), (life.dst, life.used_by)))
-            messages[life.dst] += [(sent, life.bytes), (max(sent, used), -life.bytes)]
+            starts, ends = zip(*(_span(found[device].times, mark) for device, mark in life.sendings), strict=True)
+            used = [_span(found[life.holder].times, mark)[1] for mark in life.uses]
+            messages[life.holder] += [(min(starts), life.bytes), (max(*ends, *used), -life.bytes)]
         return [own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)]
 
     def described(self) -> list[str]:
@@ -96,6 +97,6 @@ class _Life:
         self._shared.meet(self._program.device)
 
 
-def _end(times: DeviceTimes, op: int | None) -> int:
-    """When an op ended by the host's clock; the start of the step where there is none."""
-    return times.began + (0 if op is None else int(times.end_ns[op]))
+def _span(times: DeviceTimes, mark: int) -> tuple[int, int]:
+    """When an op or a sending began and ended, by the host's clock."""
+    return times.began + int(times.start_ns[mark]), times.began + int(times.end_ns[mark])

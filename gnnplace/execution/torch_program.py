@@ -1,9 +1,8 @@
 """A traced PyTorch step cut into one program a device: which calls it makes, what it sends, receives and waits for, in order.
 
 What EXECUTION_MODEL.md says of transfers is done here: when an op ends, each of its outputs is sent once to each other device that
-has a consumer of it, by output, then by device; a control edge to another device is a signal, left out where something that the
-device has received before says so already. Nobody waits for a device that could wait for it in turn: all programs follow one
-topological order.
+has a consumer of it, by output, then by device; a control edge to another device is a signal, left out where others say so already.
+Nobody waits for a device that could wait for it in turn: all programs follow one topological order.
 """
 
 from __future__ import annotations
@@ -15,30 +14,40 @@ from operator import getitem
 
 import numpy as np
 import torch
-from jaxtyping import Int32
 from torch import Tensor
 
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.torch_values import Node, as_sent
+from gnnplace.execution.torch_values import Node, as_sent, is_whole
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch import TracedStep
-from gnnplace.graph import CONTROL, NONE
+from gnnplace.graph import CONTROL, ComputationGraph
+from gnnplace.transforms.control_messages import needed
 
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """An output on its way to one other device: the value of `node`, which looks like `tensor` (a fake one, as it is sent)."""
+    """An output on its way to one other device: the value of `node`, which looks like `tensor` (a fake one, as it is sent).
+
+    Messages of one `buffer`, the number of the first of them, bring the same bytes to the same device: they are aliases of one root, each
+    fills its memory, and nothing writes there in between.
+    """
 
     number: int
     node: Node
     src: int
     dst: int
     tensor: Tensor
+    buffer: int
 
     @property
     def bytes(self) -> int:
         """What is sent."""
         return self.tensor.untyped_storage().nbytes()
+
+    @property
+    def mark(self) -> int:
+        """The place of its sending in lists of times: those of ops are counted from the start, of messages from the end."""
+        return -1 - self.number
 
 
 @dataclass(frozen=True)
@@ -83,6 +92,12 @@ class Program:
     held: tuple[Node, ...]
     instructions: tuple[Instruction, ...]
 
+    @property
+    def num_messages(self) -> int:
+        """One more than the largest number of a message that it sends."""
+        sent = (line.what.number for line in self.instructions if isinstance(line, Send) and isinstance(line.what, Message))
+        return max(sent, default=-1) + 1
+
 
 def programs(step: TracedStep, plan: Plan) -> tuple[Program, ...]:
     """One program for each device of the plan. Numbers of messages and signals are distinct over all of them.
@@ -106,37 +121,29 @@ class _Writer:
         self._call, self._values, self._held = _nodes(step)
         self._lines: list[list[Instruction]] = [[] for _ in plan.devices]
         self._messages: dict[tuple[Node, int], Message] = {}
+        self._whole: dict[tuple[int, int, int], int] = {}  # messages that are the whole of a root: its number, its writes so far, to where
         self._arrived: set[tuple[Node, int]] = set()
         self._signals: dict[tuple[int, int], Signal] = {}
-        self._waits = _waits(plan, graph.edge_src[graph.edge_output == CONTROL], graph.edge_dst[graph.edge_output == CONTROL])
         self._position = np.argsort(plan.order)
-        self._seen = [[NONE] * self._num_devices for _ in plan.devices]  # how far each device knows each other to be
-        self._inputs, self._consumers = _data_edges(graph.edge_src, graph.edge_output, graph.edge_dst)
+        self._inputs, self._consumers = _edges_between_devices(graph, plan)
         self._written = _written(step)
 
     def add(self, op: int) -> None:
         """Receives what the op needs, runs it, sends what it makes."""
         here = self._device[op]
         for source, output in self._inputs[op]:
-            if self._device[source] != here:
+            if output == CONTROL:
+                self._lines[here].append(Receive(self._signals[source, here]))
+            else:
                 self._receive(source, output, op)
-        for source in self._waits[op]:
-            self._await(source, here)
         if op in self._call:
             self._lines[here].append(self._called(op, self._call[op]))
         self._send(op)
 
     def finished(self) -> tuple[Program, ...]:
-        """The programs, without signals that nobody awaits."""
-        awaited = {line.what.number for lines in self._lines for line in lines if isinstance(line, Receive)}
-        return tuple(
-            Program(
-                device,
-                tuple(node for node, op in self._held if self._device[op] == device),
-                tuple(line for line in lines if not isinstance(line, Send) or line.what.number in awaited),
-            )
-            for device, lines in enumerate(self._lines)
-        )
+        """The programs."""
+        held = [tuple(node for node, op in self._held if self._device[op] == device) for device in range(self._num_devices)]
+        return tuple(Program(device, held[device], tuple(lines)) for device, lines in enumerate(self._lines))
 
     def _called(self, op: int, node: Node) -> Call:
         first = (parent for parent in node.all_input_nodes if parent not in self._op_of and parent.target is not getitem)
@@ -148,22 +155,11 @@ class _Writer:
         if (node, here) not in self._arrived:
             self._arrived.add((node, here))
             self._lines[here].append(Receive(self._messages[node, here]))
-            self._know(source, here)
-
-    def _await(self, source: int, here: int) -> None:
-        """Waits for the end of an op elsewhere, unless its device is known to have got as far."""
-        if self._seen[here][self._device[source]] < self._position[source]:
-            self._lines[here].append(Receive(self._signals[source, here]))
-            self._know(source, here)
-
-    def _know(self, source: int, here: int) -> None:
-        there = self._device[source]
-        self._seen[here][there] = max(self._seen[here][there], int(self._position[source]))
 
     def _send(self, op: int) -> None:
         here = self._device[op]
         for output, consumers in sorted(self._consumers[op].items()):
-            for there in sorted({self._device[consumer] for consumer in consumers} - {here}):
+            for there in sorted({self._device[consumer] for consumer in consumers}):
                 self._lines[here].append(Send(self._signal(op, there) if output == CONTROL else self._message(op, output, there)))
 
     def _signal(self, op: int, there: int) -> Signal:
@@ -171,8 +167,11 @@ class _Writer:
         return signal
 
     def _message(self, op: int, output: int, there: int) -> Message:
-        node = self._values[op, output]
-        message = self._messages[node, there] = Message(self._count, node, self._device[op], there, as_sent(node.meta["val"]))
+        node, number = self._values[op, output], self._count
+        tensor, root = as_sent(node.meta["val"]), int(self._graph.output_root[self._graph.output_ptr[op] + output])
+        writes = sum(self._position[writer] <= self._position[op] for writer in self._written.get(root, ()))
+        buffer = self._whole.setdefault((root, writes, there), number) if is_whole(node.meta["val"], tensor) else number
+        message = self._messages[node, there] = Message(number, node, self._device[op], there, tensor, buffer)
         return message
 
     @property
@@ -207,29 +206,22 @@ def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Nod
     return calls, values, held
 
 
-def _data_edges(
-    src: Int32[np.ndarray, " edges"], output: Int32[np.ndarray, " edges"], dst: Int32[np.ndarray, " edges"]
+def _edges_between_devices(
+    graph: ComputationGraph, plan: Plan
 ) -> tuple[Mapping[int, list[tuple[int, int]]], Mapping[int, dict[int, list[int]]]]:
-    """Of each op its data inputs (op, output), and its consumers by output, those of control edges included."""
+    """Of each op its inputs from elsewhere (op, output), data before control, and its consumers elsewhere by output: of control edges those
+    that are needed.
+    """
     inputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     consumers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for s, k, d in zip(src.tolist(), output.tolist(), dst.tolist(), strict=True):
-        consumers[s][k].append(d)
-        if k != CONTROL:
-            inputs[d].append((s, k))
+    away = needed(graph, plan.device, plan.order) & (plan.device[graph.edge_src] != plan.device[graph.edge_dst])
+    columns = (column[away].tolist() for column in (graph.edge_src, graph.edge_output, graph.edge_dst))
+    for source, output, consumer in zip(*columns, strict=True):
+        inputs[consumer].append((source, output))
+        consumers[source][output].append(consumer)
+    for sources in inputs.values():
+        sources.sort(key=lambda each: each[1] == CONTROL)
     return inputs, consumers
-
-
-def _waits(plan: Plan, src: Int32[np.ndarray, " edges"], dst: Int32[np.ndarray, " edges"]) -> Mapping[int, list[int]]:
-    """For each op the ops elsewhere that it waits for, the latest first: what comes earlier on the same device needs no signal then."""
-    position = np.argsort(plan.order)
-    waits: dict[int, list[int]] = defaultdict(list)
-    for s, d in zip(src.tolist(), dst.tolist(), strict=True):
-        if plan.device[s] != plan.device[d]:
-            waits[d].append(s)
-    for sources in waits.values():
-        sources.sort(key=lambda op: -position[op])
-    return waits
 
 
 def _written(step: TracedStep) -> dict[int, list[int]]:

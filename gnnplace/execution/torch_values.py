@@ -16,6 +16,11 @@ def as_sent(tensor: Tensor) -> Tensor:
     return torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype, device="meta").expand(tensor.shape)
 
 
+def is_whole(tensor: Tensor, sent: Tensor) -> bool:
+    """Whether what is sent of a tensor (`as_sent`) is all of its memory, byte by byte."""
+    return sent.stride() == tensor.stride() and sent.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+
+
 def once(tensor: Tensor) -> tuple[slice, ...]:
     """The index that takes an expanded tensor's elements once."""
     return tuple(slice(1) if stride == 0 and size > 1 else slice(None) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

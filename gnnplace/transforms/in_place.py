@@ -19,31 +19,36 @@ KEPT = ("Const", "Placeholder", "ReadVariableOp", "VarHandleOp")  # what they yi
 def in_place(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
     """The graph with such an op's output as an alias of the first input that it may write over.
 
-    That one is as large and of the same dtype, made on the op's device and used nowhere else, and the op is the last to use it.
+    That one is as large and of the same dtype, and the op is the last that uses it on this device: it was made here and is used nowhere
+    else, or it was received. What the op itself sends is made anew: servers want it where the network takes it from (`InferAllocAttr`).
     """
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[order] = np.arange(graph.num_ops)
-    root, alias = graph.output_root.copy(), graph.output_alias.copy()
-    last = position[graph.output_op]  # of each root: the position of the last op that uses it ...
-    away, kept = graph.output_is_result.copy(), graph.kind.among(KEPT)[graph.output_op]  # ... whether it is used elsewhere
+    root, alias, made_on = graph.output_root.copy(), graph.output_alias.copy(), device[graph.output_op]
     data = np.flatnonzero(graph.edge_data != NONE)
-    used, users = root[graph.edge_data[data]], graph.edge_dst[data]
-    np.maximum.at(last, used, position[users])
-    np.logical_or.at(away, used, device[users] != device[graph.output_op[used]])
+    outputs, users = graph.edge_data[data], graph.edge_dst[data]
+    last = np.full((len(root), int(device.max(initial=0)) + 1), NONE, dtype=np.int64)  # position of a root's last user on each device
+    last[np.arange(len(root)), made_on] = position[graph.output_op]
+    np.maximum.at(last, (root[outputs], device[users]), position[users])
+    sent, away = np.zeros(len(root), dtype=bool), np.zeros(len(root), dtype=bool)  # away: of a root, any alias is used elsewhere or later
+    np.logical_or.at(sent, outputs, device[users] != made_on[outputs])
+    np.logical_or.at(away, root[outputs], device[users] != made_on[root[outputs]])
     np.logical_or.at(away, root, graph.output_is_result)
-    dtype, able = graph.output_dtype.index, graph.canonical_kind.among(KINDS) & (np.diff(graph.output_ptr) == 1)
+    kept, dtype = graph.kind.among(KEPT)[graph.output_op], graph.output_dtype.index
+
+    def free(given: int, op: int, own: int) -> bool:
+        over, here = root[given], device[op]
+        unused = not (away[over] or kept[over]) if made_on[over] == here else not away[own]
+        alike = graph.output_bytes[given] == graph.output_bytes[own] and dtype[given] == dtype[own] != NONE
+        return bool(unused and alike and last[over, here] == position[op])
+
+    able = graph.canonical_kind.among(KINDS) & (np.diff(graph.output_ptr) == 1)
     for op in order[able[order]].tolist():
         own = int(graph.output_ptr[op])
-        if root[own] != own:
-            continue
-        for edge in graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]].tolist():
-            given = int(graph.edge_data[edge])
-            over = NONE if given == NONE else int(root[given])
-            if over == NONE or away[over] or kept[over] or last[over] != position[op] or device[graph.output_op[over]] != device[op]:
-                continue
-            if graph.output_bytes[over] == graph.output_bytes[own] and dtype[given] == dtype[own]:
-                alias[own] = given
-                last[over], away[over] = last[own], away[own]
-                root[root == own] = over
-                break
+        inputs = graph.edge_data[graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]]]
+        given = next((data for data in inputs.tolist() if data != NONE and free(data, op, own)), NONE)
+        if root[own] == own and not sent[own] and given != NONE:
+            over, alias[own] = root[given], given
+            last[over, device[op]], away[over] = last[own, device[op]], away[over] | away[own]
+            root[root == own] = over
     return replace(graph, output_alias=alias)

@@ -36,8 +36,22 @@ def test_messages_whose_lifetimes_may_overlap_share_no_byte(name: str, devices: 
         assert all(0 <= placed.offsets[m.number] <= placed.arena_bytes[program.device] - m.bytes for m in uses)
         for message in uses:
             for other in uses:
-                if message.number < other.number and _overlap(placed, message, other):
+                if message.buffer < other.buffer and _overlap(placed, message, other):
                     assert _done_before(order, uses, message, other) or _done_before(order, uses, other, message)
+
+
+@pytest.mark.parametrize(("name", "devices", "seed"), CASES)
+def test_messages_of_one_buffer_are_all_of_its_bytes_and_lie_in_one_place(name: str, devices: int, seed: int) -> None:
+    found = _programs(name, devices, seed)
+    placed, shared = slots(found), 0
+    for program in found:
+        received = list(_uses(program))
+        for first, message in ((m, other) for m in received for other in received if m.buffer == other.buffer and m.number < other.number):
+            assert shares(first.node.meta["val"], message.node.meta["val"])
+            assert placed.offsets[first.number] == placed.offsets[message.number]
+            assert first.bytes == message.bytes == message.node.meta["val"].untyped_storage().nbytes()
+            shared += 1
+    assert shared or name not in ("cells", "branches")
 
 
 def test_memory_is_used_again() -> None:

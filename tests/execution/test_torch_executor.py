@@ -8,12 +8,16 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from torch_steps import RANDOM, STEPS, cores, planned, problem, random_placement, workload
+import torch
+from torch import nn
+from torch_steps import RANDOM, STEPS, cores, planned, problem, random_placement, spread, workload
 
 from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
+from gnnplace.execution.torch_workload import TorchWorkload
 from gnnplace.execution.workload import Plan
+from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.graph import NONE
 from gnnplace.placement import Placement
 
@@ -55,6 +59,20 @@ def test_losses_and_variables_equal_eager_pytorch(name: str) -> None:
         assert found.steps == CHECKED_STEPS
         assert found.variables == len(expected.variables) > 0
         assert found.largest <= 1e-6, (schedule, found)
+
+
+def test_a_loss_that_is_a_view_of_what_was_received_is_kept() -> None:
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 1))
+    step = TorchWorkload(TorchStep(module, lambda m, x: (m(x) ** 2).mean(dim=0).squeeze(), (torch.randn(8, 4),), "sgd"), "view")
+    expected, words = step.unplaced(CHECKED_STEPS)
+    for seed in range(6):
+        placed = step.start(spread(step.graph, cores(2).devices, seed))
+        try:
+            placed.run(CHECKED_STEPS)
+            assert difference(placed.outputs(), expected, words).largest <= 1e-6
+        finally:
+            placed.close()
 
 
 def test_steps_go_on_where_the_last_one_ended() -> None:

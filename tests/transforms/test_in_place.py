@@ -45,7 +45,6 @@ def test_what_an_earlier_op_took_over_is_used_until_its_own_last_use():
     [
         ([op("x", 8, "matmul"), op("y", 4)], [0, 0]),  # another size
         ([op("x", 8, "matmul"), op("y", 8, "matmul")], [0, 0]),  # not element-wise
-        ([op("x", 8, "matmul"), op("y", 8)], [0, 1]),  # made elsewhere
         ([Op("x", "Const", (Output(8, **FLOAT),), time_ns={"gpu": 1}), op("y", 8)], [0, 0]),
         ([Op("x", "Mul", (Output(8, dtype="int32"),), time_ns={"gpu": 1}), op("y", 8)], [0, 0]),
         ([Op("x", "Mul", (Output(8, is_result=True, **FLOAT),), time_ns={"gpu": 1}), op("y", 8)], [0, 0]),
@@ -53,6 +52,18 @@ def test_what_an_earlier_op_took_over_is_used_until_its_own_last_use():
 )
 def test_what_may_not_be_written_over(ops, device):
     assert aliases(ops, [(0, 0, 1)], device) == [NONE, NONE]
+
+
+def test_what_is_received_may_be_written_over():
+    ops, edges = [Op("x", "Const", (Output(8, **FLOAT),), time_ns={"gpu": 1}), op("y", 8), op("z", 8)], [(0, 0, 1), (0, 0, 2)]
+    assert aliases(ops, edges, [0, 1, 1]) == [NONE, NONE, 0]  # a copy even of a constant, by its last user there
+    assert aliases(ops, edges, [0, 1, 2]) == [NONE, 0, 0]
+
+
+def test_what_an_op_sends_is_made_anew():
+    ops, edges = [op("x", 8, "matmul"), op("y", 8), op("there", 8, "matmul")], [(0, 0, 1), (1, 0, 2)]
+    assert aliases(ops, edges, [0, 0, 0]) == [NONE, 0, NONE]
+    assert aliases(ops, edges, [0, 0, 1]) == [NONE, NONE, NONE]
 
 
 def test_what_is_sent_is_left_alone():
