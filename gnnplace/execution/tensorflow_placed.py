@@ -46,11 +46,13 @@ class PlacedTensorFlowStep:
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         """Gives every variable its value.
 
-        First each device's allocator gets memory for the whole step in one piece, untouched: in the small pieces by which it grows
-        otherwise, tensors leave remainders that no other one fits, and that count as used.
+        First each core's allocator gets addresses for the whole step in one piece (`room_bytes`): in the small pieces by which it grows
+        otherwise, tensors leave remainders that no other one fits, and that count as used. It writes to a 32nd of them; what a host
+        refuses, it does without.
         """
         with self._failures():
-            self._session.run([self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))])
+            with suppress(tf.errors.ResourceExhaustedError):
+                self._session.run([self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))])
             for part in _parts(values):
                 session, feed = self._session, {f"{EXTRA}/value/{name}:0": values[name] for name in part}
                 session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)

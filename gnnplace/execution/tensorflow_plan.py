@@ -1,4 +1,4 @@
-"""What TensorFlow makes of a plan's devices: which server each one is."""
+"""What TensorFlow makes of a plan's devices: which server each one is, and how much memory it begins with."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_session import device_name
 from gnnplace.execution.tensorflow_spec import Machine
 from gnnplace.execution.workload import Plan
+from gnnplace.graph import NONE, ComputationGraph
 
 
 class Layout(NamedTuple):
@@ -43,6 +46,21 @@ def layout(plan: Plan, machine: Machine) -> Layout:
             names.append(device_name(len(cpus), "GPU", next_gpu))
             next_gpu += 1
     return Layout(tuple(orders), elsewhere, tuple(names))
+
+
+def room_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
+    """For each device, twice the bytes that it holds, makes or receives in a step (some are lost between tensors), at most what it has.
+
+    0 for a GPU: its allocator would take the memory itself, not only addresses.
+    """
+    data = np.flatnonzero(graph.edge_data != NONE)
+    outputs = np.concatenate([np.arange(len(graph.output_bytes)), graph.edge_data[data]])
+    places = np.concatenate([plan.device[graph.output_op], plan.device[graph.edge_dst[data]]])
+    output, place = np.unique(np.stack([outputs, places]), axis=1)
+    held = np.bincount(place, graph.output_bytes[output], len(plan.devices))
+    held += np.bincount(plan.device, graph.persistent_bytes, len(plan.devices))
+    rooms = zip(plan.devices, held.tolist(), strict=True)
+    return [min(2 * int(room), device.memory_bytes) if device.kind == "cpu" else 0 for device, room in rooms]
 
 
 def _order(core: int) -> Mapping[str, Any]:

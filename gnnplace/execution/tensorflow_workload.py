@@ -18,7 +18,7 @@ from gnnplace.cluster import Device
 from gnnplace.execution.tensorflow_graph import EXTRA, Runnable, placed, runnable
 from gnnplace.execution.tensorflow_links import profile_link
 from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
-from gnnplace.execution.tensorflow_plan import layout
+from gnnplace.execution.tensorflow_plan import layout, room_bytes
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
 from gnnplace.execution.workload import Outputs, Plan, refuse
@@ -160,7 +160,6 @@ class TensorFlowWorkload:
     def _placed(self, plan: Plan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
         """The placed step, with what makes room, loads and reads variables and measures a step without ops."""
         result = placed(self._runnable, self.graph, plan, devices)
-        room = 2 * int(self.graph.persistent_bytes.sum() + self.graph.output_bytes.sum())
         place = {name: devices[d] for name, d in zip(self.graph.op_names, plan.device.tolist(), strict=True)}
         extra = tf.Graph()
         with extra.as_default():
@@ -169,10 +168,10 @@ class TensorFlowWorkload:
                     _load_and_read(op, place[op.name])
             with tf.device(place[self._loss.op.name]):
                 tf.constant(0.0, name=f"{EXTRA}/empty/value")
-            for d, device in enumerate(devices):
-                with tf.device(device):
+            for d, room in enumerate(room_bytes(self.graph, plan)):
+                with tf.device(devices[d]):
                     tf.no_op(name=f"{EXTRA}/empty/{d}")
-                    tf.raw_ops.Empty(shape=[room], dtype=tf.uint8, name=f"{EXTRA}/room/{d}")
+                    tf.raw_ops.Empty(shape=[-(-room // 2**20), 2**20], dtype=tf.uint8, name=f"{EXTRA}/room/{d}")
         result.node.extend(extra.as_graph_def().node)
         return result
 

@@ -149,6 +149,27 @@ def test_peak_memory_is_that_of_the_simulator(second, width, template):
     assert peak == pytest.approx(expected, abs=1.01 * width * width * 4)  # a tensor more or less, by when messages arrive
 
 
+@pytest.mark.parametrize("granted", [True, False])
+def test_a_step_of_more_than_two_gibibytes_starts(granted, template, monkeypatch):
+    """Its room is more than an int32 counts; and it starts where the host grants no such room."""
+    if not granted:
+        monkeypatch.setattr("gnnplace.execution.tensorflow_workload.room_bytes", lambda graph, plan: [2**50] * len(plan.devices))
+
+    def build():
+        weight = variable("weight", 4, start=0.5)
+        large = tf.tile(tf.stop_gradient(weight.value()), [2**26])
+        return minimized(tf.reduce_sum(weight.value()) + tf.reduce_max(large), v1.train.GradientDescentOptimizer(0.1))
+
+    workload = TensorFlowWorkload(TensorFlowStep("large", build), template=template)
+    device = np.zeros(workload.graph.num_ops, dtype=np.int32)
+    step = workload.start(Plan(cpus(workload).cluster.devices, device, workload.graph.order))
+    try:
+        assert step.outputs().losses == (2.5,)
+        assert 2**30 <= step.peak_memory_bytes()[0] < 1.1 * 2**30
+    finally:
+        step.close()
+
+
 def late() -> tuple[tf.Tensor, tf.Operation]:
     """`there` needs what is made first; then follow long products, and the loss needs all of it."""
     x, kernel = v1.placeholder(tf.float32, (512, 512), "x"), variable("kernel", 512, 512)

@@ -1,0 +1,31 @@
+"""What TensorFlow makes of a plan's devices."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from gnnplace.cluster import Device
+from gnnplace.execution.tensorflow_plan import room_bytes
+from gnnplace.execution.workload import Plan
+from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
+
+
+def test_room_is_twice_what_a_device_holds_makes_and_receives_and_no_more_than_it_has():
+    ops = [
+        Op("variable", "VarHandleOp", persistent_bytes=1000),
+        Op("split", "Split", outputs=(Output(10), Output(20))),
+        Op("near", "Add", outputs=(Output(3),)),
+        Op("far", "Add", outputs=(Output(5),)),
+        Op("farther", "Add", outputs=(Output(7),)),
+    ]
+    graph = ComputationGraph.from_ops("room", ops, [(0, CONTROL, 1), (1, 0, 2), (1, 1, 3), (1, 1, 4), (2, CONTROL, 3), (2, 0, 4)])
+    place = np.array([0, 0, 0, 1, 1], dtype=np.int32)
+
+    def room(memory_bytes: int, kind: str = "cpu") -> list[int]:
+        devices = (Device("cpu:0", "cpu", memory_bytes, 1, 1), Device(f"{kind}:1", kind, memory_bytes, 1, 1))
+        return room_bytes(graph, Plan(devices, place, graph.order))
+
+    assert room(2**40) == [2 * (1000 + 10 + 20 + 3), 2 * (20 + 3 + 5 + 7)]
+    assert room(100) == [100, 2 * (20 + 3 + 5 + 7)]
+    assert room(2**40, kind="gpu") == [2 * (1000 + 10 + 20 + 3), 0]
