@@ -65,14 +65,15 @@ class TensorFlowWorkload:
         return self._runnable.differences
 
     def start(self, plan: Plan) -> PlacedTensorFlowStep:
-        """Starts servers, places the step, loads variables and runs the first step, which is checked."""
+        """Places the step, starts servers, loads variables and runs the first step, which is checked."""
         refuse(self.graph, plan)
         servers = layout(plan, self.machine)
+        graph = self._placed(plan, servers.devices)
         started = self.template.start(servers.orders)
         addresses = (*servers.elsewhere, *(server.address for server in started))
         step = PlacedTensorFlowStep(
-            self.graph, plan, servers.devices, self._loss.name, self._train.name, self._placed(plan, servers.devices),
-            self.template, started, addresses, bool(servers.elsewhere),
+            self.graph, plan, servers.devices, self._loss.name, self._train.name, graph, self.template, started, addresses,
+            bool(servers.elsewhere),
         )  # fmt: skip
         try:
             step.load(self._start_values)
