@@ -6,7 +6,6 @@ What runs is the computation graph, op by op (see `tensorflow_graph`), and each 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from gnnplace.cluster import Device
+from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.tensorflow_graph import EXTRA, Runnable, placed, runnable
 from gnnplace.execution.tensorflow_links import profile_link
 from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
@@ -67,7 +67,7 @@ class TensorFlowWorkload:
     def start(self, plan: Plan) -> PlacedTensorFlowStep:
         """Places the step, starts servers, loads variables and runs the first step, which is checked."""
         refuse(self.graph, plan)
-        servers = layout(plan, self.machine)
+        servers = layout(plan.devices, self.machine)
         graph = self._placed(plan, servers.devices)
         started = self.template.start(servers.orders)
         addresses = (*servers.elsewhere, *(server.address for server in started))
@@ -102,14 +102,12 @@ class TensorFlowWorkload:
                 variable.load(self._start_values[name], session)
             losses = [float(session.run([self._loss, self._train], feed)[0]) for _ in range(steps)]
             values = session.run(used)
-        words = f"TensorFlow {tf.__version__}, one process, {len(os.sched_getaffinity(0))} cores, its own optimisations"
+        words = f"TensorFlow {tf.__version__}, one process, {len(usable_cores())} cores, its own optimisations"
         return Outputs(tuple(losses), values), words
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
         """Transfers from one server to another: when one alone arrives, and how long it occupies each side."""
-        plan = Plan(devices, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
-        times = profile_link(plan, self.machine, self.template)
-        return tuple(LinkSample(size, occupied, max(alone, occupied)) for size, alone, occupied in times)
+        return profile_link(devices, self.machine, self.template)
 
     def close(self) -> None:
         """Ends what forks servers, and the servers with it."""
@@ -159,7 +157,7 @@ class TensorFlowWorkload:
         return values
 
     def _placed(self, plan: Plan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
-        """The placed step, with what makes room, loads and reads variables and measures a step without ops."""
+        """The placed step, with what makes room and loads and reads variables."""
         result = placed(self._runnable, self.graph, plan, devices)
         place = {name: devices[d] for name, d in zip(self.graph.op_names, plan.device.tolist(), strict=True)}
         extra = tf.Graph()
@@ -167,11 +165,8 @@ class TensorFlowWorkload:
             for op in self._step.ops:
                 if op.type == "VarHandleOp":
                     _load_and_read(op, place[op.name])
-            with tf.device(place[self._loss.op.name]):
-                tf.constant(0.0, name=f"{EXTRA}/empty/value")
             for d, room in enumerate(room_bytes(self.graph, plan)):
                 with tf.device(devices[d]):
-                    tf.no_op(name=f"{EXTRA}/empty/{d}")
                     tf.raw_ops.Empty(shape=[-(-room // 2**20), 2**20], dtype=tf.uint8, name=f"{EXTRA}/room/{d}")
         result.node.extend(extra.as_graph_def().node)
         return result
