@@ -27,7 +27,7 @@ from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
 from gnnplace.execution.tensorflow_trace import cut
 from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
-from gnnplace.execution.workload import PlacedStep, Plan, Workload
+from gnnplace.execution.workload import PlacedStep, Plan, Workload, plan
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
@@ -53,13 +53,10 @@ def random_placement(problem: Problem, seed: int, schedule: str) -> Placement:
     return Placement(expand(chosen, device), schedule=schedule)
 
 
-def plan_of(problem: Problem, placement: Placement) -> tuple[Plan, StepResult]:
-    """The plan that takes ops in the order in which the simulator starts them."""
+def simulated_plan(problem: Problem, placement: Placement) -> tuple[Plan, StepResult]:
+    """The plan of a placement and its simulated step."""
     [result] = simulate(problem, [placement], timeline=True)
-    position = np.empty(problem.num_ops, dtype=np.int64)
-    position[problem.graph.order] = np.arange(problem.num_ops)
-    order = np.lexsort((position, result.timeline.start_ns)).astype(np.int32)
-    return Plan(problem.cluster.devices, placement.device, order), result
+    return plan(problem, placement, result.timeline), result
 
 
 def assert_equal(placed, reference) -> None:
@@ -79,8 +76,8 @@ def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
     moved = [name for name, value in workload._start_values.items() if not np.array_equal(value, reference.variables[name])]
     assert len(moved) > 0.7 * len(reference.variables)  # a comparison of what never changes shows nothing
     for seed, schedule in enumerate(("critical-path", "fifo")):
-        plan, simulated = plan_of(problem, random_placement(problem, seed, schedule))
-        step = workload.start(plan)
+        chosen, simulated = simulated_plan(problem, random_placement(problem, seed, schedule))
+        step = workload.start(chosen)
         assert isinstance(step, PlacedStep)
         try:
             assert all(time > 0 for time in step.run(STEPS - 1))  # the first has been run to check it
@@ -88,22 +85,22 @@ def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
             sent = step.trace(partitions=True).transfers()
         finally:
             step.close()
-        assert len(sent) == len(set(sent)) and set(sent) == cut(problem.graph, plan)
+        assert len(sent) == len(set(sent)) and set(sent) == cut(problem.graph, chosen)
         assert sum(output >= 0 for _, output, _ in sent) == simulated.transfers > 0
-        runs = Problem(workload.as_run(plan), problem.cluster, problem.time_ns)
-        assert simulate(runs, [Placement(plan.device, "fifo")])[0].transfers == len(sent)  # control edges, too
+        runs = Problem(workload.as_run(chosen), problem.cluster, problem.time_ns)
+        assert simulate(runs, [Placement(chosen.device, "fifo")])[0].transfers == len(sent)  # control edges, too
 
 
 def test_each_device_takes_its_ops_in_the_order_of_the_plan(template):
     workload = TensorFlowWorkload(MODELS[0], template=template)
     problem = cpus(workload)
-    plan, _ = plan_of(problem, random_placement(problem, 3, "critical-path"))
-    step = workload.start(plan)
+    chosen, _ = simulated_plan(problem, random_placement(problem, 3, "critical-path"))
+    step = workload.start(chosen)
     try:
         for times in step.op_times(2):
             assert times.start_ns.min() == 0 and (times.end_ns >= times.start_ns).all()
             for d in range(2):
-                ops = plan.order[plan.device[plan.order] == d]
+                ops = chosen.order[chosen.device[chosen.order] == d]
                 assert (times.start_ns[ops[1:]] >= times.end_ns[ops[:-1]]).all()
     finally:
         step.close()
@@ -114,7 +111,7 @@ def test_a_step_starts_the_same_each_time(template):
     problem = cpus(workload)
     losses = []
     for seed in range(2):
-        step = workload.start(plan_of(problem, random_placement(problem, seed, "fifo"))[0])
+        step = workload.start(simulated_plan(problem, random_placement(problem, seed, "fifo"))[0])
         step.run(2)
         losses.append(step.outputs().losses)
         step.close()
@@ -138,8 +135,8 @@ def test_peak_memory_is_that_of_the_simulator(second, width, template):
     group = workload.graph.colocation
     words = [group.values[i] if i >= 0 else name for i, name in zip(group.index, workload.graph.op_names, strict=True)]
     device = np.array([re.search(second, each) is not None for each in words], dtype=np.int32)
-    plan, simulated = plan_of(problem, Placement(device))
-    step = workload.start(plan)
+    chosen, simulated = simulated_plan(problem, Placement(device))
+    step = workload.start(chosen)
     try:
         peak = step.peak_memory_bytes()
     finally:
@@ -148,27 +145,6 @@ def test_peak_memory_is_that_of_the_simulator(second, width, template):
     if second == "layer_3":  # no op of it allocates: its variable counts, not the gradient that it receives
         expected[1] = width * width * 4
     assert peak == pytest.approx(expected, abs=1.01 * width * width * 4)  # a tensor more or less, by when messages arrive
-
-
-@pytest.mark.parametrize("granted", [True, False])
-def test_a_step_of_more_than_two_gibibytes_starts(granted, template, monkeypatch):
-    """Its room is more than an int32 counts; and it starts where the host grants no such room."""
-    if not granted:
-        monkeypatch.setattr("gnnplace.execution.tensorflow_workload.room_bytes", lambda graph, plan: [2**50] * len(plan.devices))
-
-    def build():
-        weight = variable("weight", 4, start=0.5)
-        large = tf.tile(tf.stop_gradient(weight.value()), [2**26])
-        return minimized(tf.reduce_sum(weight.value()) + tf.reduce_max(large), v1.train.GradientDescentOptimizer(0.1))
-
-    workload = TensorFlowWorkload(TensorFlowStep("large", build), template=template)
-    device = np.zeros(workload.graph.num_ops, dtype=np.int32)
-    step = workload.start(Plan(cpus(workload).cluster.devices, device, workload.graph.order))
-    try:
-        assert step.outputs().losses == (2.5,)
-        assert 2**30 <= step.peak_memory_bytes()[0] < 1.1 * 2**30
-    finally:
-        step.close()
 
 
 def late() -> tuple[tf.Tensor, tf.Operation]:
@@ -184,7 +160,7 @@ def test_a_device_sends_while_it_computes(template):
     workload = TensorFlowWorkload(TensorFlowStep("late", late), template=template)
     problem, names = cpus(workload), workload.graph.op_names
     device = np.array([name == "there" for name in names], dtype=np.int32)
-    step = workload.start(plan_of(problem, Placement(device, "fifo"))[0])
+    step = workload.start(simulated_plan(problem, Placement(device, "fifo"))[0])
     try:
         for times in step.op_times(3):
             assert times.end_ns[names.index("there")] < times.start_ns[names.index("product_29")]
@@ -203,7 +179,7 @@ def test_reads_and_shapes_are_what_the_computation_graph_has(template):
     assert sum(op.type == "ReadVariableOp" for op in workload._built.get_operations()) > kinds.count("ReadVariableOp") == 1
     assert not {"Shape", "ShapeN", "Placeholder"} & set(kinds)
     problem = cpus(workload)
-    step = workload.start(plan_of(problem, random_placement(problem, 1, "fifo"))[0])
+    step = workload.start(simulated_plan(problem, random_placement(problem, 1, "fifo"))[0])
     step.run(2)
     assert_equal(step.outputs(), workload.unplaced(3)[0])
     step.close()
@@ -232,7 +208,7 @@ def test_servers_of_other_hosts_are_given_by_their_addresses(template):
         assert large.arrival_ns > small.arrival_ns > 0 and large.occupied_ns > 0
         workload = TensorFlowWorkload(MODELS[0], Machine(addresses), template)
         problem = cpus(workload)
-        step = workload.start(plan_of(problem, random_placement(problem, 0, "fifo"))[0])
+        step = workload.start(simulated_plan(problem, random_placement(problem, 0, "fifo"))[0])
         step.run(2)
         assert step.servers == ()
         assert_equal(step.outputs(), workload.unplaced(3)[0])
@@ -257,8 +233,8 @@ def test_a_small_constant_that_both_devices_need_is_sent(template):
     names = workload.graph.op_names
     device = np.zeros(len(names), dtype=np.int32)
     device[names.index("mul_1")] = 1
-    plan = Plan(cpus(workload).cluster.devices, device, workload.graph.order)
-    step = workload.start(plan)
+    chosen = Plan(cpus(workload).cluster.devices, device, workload.graph.order)
+    step = workload.start(chosen)
     try:
         assert (names.index("half"), 0, 1) in step.trace(partitions=True).transfers()
     finally:
