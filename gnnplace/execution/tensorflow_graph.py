@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 import tensorflow as tf
@@ -127,22 +128,26 @@ def _send(
     graph: tf.compat.v1.GraphDef, nodes: Sequence[tf.compat.v1.NodeDef], plan: Plan, types: Mapping[str, int]
 ) -> Mapping[str, Sequence[str]]:
     """Sends each tensor once to every other core that needs it, and has what needs it take it there; an op that another core must wait for
-    sends an empty one. Returns the sends of each op, what is needed first before the others.
+    sends an empty one. Returns the sends of each op: by output, then by destination, and control after all outputs.
     """
     made = {node.name: node for node in nodes}
+    crossing = []
+    for i in plan.order.tolist():
+        for k, tensor in enumerate(nodes[i].input):
+            source = made.get(_source(tensor))
+            if source is not None and source.device != nodes[i].device and "GPU" not in source.device + nodes[i].device:
+                turn = tensor.startswith("^"), int(tensor.partition(":")[2] or 0), int(plan.device[i])
+                crossing.append((turn, source, nodes[i], k))
     sends: dict[str, list[str]] = defaultdict(list)
     received: dict[tuple[str, str], str] = {}
-    for node in (nodes[i] for i in plan.order.tolist()):
-        for k, tensor in enumerate(node.input):
-            source = made.get(_source(tensor))
-            if source is None or source.device == node.device or "GPU" in source.device + node.device:
-                continue
-            if (tensor, node.device) not in received:
-                send, receipt = _transfer(graph, source, tensor, node.device, types)
-                send.input.extend(f"^{before}" for before in sends[source.name][-1:])
-                sends[source.name].append(send.name)
-                received[tensor, node.device] = receipt.name
-            node.input[k] = ("^" if tensor.startswith("^") else "") + received[tensor, node.device]
+    for (control, *_), source, node, k in sorted(crossing, key=itemgetter(0)):
+        tensor = node.input[k]
+        if (tensor, node.device) not in received:
+            send, receipt = _transfer(graph, source, tensor, node.device, types)
+            send.input.extend(f"^{before}" for before in sends[source.name][-1:])
+            sends[source.name].append(send.name)
+            received[tensor, node.device] = receipt.name
+        node.input[k] = "^" * control + received[tensor, node.device]
     return sends
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +14,8 @@ from gnnplace.execution.tensorflow_plan import layout
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_session import placed_session
 from gnnplace.execution.tensorflow_spec import Machine
-from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES
+from gnnplace.measured_costs import LinkSample
 
 v1 = tf.compat.v1
 
@@ -24,49 +24,42 @@ AFTERWARDS_S = 1e-3  # what servers do after a step counts
 SENT_BYTES = 2**27  # at most this much in one step
 
 
-class LinkTime(NamedTuple):
-    """A tensor of `size_bytes`: from the end of the op that makes it to the start of the op that takes it when nothing else is sent,
-    and how long it keeps each side busy.
+def profile_link(
+    devices: tuple[Device, Device], machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES
+) -> tuple[LinkSample, ...]:
+    """Transfers from the first device to the second: when one arrives where nothing else is sent, and how long it keeps each side busy.
 
     Between cores of this host that is half of the processor time of both servers: several that are sent at once wake a core once, and would
     tell half as much. Elsewhere it is how much later the last of several arrives that are sent at once, for each of them.
     """
-
-    size_bytes: int
-    alone_ns: int
-    occupied_ns: int
-
-
-def profile_link(plan: Plan, machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES) -> tuple[LinkTime, ...]:
-    """The times of the link from the first to the second device of a plan (nothing else of it is used)."""
-    servers = layout(plan, machine)
+    servers = layout(devices, machine)
     started = template.start(servers.orders)
     try:
         addresses = (*servers.elsewhere, *(server.address for server in started))
-        cores = all(device.kind == "cpu" for device in plan.devices) and not servers.elsewhere
+        cores = all(device.kind == "cpu" for device in devices) and not servers.elsewhere
         pids = [server.pid for server in started] if cores else []
         return tuple(_time(size, servers.devices, addresses, bool(servers.elsewhere), pids) for size in sizes)
     finally:
         template.stop(started)
 
 
-def cpu_pair() -> tuple[Device, Device]:
-    """Two devices of kind cpu, of which nothing is known."""
-    return Device("cpu:0", "cpu", 0, 1, 1), Device("cpu:1", "cpu", 0, 1, 1)
-
-
-def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hosts: bool, pids: Sequence[int]) -> LinkTime:
+def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hosts: bool, pids: Sequence[int]) -> LinkSample:
     many = max(2, min(16, SENT_BYTES // size) // 2 * 2)
     graph = tf.Graph()
     with graph.as_default():
         with tf.device(devices[0]):
             source = tf.fill([size], tf.constant(1, tf.uint8))
         steps = [_hops(source, devices, hops) for hops in (2, 2 + many)]  # both servers take part in any case
-        steps += [_at_once(source, devices, tensors) for tensors in (1, many)]
+        if not pids:
+            steps += [_at_once(source, devices, tensors) for tensors in (1, many)]
     with placed_session(graph, addresses, other_hosts) as session:
-        (few, little), (more, much), (one, _), (all_at_once, _) = _medians([session.make_callable(step) for step in steps], pids)
-    occupied = (much - little) // (2 * many) if pids else (all_at_once - one) // (many - 1)
-    return LinkTime(size, (more - few) // many, occupied)
+        (few, little), (more, much), *together = _medians([session.make_callable(step) for step in steps], pids)
+    if pids:
+        occupied = (much - little) // (2 * many)
+    else:
+        (one, _), (all_at_once, _) = together
+        occupied = (all_at_once - one) // (many - 1)
+    return LinkSample(size, occupied, max((more - few) // many, occupied))
 
 
 def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:

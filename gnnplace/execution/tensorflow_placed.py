@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import median
 
 import numpy as np
 import tensorflow as tf
@@ -22,7 +21,6 @@ from gnnplace.graph import ComputationGraph
 
 v1 = tf.compat.v1
 
-EMPTY_STEPS = 50
 MAX_MESSAGE_BYTES = 2**29  # gRPC refuses 2 GiB
 DEATH_S = 2.0  # how long after an error a dead server may take to be known
 
@@ -46,11 +44,13 @@ class PlacedTensorFlowStep:
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         """Gives every variable its value.
 
-        First each device's allocator gets memory for the whole step in one piece, untouched: in the small pieces by which it grows
-        otherwise, tensors leave remainders that no other one fits, and that count as used.
+        First each core's allocator gets addresses for the whole step in one piece (`room_bytes`): in the small pieces by which it grows
+        otherwise, tensors leave remainders that no other one fits, and that count as used. It writes to a 32nd of them; what a host
+        refuses, it does without.
         """
         with self._failures():
-            self._session.run([self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))])
+            with suppress(tf.errors.ResourceExhaustedError):
+                self._session.run([self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))])
             for part in _parts(values):
                 session, feed = self._session, {f"{EXTRA}/value/{name}:0": values[name] for name in part}
                 session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)
@@ -60,7 +60,7 @@ class PlacedTensorFlowStep:
         self.trace(partitions=True).check(self.plan, more_edges)
 
     def run(self, steps: int) -> list[int]:
-        """The nanoseconds of each step as this process sees them: from asking for it to knowing its loss, `fixed_ns` included."""
+        """The nanoseconds of each step as this process sees them: from asking for it to knowing its loss."""
         times = []
         with self._failures():
             step = self._callable
@@ -70,19 +70,6 @@ class PlacedTensorFlowStep:
                 times.append(time.perf_counter_ns() - begin)
                 self._losses.append(float(loss))
         return times
-
-    @cached_property
-    def fixed_ns(self) -> int:
-        """What a step without ops takes on these devices: the median time of asking all of them and hearing from all."""
-        names = [f"{EXTRA}/empty/value:0", *(f"{EXTRA}/empty/{d}" for d in range(len(self.devices)))]
-        with self._failures():
-            empty = self._session.make_callable([self._session.graph.as_graph_element(name) for name in names])
-            times = []
-            for _ in range(EMPTY_STEPS):
-                begin = time.perf_counter_ns()
-                empty()
-                times.append(time.perf_counter_ns() - begin)
-        return int(median(times))
 
     def outputs(self) -> Outputs:
         """The losses of all steps so far and the variables now, slots included, by the name of the op that holds them."""

@@ -1,15 +1,19 @@
-"""What TensorFlow makes of a plan's devices: which server each one is."""
+"""What TensorFlow makes of a plan's devices: which server each one is, and how much memory it begins with."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from gnnplace.cluster import Device
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.tensorflow_session import device_name
 from gnnplace.execution.tensorflow_spec import Machine
 from gnnplace.execution.workload import Plan
+from gnnplace.graph import NONE, ComputationGraph
 
 
 class Layout(NamedTuple):
@@ -20,22 +24,22 @@ class Layout(NamedTuple):
     devices: tuple[str, ...]
 
 
-def layout(plan: Plan, machine: Machine) -> Layout:
+def layout(devices: Sequence[Device], machine: Machine) -> Layout:
     """Servers for the devices of a plan. Raises MeasurementError where there are more CPU devices than cores or addresses."""
-    cpus = [d for d, device in enumerate(plan.devices) if device.kind == "cpu"]
-    cores = sorted(os.sched_getaffinity(0))
+    cpus = [d for d, device in enumerate(devices) if device.kind == "cpu"]
+    cores = usable_cores()
     there = len(machine.addresses) or len(cores)
     if len(cpus) > there:
         what = "addresses of servers" if machine.addresses else "cores that this process may use"
         raise MeasurementError("unsupported", f"{len(cpus)} devices of kind cpu and {there} {what}")
     orders = [] if machine.addresses else [_order(core) for core in cores[: len(cpus)]]
     elsewhere = machine.addresses[: len(cpus)]
-    gpus = len(plan.devices) - len(cpus)
+    gpus = len(devices) - len(cpus)
     if gpus:  # one server for all
         logical = gpus if machine.logical_gpu_bytes else 0
         orders.append({"core": None, "port": 0, "logical_gpus": logical, "logical_gpu_bytes": machine.logical_gpu_bytes or 0})
     names, next_cpu, next_gpu = [], 0, 0
-    for device in plan.devices:
+    for device in devices:
         if device.kind == "cpu":
             names.append(device_name(next_cpu))
             next_cpu += 1
@@ -43,6 +47,21 @@ def layout(plan: Plan, machine: Machine) -> Layout:
             names.append(device_name(len(cpus), "GPU", next_gpu))
             next_gpu += 1
     return Layout(tuple(orders), elsewhere, tuple(names))
+
+
+def room_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
+    """For each device, twice the bytes that it holds, makes or receives in a step (some are lost between tensors), at most what it has.
+
+    0 for a GPU: its allocator would take the memory itself, not only addresses.
+    """
+    data = np.flatnonzero(graph.edge_data != NONE)
+    outputs = np.concatenate([np.arange(len(graph.output_bytes)), graph.edge_data[data]])
+    places = np.concatenate([plan.device[graph.output_op], plan.device[graph.edge_dst[data]]])
+    output, place = np.unique(np.stack([outputs, places]), axis=1)
+    held = np.bincount(place, graph.output_bytes[output], len(plan.devices))
+    held += np.bincount(plan.device, graph.persistent_bytes, len(plan.devices))
+    rooms = zip(plan.devices, held.tolist(), strict=True)
+    return [min(2 * int(room), device.memory_bytes) if device.kind == "cpu" else 0 for device, room in rooms]
 
 
 def _order(core: int) -> Mapping[str, Any]:

@@ -1,7 +1,8 @@
 """A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
 
 Run as a module it is one of two things. With `--template` it imports TensorFlow once and then, on a line of JSON at its standard input,
-forks a server (`Start`, in a hundredth of the time of an import) or kills one (`Stop`); it answers in lines, `started` and `ended`.
+forks a server (`start`, in a hundredth of the time of an import) or kills one (`stop`); it answers in lines, `started` and `ended`. A
+server goes by the serial number of its order.
 With `--core` and `--port` it is one server, for plans of other hosts.
 
 Nothing outlives its parent: the kernel kills servers with the template and the template with the process that started it.
@@ -14,9 +15,16 @@ import json
 import os
 import selectors
 import signal
-from typing import Any
+from typing import Any, NamedTuple
 
 from gnnplace.execution.linux import die_with_parent, keep_freed_memory, short_slices
+
+
+class Forked(NamedTuple):
+    """A server that this process has forked: by which order, as which process."""
+
+    serial: int
+    pid: int
 
 
 def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
@@ -51,7 +59,7 @@ def template(parent: int) -> None:
     assert tensorflow.__version__  # imported for the servers
     answers = os.dup(1)
     os.dup2(2, 1)  # what libraries print is no answer
-    servers: dict[int, int] = {}  # by pidfd
+    servers: dict[int, Forked] = {}  # by pidfd
     events = selectors.DefaultSelector()
     events.register(0, selectors.EVENT_READ)
     pending = b""
@@ -64,25 +72,26 @@ def template(parent: int) -> None:
                 continue
             data = os.read(0, 65536)
             if not data:
-                for pid in servers.values():
-                    os.kill(pid, signal.SIGKILL)
-                    os.waitpid(pid, 0)
+                for server in servers.values():
+                    os.kill(server.pid, signal.SIGKILL)
+                    os.waitpid(server.pid, 0)
                 os._exit(0)  # TensorFlow takes seconds to leave
             *lines, pending = (pending + data).split(b"\n")
             for line in lines:
                 _obey(json.loads(line), servers, events, answers)
 
 
-def _obey(order: dict[str, Any], servers: dict[int, int], events: selectors.BaseSelector, answers: int) -> None:
+def _obey(order: dict[str, Any], servers: dict[int, Forked], events: selectors.BaseSelector, answers: int) -> None:
     if "stop" in order:
-        if order["stop"] in servers.values():
-            os.kill(order["stop"], signal.SIGKILL)
+        for server in servers.values():
+            if server.serial == order["stop"]:
+                os.kill(server.pid, signal.SIGKILL)
         return
     parent, pid = os.getpid(), os.fork()
     if pid == 0:
         _become_server(order, parent, answers)
     pidfd = os.pidfd_open(pid)
-    servers[pidfd] = pid
+    servers[pidfd] = Forked(order["serial"], pid)
     events.register(pidfd, selectors.EVENT_READ)
 
 
@@ -92,15 +101,15 @@ def _become_server(order: dict[str, Any], parent: int, answers: int) -> None:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         server = serve(**order["start"])
         address = server.target.removeprefix("grpc://")
-        _answer(answers, started={"index": order["index"], "pid": os.getpid(), "address": address})
+        _answer(answers, started={"serial": order["serial"], "pid": os.getpid(), "address": address})
         os.close(answers)
         server.join()
     finally:
         os._exit(1)  # never back into the template's loop
 
 
-def _reap(pid: int) -> dict[str, int]:
-    return {"pid": pid, "code": os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}
+def _reap(server: Forked) -> dict[str, int]:
+    return {"serial": server.serial, "code": os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1])}
 
 
 def _answer(answers: int, **message: object) -> None:

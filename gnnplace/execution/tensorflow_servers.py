@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from gnnplace.execution.measurement import MeasurementError
@@ -22,8 +23,9 @@ ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # what forks m
 
 @dataclass(frozen=True)
 class Server:
-    """A server of this host: where it listens, which process it is."""
+    """A server of this host: which order of its template it is, which process, where it listens."""
 
+    serial: int
     pid: int
     address: str
 
@@ -34,40 +36,28 @@ class Template:
 
     _process: subprocess.Popen[bytes] | None = None
     _pending: bytes = b""
-    _ended: dict[int, int] = field(default_factory=dict)
+    _serials: Iterator[int] = field(default_factory=count)
+    _ended: dict[int, int] = field(default_factory=dict)  # exit codes by serial: the system gives a pid again
 
     def start(self, orders: Sequence[Mapping[str, Any]]) -> tuple[Server, ...]:
-        """A server for each order (arguments of `tensorflow_server.serve`)."""
+        """A server for each order (arguments of `tensorflow_server.serve`), or MeasurementError and none."""
         self._launch()
-        for index, order in enumerate(orders):
-            self._write({"index": index, "start": dict(order)})
-        started: dict[int, Server] = {}
-        until = time.monotonic() + START_S
-        while len(started) < len(orders):
-            message = self._read(until)
-            if message is None or "ended" in message:
-                code = f": {signal_name(message['ended']['code'])}" if message else ""
-                raise MeasurementError("crash", f"one of {len(orders)} TensorFlow servers did not start{code}")
-            answer = message["started"]
-            started[answer["index"]] = Server(answer["pid"], answer["address"])
-        return tuple(started[index] for index in range(len(orders)))
+        serials = [next(self._serials) for _ in orders]
+        try:
+            for serial, order in zip(serials, orders, strict=True):
+                self._write({"serial": serial, "start": dict(order)})
+            return self._started(serials)
+        except BaseException:
+            self._stop(serials)
+            raise
 
     def exit_code(self, server: Server, wait_s: float) -> int | None:
         """How a server ended (negative: by that signal), None where it has not within `wait_s`."""
-        until = time.monotonic() + wait_s
-        while server.pid not in self._ended and self._process is not None and self._read(until) is not None:
-            pass
-        return self._ended.get(server.pid)
+        return self._exit_code(server.serial, wait_s)
 
     def stop(self, servers: Sequence[Server]) -> None:
         """Kills servers; returns when they are gone."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        for server in servers:
-            if server.pid not in self._ended:
-                self._write({"stop": server.pid})
-        for server in servers:
-            self.exit_code(server, END_S)
+        self._stop([server.serial for server in servers])
 
     def close(self) -> None:
         """Ends the template and all its servers."""
@@ -82,6 +72,36 @@ class Template:
             process.kill()
             process.wait()
         process.stdout.close()
+
+    def _started(self, serials: Sequence[int]) -> tuple[Server, ...]:
+        """The servers of these orders when all have started. Orders before them are none of theirs, however late they are answered."""
+        started: dict[int, Server] = {}
+        until = time.monotonic() + START_S
+        while len(started) < len(serials):
+            message = self._read(until)
+            ended = [self._ended[serial] for serial in serials if serial in self._ended]
+            if message is None or ended:
+                code = f": {signal_name(ended[0])}" if ended else ""
+                raise MeasurementError("crash", f"one of {len(serials)} TensorFlow servers did not start{code}")
+            if "started" in message and message["started"]["serial"] in serials:
+                server = Server(**message["started"])
+                started[server.serial] = server
+        return tuple(started[serial] for serial in serials)
+
+    def _exit_code(self, serial: int, wait_s: float) -> int | None:
+        until = time.monotonic() + wait_s
+        while serial not in self._ended and self._process is not None and self._read(until) is not None:
+            pass
+        return self._ended.get(serial)
+
+    def _stop(self, serials: Sequence[int]) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        for serial in serials:
+            if serial not in self._ended:
+                self._write({"stop": serial})
+        for serial in serials:
+            self._exit_code(serial, END_S)
 
     def _launch(self) -> None:
         if self._process is None:
@@ -113,7 +133,7 @@ class Template:
         line, _, self._pending = self._pending.partition(b"\n")
         message: dict[str, Any] = json.loads(line)
         if "ended" in message:
-            self._ended[message["ended"]["pid"]] = message["ended"]["code"]
+            self._ended[message["ended"]["serial"]] = message["ended"]["code"]
         return message
 
 

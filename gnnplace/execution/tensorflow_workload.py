@@ -6,7 +6,6 @@ What runs is the computation graph, op by op (see `tensorflow_graph`), and each 
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,10 +14,11 @@ import numpy as np
 import tensorflow as tf
 
 from gnnplace.cluster import Device
+from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.tensorflow_graph import EXTRA, Runnable, placed, runnable
 from gnnplace.execution.tensorflow_links import profile_link
 from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
-from gnnplace.execution.tensorflow_plan import layout
+from gnnplace.execution.tensorflow_plan import layout, room_bytes
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
 from gnnplace.execution.workload import Outputs, Plan, refuse
@@ -65,14 +65,15 @@ class TensorFlowWorkload:
         return self._runnable.differences
 
     def start(self, plan: Plan) -> PlacedTensorFlowStep:
-        """Starts servers, places the step, loads variables and runs the first step, which is checked."""
+        """Places the step, starts servers, loads variables and runs the first step, which is checked."""
         refuse(self.graph, plan)
-        servers = layout(plan, self.machine)
+        servers = layout(plan.devices, self.machine)
+        graph = self._placed(plan, servers.devices)
         started = self.template.start(servers.orders)
         addresses = (*servers.elsewhere, *(server.address for server in started))
         step = PlacedTensorFlowStep(
-            self.graph, plan, servers.devices, self._loss.name, self._train.name, self._placed(plan, servers.devices),
-            self.template, started, addresses, bool(servers.elsewhere),
+            self.graph, plan, servers.devices, self._loss.name, self._train.name, graph, self.template, started, addresses,
+            bool(servers.elsewhere),
         )  # fmt: skip
         try:
             step.load(self._start_values)
@@ -101,14 +102,12 @@ class TensorFlowWorkload:
                 variable.load(self._start_values[name], session)
             losses = [float(session.run([self._loss, self._train], feed)[0]) for _ in range(steps)]
             values = session.run(used)
-        words = f"TensorFlow {tf.__version__}, one process, {len(os.sched_getaffinity(0))} cores, its own optimisations"
+        words = f"TensorFlow {tf.__version__}, one process, {len(usable_cores())} cores, its own optimisations"
         return Outputs(tuple(losses), values), words
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
         """Transfers from one server to another: when one alone arrives, and how long it occupies each side."""
-        plan = Plan(devices, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.int32))
-        times = profile_link(plan, self.machine, self.template)
-        return tuple(LinkSample(size, occupied, max(alone, occupied)) for size, alone, occupied in times)
+        return profile_link(devices, self.machine, self.template)
 
     def close(self) -> None:
         """Ends what forks servers, and the servers with it."""
@@ -158,21 +157,17 @@ class TensorFlowWorkload:
         return values
 
     def _placed(self, plan: Plan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
-        """The placed step, with what makes room, loads and reads variables and measures a step without ops."""
+        """The placed step, with what makes room and loads and reads variables."""
         result = placed(self._runnable, self.graph, plan, devices)
-        room = 2 * int(self.graph.persistent_bytes.sum() + self.graph.output_bytes.sum())
         place = {name: devices[d] for name, d in zip(self.graph.op_names, plan.device.tolist(), strict=True)}
         extra = tf.Graph()
         with extra.as_default():
             for op in self._step.ops:
                 if op.type == "VarHandleOp":
                     _load_and_read(op, place[op.name])
-            with tf.device(place[self._loss.op.name]):
-                tf.constant(0.0, name=f"{EXTRA}/empty/value")
-            for d, device in enumerate(devices):
-                with tf.device(device):
-                    tf.no_op(name=f"{EXTRA}/empty/{d}")
-                    tf.raw_ops.Empty(shape=[room], dtype=tf.uint8, name=f"{EXTRA}/room/{d}")
+            for d, room in enumerate(room_bytes(self.graph, plan)):
+                with tf.device(devices[d]):
+                    tf.raw_ops.Empty(shape=[-(-room // 2**20), 2**20], dtype=tf.uint8, name=f"{EXTRA}/room/{d}")
         result.node.extend(extra.as_graph_def().node)
         return result
 

@@ -27,7 +27,8 @@ class Plan:
     """Where every op runs and the order in which each device takes its ops: that of `order`, a topological order of all ops.
 
     `devices` are those of the cluster. Where all are of kind `cpu`, the k-th is a process on the k-th core that this process may use.
-    Else the k-th of kind `gpu` is the k-th GPU, counted round where there are fewer, and one of kind `cpu` is a thread.
+    Else the k-th of kind `gpu` is the k-th GPU (PyTorch counts round where there are fewer), and one of kind `cpu` is a thread of PyTorch's
+    process, or TensorFlow's process on a core as before.
     """
 
     devices: tuple[Device, ...]
@@ -89,7 +90,11 @@ class PlacedStep(Protocol):
     """One placement on real devices, its processes and memory. What goes wrong is a MeasurementError."""
 
     def run(self, steps: int) -> list[int]:
-        """Runs steps; the nanoseconds of each, from the start of the first device to the end of the last, all devices synchronised."""
+        """Runs steps; the nanoseconds of each, all devices being done when it ends.
+
+        PyTorch: from the start of the first device to the end of the last, or on several hosts the time of the rank that took longest.
+        TensorFlow: from asking for the step to hearing of its end, so that messages to and from its servers count.
+        """
         ...
 
     def outputs(self) -> Outputs:

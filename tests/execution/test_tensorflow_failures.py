@@ -20,6 +20,7 @@ from tensorflow_models import MODELS, minimized, v1, variable
 
 from gnnplace.cluster import Device
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.tensorflow_trace import Trace
@@ -157,7 +158,7 @@ def test_servers_are_pinned_each_to_its_core(branches):
     step = branches.start(plan(branches))
     cores = [os.sched_getaffinity(server.pid) for server in step.servers]
     step.close()
-    assert cores == [{core} for core in sorted(os.sched_getaffinity(0))[:2]]
+    assert cores == [{core} for core in usable_cores()[:2]]
 
 
 def test_servers_die_with_the_process_that_started_them():
@@ -177,9 +178,52 @@ def test_servers_die_with_the_process_that_started_them():
     assert all(map(gone, pids))
 
 
-def test_a_server_that_does_not_start_is_a_crash(template):
+def order(core: int) -> dict[str, int]:
+    return {"core": core, "port": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}
+
+
+def children(template: Template) -> list[str]:
+    return open(f"/proc/{template._process.pid}/task/{template._process.pid}/children").read().split()
+
+
+def test_a_server_that_does_not_start_is_a_crash_and_stops_the_others(template):
+    core = min(os.sched_getaffinity(0))
+    for _ in range(2):
+        with fails("crash", "did not start"):
+            template.start([order(core), order(10**6), order(core)])
+        assert children(template) == []
+        servers = template.start([order(core), order(core)])
+        assert children(template) == [str(server.pid) for server in servers]
+        template.stop(servers)
+
+
+def test_what_comes_late_of_an_older_start_is_nothing_to_a_later_one(template, monkeypatch):
+    core = min(os.sched_getaffinity(0))
+    monkeypatch.setattr("gnnplace.execution.tensorflow_servers.END_S", 0.0)
+    monkeypatch.setattr("gnnplace.execution.tensorflow_servers.START_S", 0.0)
     with fails("crash", "did not start"):
-        template.start([{"core": 10**6, "port": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}])
+        template.start([order(core)])
+    monkeypatch.setattr("gnnplace.execution.tensorflow_servers.START_S", 120.0)
+    first = template.start([order(core)])
+    template.stop(first)  # END_S: nobody waits for its end
+    second = template.start([order(core)])
+    assert children(template) == [str(server.pid) for server in second]
+    monkeypatch.undo()
+    assert template.exit_code(second[0], 0.5) is None
+    template.stop(second)
+    assert children(template) == []
+
+
+def test_a_step_that_cannot_be_placed_leaves_no_server(branches, monkeypatch):
+    branches.start(plan(branches)).close()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("not placed")
+
+    monkeypatch.setattr("gnnplace.execution.tensorflow_workload.placed", fail)
+    with pytest.raises(RuntimeError, match="not placed"):
+        branches.start(plan(branches))
+    assert children(branches.template) == []
 
 
 def test_a_trace_that_is_not_the_plan_is_found(branches):

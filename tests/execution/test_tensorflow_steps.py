@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -20,12 +21,13 @@ from gnnplace.corpus import clusters
 from gnnplace.costs import roofline
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.tensorflow_links import cpu_pair, profile_link
+from gnnplace.execution.pinned import usable_cores
+from gnnplace.execution.tensorflow_links import profile_link
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
 from gnnplace.execution.tensorflow_trace import cut
 from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
-from gnnplace.execution.workload import PlacedStep, Plan, Workload
+from gnnplace.execution.workload import PlacedStep, Plan, Workload, plan
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
@@ -51,13 +53,10 @@ def random_placement(problem: Problem, seed: int, schedule: str) -> Placement:
     return Placement(expand(chosen, device), schedule=schedule)
 
 
-def plan_of(problem: Problem, placement: Placement) -> tuple[Plan, StepResult]:
-    """The plan that takes ops in the order in which the simulator starts them."""
+def simulated_plan(problem: Problem, placement: Placement) -> tuple[Plan, StepResult]:
+    """The plan of a placement and its simulated step."""
     [result] = simulate(problem, [placement], timeline=True)
-    position = np.empty(problem.num_ops, dtype=np.int64)
-    position[problem.graph.order] = np.arange(problem.num_ops)
-    order = np.lexsort((position, result.timeline.start_ns)).astype(np.int32)
-    return Plan(problem.cluster.devices, placement.device, order), result
+    return plan(problem, placement, result.timeline), result
 
 
 def assert_equal(placed, reference) -> None:
@@ -77,8 +76,8 @@ def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
     moved = [name for name, value in workload._start_values.items() if not np.array_equal(value, reference.variables[name])]
     assert len(moved) > 0.7 * len(reference.variables)  # a comparison of what never changes shows nothing
     for seed, schedule in enumerate(("critical-path", "fifo")):
-        plan, simulated = plan_of(problem, random_placement(problem, seed, schedule))
-        step = workload.start(plan)
+        chosen, simulated = simulated_plan(problem, random_placement(problem, seed, schedule))
+        step = workload.start(chosen)
         assert isinstance(step, PlacedStep)
         try:
             assert all(time > 0 for time in step.run(STEPS - 1))  # the first has been run to check it
@@ -86,24 +85,23 @@ def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
             sent = step.trace(partitions=True).transfers()
         finally:
             step.close()
-        assert len(sent) == len(set(sent)) and set(sent) == cut(problem.graph, plan)
+        assert len(sent) == len(set(sent)) and set(sent) == cut(problem.graph, chosen)
         assert sum(output >= 0 for _, output, _ in sent) == simulated.transfers > 0
-        runs = Problem(workload.as_run(plan), problem.cluster, problem.time_ns)
-        assert simulate(runs, [Placement(plan.device, "fifo")])[0].transfers == len(sent)  # control edges, too
+        runs = Problem(workload.as_run(chosen), problem.cluster, problem.time_ns)
+        assert simulate(runs, [Placement(chosen.device, "fifo")])[0].transfers == len(sent)  # control edges, too
 
 
 def test_each_device_takes_its_ops_in_the_order_of_the_plan(template):
     workload = TensorFlowWorkload(MODELS[0], template=template)
     problem = cpus(workload)
-    plan, _ = plan_of(problem, random_placement(problem, 3, "critical-path"))
-    step = workload.start(plan)
+    chosen, _ = simulated_plan(problem, random_placement(problem, 3, "critical-path"))
+    step = workload.start(chosen)
     try:
         for times in step.op_times(2):
             assert times.start_ns.min() == 0 and (times.end_ns >= times.start_ns).all()
             for d in range(2):
-                ops = plan.order[plan.device[plan.order] == d]
+                ops = chosen.order[chosen.device[chosen.order] == d]
                 assert (times.start_ns[ops[1:]] >= times.end_ns[ops[:-1]]).all()
-        assert step.fixed_ns > 0
     finally:
         step.close()
 
@@ -113,7 +111,7 @@ def test_a_step_starts_the_same_each_time(template):
     problem = cpus(workload)
     losses = []
     for seed in range(2):
-        step = workload.start(plan_of(problem, random_placement(problem, seed, "fifo"))[0])
+        step = workload.start(simulated_plan(problem, random_placement(problem, seed, "fifo"))[0])
         step.run(2)
         losses.append(step.outputs().losses)
         step.close()
@@ -137,8 +135,8 @@ def test_peak_memory_is_that_of_the_simulator(second, width, template):
     group = workload.graph.colocation
     words = [group.values[i] if i >= 0 else name for i, name in zip(group.index, workload.graph.op_names, strict=True)]
     device = np.array([re.search(second, each) is not None for each in words], dtype=np.int32)
-    plan, simulated = plan_of(problem, Placement(device))
-    step = workload.start(plan)
+    chosen, simulated = simulated_plan(problem, Placement(device))
+    step = workload.start(chosen)
     try:
         peak = step.peak_memory_bytes()
     finally:
@@ -162,7 +160,7 @@ def test_a_device_sends_while_it_computes(template):
     workload = TensorFlowWorkload(TensorFlowStep("late", late), template=template)
     problem, names = cpus(workload), workload.graph.op_names
     device = np.array([name == "there" for name in names], dtype=np.int32)
-    step = workload.start(plan_of(problem, Placement(device, "fifo"))[0])
+    step = workload.start(simulated_plan(problem, Placement(device, "fifo"))[0])
     try:
         for times in step.op_times(3):
             assert times.end_ns[names.index("there")] < times.start_ns[names.index("product_29")]
@@ -181,31 +179,36 @@ def test_reads_and_shapes_are_what_the_computation_graph_has(template):
     assert sum(op.type == "ReadVariableOp" for op in workload._built.get_operations()) > kinds.count("ReadVariableOp") == 1
     assert not {"Shape", "ShapeN", "Placeholder"} & set(kinds)
     problem = cpus(workload)
-    step = workload.start(plan_of(problem, random_placement(problem, 1, "fifo"))[0])
+    step = workload.start(simulated_plan(problem, random_placement(problem, 1, "fifo"))[0])
     step.run(2)
     assert_equal(step.outputs(), workload.unplaced(3)[0])
     step.close()
 
 
 def test_a_link_is_timed_by_size(template):
-    nothing = np.zeros(1, dtype=np.int32)
-    times = profile_link(Plan(cpu_pair(), nothing, nothing), Machine(), template, sizes=(2**8, 2**22))
-    assert [time.size_bytes for time in times] == [2**8, 2**22]
-    assert all(time.alone_ns > 0 and time.occupied_ns > 0 for time in times)
+    times = profile_link(clusters.cluster("cpu-2").devices, Machine(), template, sizes=(2**8, 2**22))
+    assert [time.bytes for time in times] == [2**8, 2**22]
+    assert all(time.arrival_ns >= time.occupied_ns > 0 for time in times)
     assert times[1].occupied_ns > 2 * times[0].occupied_ns  # 4 MiB are copied
 
 
 def test_servers_of_other_hosts_are_given_by_their_addresses(template):
-    """Two servers that somebody else started; here they are on this host."""
+    """Two servers that somebody else started, one at a port of their choice; here they are on this host."""
     command = [sys.executable, "-m", "gnnplace.execution.tensorflow_server"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    cores = [["--core", str(core)] for core in sorted(os.sched_getaffinity(0))[:2]]
-    servers = [subprocess.Popen([*command, *core], stdout=subprocess.PIPE, env=environment) for core in cores]
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        ports = (free.getsockname()[1], 0)
+    where = [["--core", str(core), "--port", str(port)] for core, port in zip(usable_cores(), ports, strict=False)]
+    servers = [subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, env=environment) for arguments in where]
     try:
         addresses = tuple(server.stdout.readline().decode().strip().removeprefix("grpc://") for server in servers)
+        assert addresses[0] == f"localhost:{ports[0]}"
+        [small, large] = profile_link(clusters.cluster("cpu-2").devices, Machine(addresses), template, sizes=(2**8, 2**22))
+        assert large.arrival_ns > small.arrival_ns > 0 and large.occupied_ns > 0
         workload = TensorFlowWorkload(MODELS[0], Machine(addresses), template)
         problem = cpus(workload)
-        step = workload.start(plan_of(problem, random_placement(problem, 0, "fifo"))[0])
+        step = workload.start(simulated_plan(problem, random_placement(problem, 0, "fifo"))[0])
         step.run(2)
         assert step.servers == ()
         assert_equal(step.outputs(), workload.unplaced(3)[0])
@@ -230,8 +233,8 @@ def test_a_small_constant_that_both_devices_need_is_sent(template):
     names = workload.graph.op_names
     device = np.zeros(len(names), dtype=np.int32)
     device[names.index("mul_1")] = 1
-    plan = Plan(cpus(workload).cluster.devices, device, workload.graph.order)
-    step = workload.start(plan)
+    chosen = Plan(cpus(workload).cluster.devices, device, workload.graph.order)
+    step = workload.start(chosen)
     try:
         assert (names.index("half"), 0, 1) in step.trace(partitions=True).transfers()
     finally:
