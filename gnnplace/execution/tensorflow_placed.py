@@ -86,8 +86,12 @@ class PlacedTensorFlowStep:
         return [self.trace().op_times() for _ in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
-        """The most each device's allocator held in one step, by TensorFlow's own statistics of it."""
-        return self.trace().peak_memory_bytes(self.plan)
+        """The most each device held in one step: what the allocators of this host's cores say, elsewhere step statistics."""
+        cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu" and not self.other_hosts]
+        servers = self.servers[: len(cores)]
+        self.template.peak_bytes(servers)
+        trace = self.trace()
+        return trace.peak_memory_bytes(self.plan, dict(zip(cores, self.template.peak_bytes(servers), strict=True)))
 
     def described(self) -> list[str]:
         """What each device is, in TensorFlow's words."""

@@ -1,8 +1,8 @@
 """A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
 
 Run as a module it is one of two things. With `--template` it imports TensorFlow once and then, on a line of JSON at its standard input,
-forks a server (`start`, in a hundredth of the time of an import) or kills one (`stop`); it answers in lines, `started` and `ended`. A
-server goes by the serial number of its order.
+forks a server (`start`, in a hundredth of the time of an import), kills one (`stop`) or asks one for its peak memory (`peak`); it
+answers in lines, `started`, `ended` and `peak`. A server goes by the serial number of its order.
 With `--core` and `--port` it is one server, for plans of other hosts.
 
 Nothing outlives its parent: the kernel kills servers with the template and the template with the process that started it.
@@ -15,6 +15,7 @@ import json
 import os
 import selectors
 import signal
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gnnplace.execution.linux import die_with_parent, keep_freed_memory, short_slices
@@ -25,6 +26,7 @@ class Forked(NamedTuple):
 
     serial: int
     pid: int
+    requests: int  # a pipe: each byte asks for the peak of its memory
 
 
 def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
@@ -82,33 +84,47 @@ def template(parent: int) -> None:
 
 
 def _obey(order: dict[str, Any], servers: dict[int, Forked], events: selectors.BaseSelector, answers: int) -> None:
-    if "stop" in order:
-        for server in servers.values():
-            if server.serial == order["stop"]:
-                os.kill(server.pid, signal.SIGKILL)
-        return
-    parent, pid = os.getpid(), os.fork()
-    if pid == 0:
-        _become_server(order, parent, answers)
-    pidfd = os.pidfd_open(pid)
-    servers[pidfd] = Forked(order["serial"], pid)
-    events.register(pidfd, selectors.EVENT_READ)
+    for server in servers.values():
+        if server.serial == order.get("stop"):
+            os.kill(server.pid, signal.SIGKILL)
+        elif server.serial == order.get("peak"):
+            with suppress(BrokenPipeError):  # that it has ended is told all the same
+                os.write(server.requests, b"?")
+    if "start" in order:
+        read, write = os.pipe()
+        parent, pid = os.getpid(), os.fork()
+        if pid == 0:
+            _become_server(order, parent, read, answers)
+        os.close(read)
+        pidfd = os.pidfd_open(pid)
+        servers[pidfd] = Forked(order["serial"], pid, write)
+        events.register(pidfd, selectors.EVENT_READ)
 
 
-def _become_server(order: dict[str, Any], parent: int, answers: int) -> None:
+def _become_server(order: dict[str, Any], parent: int, requests: int, answers: int) -> None:
     try:
         die_with_parent(parent)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         server = serve(**order["start"])
         address = server.target.removeprefix("grpc://")
         _answer(answers, started={"serial": order["serial"], "pid": os.getpid(), "address": address})
-        os.close(answers)
-        server.join()
+        while os.read(requests, 1):
+            _answer(answers, peak={"serial": order["serial"], "bytes": _peak_bytes()})
     finally:
         os._exit(1)  # never back into the template's loop
 
 
+def _peak_bytes() -> int:
+    """The most that the allocator of this process' core has held since the last time; small tensors are in another (tensorflow_trace)."""
+    from tensorflow.config.experimental import get_memory_info, reset_memory_stats
+
+    peak: int = get_memory_info("CPU:0")["peak"]
+    reset_memory_stats("CPU:0")
+    return peak
+
+
 def _reap(server: Forked) -> dict[str, int]:
+    os.close(server.requests)
     return {"serial": server.serial, "code": os.waitstatus_to_exitcode(os.waitpid(server.pid, 0)[1])}
 
 

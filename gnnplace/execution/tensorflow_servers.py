@@ -55,6 +55,20 @@ class Template:
         """How a server ended (negative: by that signal), None where it has not within `wait_s`."""
         return self._exit_code(server.serial, wait_s)
 
+    def peak_bytes(self, servers: Sequence[Server]) -> list[int]:
+        """The most that the allocator of each core's server has held since it was asked last, tensors below 256 KiB aside."""
+        for server in servers:
+            self._write({"peak": server.serial})
+        found: dict[int, int] = {}
+        until = time.monotonic() + START_S
+        while len(found) < len(servers):
+            message = self._read(until)
+            if message is None or any(server.serial in self._ended for server in servers):
+                raise MeasurementError("crash", "a TensorFlow server ended before it said what it held")
+            if "peak" in message:
+                found[message["peak"]["serial"]] = message["peak"]["bytes"]
+        return [found[server.serial] for server in servers]
+
     def stop(self, servers: Sequence[Server]) -> None:
         """Kills servers; returns when they are gone."""
         self._stop([server.serial for server in servers])

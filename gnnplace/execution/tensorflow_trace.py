@@ -63,19 +63,21 @@ class Trace:
         first = start[start >= 0].min()
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
-    def peak_memory_bytes(self, plan: Plan) -> list[int]:
-        """The most each device held at the end of an op that allocated: variables, buffers, workspace.
+    def peak_memory_bytes(self, plan: Plan, allocated: Mapping[int, int]) -> list[int]:
+        """The most each device held: variables, buffers, workspace. `allocated` is what the allocators of cores say, where they were asked.
 
-        That is what its allocator says, and on a core the tensors too small for that one, which has not heard of them (`_small`).
-        TensorFlow does not say what a device holds none of whose ops allocates: its variables count.
+        Statistics know only what is held when an op that allocates ends. Of a core both know nothing of the small tensors, which are held
+        by another allocator (`_small`). TensorFlow says nothing of a device none of whose ops allocates: its variables count.
         """
         peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
-        ended = self._ended()
-        small = {d: self._small(plan, ended, d) for d, device in enumerate(plan.devices) if device.kind == "cpu"}
+        ended, graph = self._ended(), in_place(self._graph, plan.device, plan.order)
+        held: list[list[tuple[int, int]]] = [[(0, -1)] for _ in plan.devices]  # in use by the allocator, when
         for i, d, node in self._ran():
-            if node.memory:
-                held = small[d](int(ended[i])) if d in small else 0
-                peak[d] = max(peak[d], *(memory.allocator_bytes_in_use + held for memory in node.memory))
+            held[d] += [(memory.allocator_bytes_in_use, int(ended[i])) for memory in node.memory]
+        for d, device in enumerate(plan.devices):
+            small = self._small(graph, plan, ended, d) if device.kind == "cpu" else lambda when: 0
+            _, when = max(held[d])
+            peak[d] = max(peak[d], allocated.get(d, 0) + small(when), *(large + small(when) for large, when in held[d]))
         return peak
 
     def _ended(self) -> Int64[np.ndarray, " ops"]:
@@ -85,9 +87,8 @@ class Trace:
             end[i] = node.all_start_nanos + node.op_end_rel_nanos
         return end
 
-    def _small(self, plan: Plan, ended: Int64[np.ndarray, " ops"], d: int) -> Callable[[int], int]:
+    def _small(self, graph: ComputationGraph, plan: Plan, ended: Int64[np.ndarray, " ops"], d: int) -> Callable[[int], int]:
         """How many bytes of small tensors a core holds at a time: variables, and each output from its op to the last that takes it."""
-        graph = in_place(self._graph, plan.device, plan.order)
         variables = graph.persistent_bytes[plan.device == d]
         data = np.flatnonzero(graph.edge_data != NONE)
         taken = data[plan.device[graph.edge_dst[data]] == d]
