@@ -73,6 +73,15 @@ def test_a_failure_is_infeasible_with_its_outcome_and_a_host_that_died_is_opened
     assert (requests(tmp_path, "load"), requests(tmp_path, "start")) == (2, 3)
 
 
+@pytest.mark.parametrize(("memory_bytes", "infeasible"), [(3, None), (2, "out_of_memory: gpu:0 held 3 bytes, and has 2")])
+def test_memory_is_what_was_measured_and_not_what_was_simulated(made, memory_bytes, infeasible):
+    devices = tuple(replace(device, memory_bytes=memory_bytes) for device in CHAINS.cluster.devices)
+    small = problem(CHAINS.graph, replace(CHAINS.cluster, devices=devices))
+    assert simulate(small, [placed(SPLIT)])[0].infeasible.startswith("memory")
+    (result,) = made()(small, [placed(SPLIT)])
+    assert result.infeasible == infeasible and (result.step_time_ns is None) == (infeasible is not None)
+
+
 def test_an_illegal_placement_is_never_started(made, tmp_path):
     unlinked = problem(CHAINS.graph, replace(CHAINS.cluster, links=()))
     (result,) = made()(unlinked, [placed(CUT)])
