@@ -19,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("profile", main.__doc__ or "")
     add_workload_arguments(parser)
     parser.add_argument("-o", "--output", metavar="COSTS", required=True, help="the JSON file to write")
-    parser.add_argument("--steps", metavar="N", type=inputs.count, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
+    parser.add_argument("--steps", metavar="N", type=inputs.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
     chosen = parser.parse_args(arguments)
     inputs.check_folder(chosen.output)
     cluster = inputs.cluster(chosen.cluster)

@@ -42,6 +42,13 @@ def test_a_cluster_says_itself_who_copies_what_is_received(tmp_path, capsys):
     assert exit_.value.code == 2 and "--receive" in complaint and complaint.count("\n") == 1
 
 
+def test_no_steps_are_refused_before_anything_is_measured(tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["profile", WORKLOAD, "--cluster", "cpu-2", "-o", str(tmp_path / "costs.json"), "--steps", "0"])
+    complaint = capsys.readouterr().err
+    assert exit_.value.code == 2 and "--steps: 0 is too few" in complaint and complaint.count("\n") == 1
+
+
 def test_what_is_no_workload_is_said_in_a_line(tmp_path, capsys):
     def complaint(workload: str) -> str:
         status = cli.main(["measure", workload, "--cluster", "cpu-2", "--planner", "expert"])
