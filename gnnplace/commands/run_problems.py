@@ -50,7 +50,8 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
         return RunProblems(problems, simulate)
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
     protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
-    evaluate = MeasuredEvaluator(by_graph, simulate, ledger, protocol, config.measured.limit_s, hardware())
+    with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)
+    evaluate = MeasuredEvaluator(by_graph, simulate, ledger, protocol, config.measured.limit_s, hardware(with_gpus))
     for problem in problems:
         _require_support(problem, evaluate)
     return RunProblems(problems, evaluate)
