@@ -19,12 +19,12 @@ from gnnplace.execution.measure import Measurement, measure
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import PAPER, STEADY, Estimate, estimate, ratio
 from gnnplace.execution.workload import Plan, plan
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.frontends.json_placement import read_placement
 from gnnplace.placement import SCHEDULES, Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
 
-LOADER = "gnnplace.execution.workload_reference:load"
 PROTOCOLS = {"steady": STEADY, "paper": PAPER}
 NO_REFERENCE = "nothing"
 

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from gnnplace.commands import inputs, terminal
-from gnnplace.commands.measure import LOADER, add_workload_arguments
+from gnnplace.commands.measure import add_workload_arguments
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.execution.host import Host
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import STEPS, profile
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.frontends.json_costs import write_costs
 
 

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from gnnplace.baselines.single import on_device
 from gnnplace.commands import inputs
-from gnnplace.commands.measure import LOADER, PROTOCOLS
+from gnnplace.commands.measure import PROTOCOLS
 from gnnplace.config.run import RunConfig
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.profile import hardware
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
 from gnnplace.training.run_folder import RunFolder

@@ -18,6 +18,7 @@ from gnnplace.corpus import manifest
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.workload import Workload
 
+LOADER = f"{__name__}:load"  # for a host
 BUILT = "python -m "
 
 

@@ -19,11 +19,11 @@ from gnnplace.commands import measure as command
 from gnnplace.corpus import clusters, manifest
 from gnnplace.execution.host import Host
 from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.frontends.json_placement import placement_document
 from gnnplace.placement import Placement
 
 FILE = hostile_workloads.__file__
-LOADER = "gnnplace.execution.workload_reference:load"
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pinned CPU devices need two cores")
 
