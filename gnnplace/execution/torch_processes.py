@@ -25,7 +25,7 @@ class TorchProcesses(OneHost):
     """A `PlacedStep` of a plan whose devices are all of kind `cpu`.
 
     `held` is never changed here: each process has its own copy. Raises MeasurementError: `unsupported` where there are fewer cores than
-    devices, `out_of_memory` where what a device receives alone is more than it has.
+    devices, `out_of_memory` where what a device receives alone exceeds what it has and the overhead.
     """
 
     def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
