@@ -22,7 +22,9 @@ STEP_NS = 1_000_000
 
 
 class Fake:
-    """Six ops. The name says how it fails: `fragile` is out of memory with op 0 on device 1, and dies with op 3 alone there."""
+    """Six ops. The name says how it fails: `fragile` is out of memory with op 0 on device 1, errs with op 4 alone there, and dies with
+    op 3 alone there.
+    """
 
     graph = CHAINS.graph
 
@@ -37,6 +39,8 @@ class Fake:
             raise MeasurementError("unsupported", "no such devices here")
         if self._name == "fragile" and device == [0, 0, 0, 1, 0, 0]:
             os.kill(os.getpid(), signal.SIGSEGV)
+        if self._name == "fragile" and device == [0, 0, 0, 0, 1, 0]:
+            raise ValueError("no such value")
         if self._name == "fragile" and device[0] == 1:
             raise MeasurementError("out_of_memory", "the first op is too large for device 1")
         return FakeStep(plan)

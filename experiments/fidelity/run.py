@@ -33,6 +33,7 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import Profiler, profile
 from gnnplace.execution.timing import LoadMeter, Protocol, timed
 from gnnplace.execution.workload import Plan, plan
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.graph import ComputationGraph
 from gnnplace.measured_costs import LinkSample, MeasuredCosts
 from gnnplace.placement import Placement
@@ -41,7 +42,6 @@ from gnnplace.report import results
 from gnnplace.result import Timeline
 
 HERE = Path(__file__).resolve().parent
-LOADER = "gnnplace.execution.workload_reference:load"
 SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
 NUM_CORES = 2
 TURNS = Protocol(discarded=10, window=2, enough_ns=60 * 10**9)  # short ones: both cores together are slow for seconds at times

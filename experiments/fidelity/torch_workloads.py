@@ -2,7 +2,7 @@
 compared with measured ones on.
 
 Most are modules of the corpus at a reduced size. Two-tower, DLRM, Deep Speech 2, the experts and the inception network have branches
-that devices can share; GPT-2, BERT, the U-Net, the GRU and the graph convolutions are chains.
+that devices can share; BERT, the U-Net and the GRU are chains.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import BertConfig
 
-from datasets.build import deepspeech2, dlrm, gcn, gru, torch_models
-from datasets.build import gpt2 as gpt2_model
+from datasets.build import deepspeech2, dlrm, gru, torch_models
 from datasets.build import mixture_of_experts as experts
 from datasets.build import two_tower as two_tower_model
 from datasets.build import unet as unet_model
@@ -35,12 +34,6 @@ def dlrm_clicks() -> TorchStep:
 def gru_language() -> TorchStep:
     """Two layers over ten time steps: many small ops."""
     return torch_models.gru_lm(batch=32, steps=10, sizes=gru.Sizes(vocabulary=2000, units=384, layers=2))
-
-
-def gpt2() -> TorchStep:
-    """Four blocks of width 128."""
-    sizes = gpt2_model.Sizes(vocabulary=2000, max_length=128, width=128, heads=4, layers=4)
-    return torch_models.gpt2(batch=8, length=128, sizes=sizes)
 
 
 def bert() -> TorchStep:
@@ -66,11 +59,6 @@ def unet() -> TorchStep:
 def deep_speech_2() -> TorchStep:
     """Two bidirectional layers over ten time steps: two directions that know nothing of each other."""
     return torch_models.deep_speech_2(batch=40, steps=10, sizes=deepspeech2.Sizes(frequencies=81, channels=8, units=320, layers=2))
-
-
-def graph_convolutions() -> TorchStep:
-    """Eight thousand nodes of 128 features, and eight times as many edges."""
-    return torch_models.graph_convolutions(gcn.Sizes(nodes=8000, edges=64_000, features=128))
 
 
 def inception(batch: int = 16, size: int = 32, channels: int = 32, blocks: int = 4) -> TorchStep:

@@ -24,7 +24,6 @@ from experiments.gpu.here import (
     two_devices,
 )
 
-LOADER = "gnnplace.execution.workload_reference:load"
 LIMIT_S, STEPS = 200.0, 3
 LARGE_NS = 20e6
 NEEDED = "needs {name!r}, which is not installed"
@@ -79,6 +78,7 @@ def profiled() -> dict[str, Any]:
     from gnnplace.costs import links
     from gnnplace.execution.host import Host
     from gnnplace.execution.profile import profile
+    from gnnplace.execution.workload_reference import LOADER
 
     here = cluster()
     with Host(LOADER, reference("attention"), SEED, limit_s=LIMIT_S) as host:
@@ -93,6 +93,7 @@ def calibrated() -> dict[str, Any]:
     from gnnplace.costs import calibration
     from gnnplace.execution.host import Host
     from gnnplace.execution.profile import profile
+    from gnnplace.execution.workload_reference import LOADER
 
     here, measured = cluster(), []
     for name in workloads.NAMES:
@@ -113,6 +114,7 @@ def fidelity() -> dict[str, Any]:
     from gnnplace.execution.measure import measure
     from gnnplace.execution.profile import profile
     from gnnplace.execution.workload import plan
+    from gnnplace.execution.workload_reference import LOADER
 
     found = {}
     for name in workloads.NAMES:

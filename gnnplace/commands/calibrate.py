@@ -9,13 +9,14 @@ from pathlib import Path
 
 from gnnplace import atomic
 from gnnplace.commands import inputs, terminal
-from gnnplace.commands.measure import LOADER, seconds
+from gnnplace.commands.measure import seconds
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.costs.calibration import Calibration, calibrated
 from gnnplace.execution.host import Host
 from gnnplace.execution.machine import machine
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import STEPS, profile
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.frontends.json_cluster import cluster_document
 
 

@@ -41,6 +41,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def positive(text: str) -> int:
+    """A count of the command line that is not 0."""
+    if not (value := count(text)):
+        raise argparse.ArgumentTypeError("0 is too few: at least 1")
+    return value
+
+
 def check_folder(path: str) -> None:
     """Raises ValueError where a file can't be written because its folder does not exist: said before the work."""
     if not Path(path).absolute().parent.is_dir():

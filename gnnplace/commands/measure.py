@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,12 +20,12 @@ from gnnplace.execution.measure import Measurement, measure
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import PAPER, STEADY, Estimate, estimate, ratio
 from gnnplace.execution.workload import Plan, plan
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.frontends.json_placement import read_placement
 from gnnplace.placement import SCHEDULES, Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
 
-LOADER = "gnnplace.execution.workload_reference:load"
 PROTOCOLS = {"steady": STEADY, "paper": PAPER}
 NO_REFERENCE = "nothing"
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             found = measure(host, plans, PROTOCOLS[chosen.protocol])
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
-    if int(os.environ.get("RANK", "0")):  # one of several under `torchrun`, which agree: the first says it
+    if not _first_rank():
         return DONE
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found, predicted))
@@ -123,8 +124,15 @@ def _as_run(host: Host, problem: Problem, plan: Plan, schedule: Schedule) -> Ste
     return replace(result, schedule=schedule)
 
 
+def _first_rank() -> bool:
+    """Whether this process says what was found: of several under `torchrun`, which agree, the first."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int:
-    if chosen.json:
+    if not _first_rank():
+        print(f"gnnplace measure: {failed}", file=sys.stderr)  # it may be this rank's alone
+    elif chosen.json:
         terminal.print_json({"workload": chosen.workload, "outcome": failed.outcome, "reason": failed.reason})
     else:
         terminal.print_table((chosen.workload, ""), [("outcome", failed.outcome), ("reason", failed.reason)])

@@ -6,11 +6,12 @@ import sys
 from collections.abc import Sequence
 
 from gnnplace.commands import inputs, terminal
-from gnnplace.commands.measure import LOADER, add_workload_arguments
+from gnnplace.commands.measure import add_workload_arguments
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.execution.host import Host
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import STEPS, profile
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.frontends.json_costs import write_costs
 
 
@@ -19,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("profile", main.__doc__ or "")
     add_workload_arguments(parser)
     parser.add_argument("-o", "--output", metavar="COSTS", required=True, help="the JSON file to write")
-    parser.add_argument("--steps", metavar="N", type=inputs.count, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
+    parser.add_argument("--steps", metavar="N", type=inputs.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
     chosen = parser.parse_args(arguments)
     inputs.check_folder(chosen.output)
     cluster = inputs.cluster(chosen.cluster)

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 from gnnplace.baselines.single import on_device
 from gnnplace.commands import inputs
-from gnnplace.commands.measure import LOADER, PROTOCOLS
+from gnnplace.commands.measure import PROTOCOLS
 from gnnplace.config.run import RunConfig
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.profile import hardware
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
 from gnnplace.training.run_folder import RunFolder
@@ -50,7 +51,8 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
         return RunProblems(problems, simulate)
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
     protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
-    evaluate = MeasuredEvaluator(by_graph, simulate, ledger, protocol, config.measured.limit_s, hardware())
+    with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)
+    evaluate = MeasuredEvaluator(by_graph, simulate, ledger, protocol, config.measured.limit_s, hardware(with_gpus))
     for problem in problems:
         _require_support(problem, evaluate)
     return RunProblems(problems, evaluate)

@@ -105,7 +105,7 @@ def _columns(measured: Sequence[Measured]) -> _Ops:
 
 
 def _roofline(template: Device, ops: _Ops) -> Device:
-    """The template with the constants that `ops`, all with a kernel, show."""
+    """The template with the constants that `ops`, all with a kernel, show; a contended memory stays as many times as slow."""
     dtypes = _dtypes(ops)
     rate_of = np.array([dtypes.index(name) if name in dtypes else NONE for name in ops.dtype.tolist()])
 
@@ -119,10 +119,12 @@ def _roofline(template: Device, ops: _Ops) -> Device:
     fits = [fit(model, start, times, weight) for start in _starts(template, ops, rate_of, len(dtypes))]
     launch, ns_per_byte, *ns_per_flop = min(fits, key=lambda found: found.error).parameters.tolist()
     rates = [_rate(slowness) for slowness in ns_per_flop]
+    memory, contended = _rate(ns_per_byte), template.contended_memory_bytes_per_s
     return replace(
         template,
         launch_ns=round(launch),
-        memory_bytes_per_s=_rate(ns_per_byte),
+        memory_bytes_per_s=memory,
+        contended_memory_bytes_per_s=contended and max(1, contended * memory // template.memory_bytes_per_s),
         flops_per_s=rates[0] if len(rates) == 1 else dict(zip(dtypes, rates, strict=True)),
     )
 

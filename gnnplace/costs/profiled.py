@@ -18,8 +18,15 @@ from gnnplace.problem import Problem, allowed_on
 
 
 def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()) -> Problem:
-    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links are the cluster's (`links.measured` changes them)."""
-    return Problem(graph, cluster, time_ns(graph, cluster, costs, roofline_kinds))
+    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links are the cluster's (`links.measured` changes them).
+
+    Times are measured on devices that work alone. On a contended memory an op takes as many times as long as by its roofline.
+    """
+    alone_ns, modelled = time_ns(graph, cluster, costs, roofline_kinds), roofline.problem(graph, cluster)
+    if modelled.contended_ns is None:
+        return Problem(graph, cluster, alone_ns)
+    slowdown = modelled.contended_ns / modelled.time_ns
+    return Problem(graph, cluster, alone_ns, np.maximum(alone_ns, np.rint(alone_ns * slowdown).astype(np.int64)))
 
 
 def time_ns(

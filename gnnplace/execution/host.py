@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from multiprocessing.connection import Connection
 from time import monotonic
 from types import FrameType, TracebackType
@@ -24,7 +25,7 @@ from typing import Any
 from gnnplace.execution.linux import lift_memory_limit, limit_memory
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import ended, failure
-from gnnplace.execution.workload import PlacedStep, Workload
+from gnnplace.execution.workload import PlacedStep, PlanError, Workload
 from gnnplace.graph import ComputationGraph
 
 Loader = Callable[..., Workload]
@@ -156,12 +157,15 @@ def serve(connection: Connection) -> None:
     """The host's life: answers requests until its parent is gone."""
     life = _Life()
     while True:
-        deadline, too_late, *request = connection.recv()
-        connection.send(_in_time(partial(life.answer, *request), deadline, too_late))
+        deadline, too_late, what, *arguments = connection.recv()
+        bad_input = ValueError if what == "load" else PlanError
+        connection.send(_in_time(partial(life.answer, what, *arguments), deadline, too_late, bad_input))
 
 
-def _in_time(answer: Callable[[], Any], deadline: float, too_late: MeasurementError) -> Any:
-    """What `answer()` returns or raises; `too_late` where it waits at the deadline. (In native code nothing but the keeper ends it.)"""
+def _in_time(answer: Callable[[], Any], deadline: float, too_late: MeasurementError, bad_input: type[ValueError]) -> Any:
+    """What `answer()` returns or raises (see `failure`), `too_late` where it waits at the deadline. In native code nothing but the keeper
+    ends it.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise too_late
@@ -176,15 +180,16 @@ def _in_time(answer: Callable[[], Any], deadline: float, too_late: MeasurementEr
             signal.setitimer(signal.ITIMER_REAL, 0)
             lift_memory_limit()
     except Exception as error:
-        return failure(error)
+        return failure(error, bad_input)
 
 
 class _Life:
-    """The workload, and the steps that were started."""
+    """The workload, and the steps that were started and not closed."""
 
     def __init__(self) -> None:
         self._workload: Workload | None = None
-        self._steps: list[PlacedStep] = []
+        self._steps: dict[int, PlacedStep] = {}
+        self._numbers = count()
 
     def answer(self, what: str, *arguments: Any) -> Any:
         """What one request asks for."""
@@ -195,9 +200,14 @@ class _Life:
             return self._workload.graph
         assert self._workload is not None
         if what == "start":
-            self._steps.append(self._workload.start(*arguments))
-            return len(self._steps) - 1
+            number = next(self._numbers)
+            self._steps[number] = self._workload.start(*arguments)
+            return number
         if what in ("as_run", "unplaced", "links"):
             return getattr(self._workload, what)(*arguments)
         number, *rest = arguments
+        if what == "close":
+            if number in self._steps:
+                self._steps.pop(number).close()
+            return None
         return getattr(self._steps[number], what)(*rest)

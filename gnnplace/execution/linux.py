@@ -60,7 +60,7 @@ def limit_memory(memory_bytes: int | None = None) -> None:
     MemoryError (or the library's own).
     """
     free = _kibibytes("/proc/meminfo", "MemAvailable:")
-    more = free if memory_bytes is None else min(free, memory_bytes)
+    more = free if memory_bytes is None else min(free, max(0, memory_bytes))  # a limit below 0 would be none
     _set_limit(_kibibytes("/proc/self/status", "VmData:") + more)
 
 

@@ -18,6 +18,7 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.execution.pinned import usable_cores
 
 GIGA = 10**9
+LIMIT_S = 120  # to import PyTorch and ask the driver, which may hang
 
 _ASK = """
 import json, torch
@@ -36,9 +37,12 @@ class Gpu(NamedTuple):
 def gpus() -> tuple[Gpu, ...]:
     """The GPUs that PyTorch sees, asked for in a process of its own: CUDA, once initialised in this one, would not outlive a fork.
 
-    Raises ValueError where PyTorch can't say.
+    Raises ValueError where PyTorch can't say, or says nothing within `LIMIT_S` seconds.
     """
-    done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
+    try:
+        done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"PyTorch can't tell this machine's GPUs: no answer after {LIMIT_S} s") from None
     if done.returncode:
         raise ValueError(f"PyTorch can't tell this machine's GPUs: {done.stderr.strip().rpartition(chr(10))[2]}")
     return tuple(Gpu(*found) for found in json.loads(done.stdout))

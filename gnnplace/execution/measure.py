@@ -48,8 +48,20 @@ def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tup
         meter = LoadMeter()
         times = timed([step.run for step in steps], protocol)
         load = meter.load()
-        read = [(_fitting(step, plan), tuple(step.described())) for step, plan in zip(steps, plans, strict=True)]
+        read = [(fitting_peaks(step, plan), tuple(step.described())) for step, plan in zip(steps, plans, strict=True)]
     return [Measurement(tuple(t), d, *r, load) for t, d, r in zip(times, differences, read, strict=True)]
+
+
+def fitting_peaks(step: PlacedStep, plan: Plan) -> tuple[int, ...]:
+    """The most bytes that each device held in a step. What an executor can stop in time is not exact; what a device held is.
+
+    Raises MeasurementError(out_of_memory) where a device held more than it has.
+    """
+    peaks = tuple(step.peak_memory_bytes())
+    for device, peak in zip(plan.devices, peaks, strict=True):
+        if peak > device.memory_bytes:
+            raise MeasurementError("out_of_memory", f"{device.name} held {peak} bytes, and has {device.memory_bytes}")
+    return peaks
 
 
 def reference_kind(plans: Sequence[Plan]) -> str:
@@ -86,15 +98,6 @@ def _check(step: PlacedStep, unplaced: Outputs, words: str) -> Difference:
         reason = f"{found.worst} differs by {found.largest:.2g} (relative) from {words} after {found.steps} steps; {TOLERANCE:g} is allowed"
         raise MeasurementError("wrong_output", reason)
     return found
-
-
-def _fitting(step: PlacedStep, plan: Plan) -> tuple[int, ...]:
-    """The peaks of all devices. What an executor can stop in time is not exact; that a device held too much is known here."""
-    peaks = tuple(step.peak_memory_bytes())
-    for device, peak in zip(plan.devices, peaks, strict=True):
-        if peak > device.memory_bytes:
-            raise MeasurementError("out_of_memory", f"{device.name} held {peak} bytes, and has {device.memory_bytes}")
-    return peaks
 
 
 def _relative(value: np.ndarray, other: np.ndarray) -> float:

@@ -93,16 +93,16 @@ def ended(name: str, status: int) -> MeasurementError:
     return MeasurementError("crash", f"{name} was killed by signal {-status}")
 
 
-def failure(error: Exception) -> Exception:
-    """What an exception of a step is called: an outcome; a ValueError (of bad input) stays one. Made of text alone, so that it can be
-    sent to a process that doesn't know the exception's class.
+def failure(error: Exception, bad_input: type[ValueError] | tuple[()] = ()) -> Exception:
+    """What an exception of a step is called: an outcome; a ValueError where it is `bad_input`. Made of text alone, so that it can be sent
+    to a process that doesn't know the exception's class.
     """
     if isinstance(error, MeasurementError):
         return MeasurementError(error.outcome, error.reason)
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
         return MeasurementError("out_of_memory", _short(text))
-    if isinstance(error, ValueError):
+    if isinstance(error, bad_input):
         return ValueError(_short(str(error)))
     if isinstance(error, NotImplementedError):
         return MeasurementError("unsupported", _short(text))
@@ -130,7 +130,6 @@ def _run(connection: Connection, parent: int, core: int | None, memory_bytes: in
             status = 0  # the parent has closed
         except Exception as error:
             lift_memory_limit()  # to say so takes some
-            failed = failure(error)
-            connection.send(MeasurementError("crash", f"ValueError: {failed}") if isinstance(failed, ValueError) else failed)
+            connection.send(failure(error))
     finally:
         os._exit(status)

@@ -26,7 +26,7 @@ TIMED_TOGETHER = 5
 
 
 def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> MeasuredCosts:
-    """Times a workload on the first device of each kind, and the first link between each pair of kinds.
+    """Times a workload on the first device of each kind, in so many steps (at least 1), and the first link between each pair of kinds.
 
     Raises MeasurementError where the step can't run on one of them alone.
     """
@@ -47,8 +47,8 @@ def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarr
     profiler = Profiler(workload, (device,))
     try:
         warm_up(profiler.step.run, STEADY)
-        for _ in range(-(-steps // TIMED_TOGETHER)):
-            profiler.run(TIMED_TOGETHER)
+        for done in range(0, steps, TIMED_TOGETHER):
+            profiler.run(min(TIMED_TOGETHER, steps - done))
     finally:
         profiler.close()
     return profiler.op_ns()

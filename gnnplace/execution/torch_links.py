@@ -13,6 +13,7 @@ from time import monotonic_ns
 
 import torch
 
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory
 from gnnplace.execution.slots import slots
@@ -31,7 +32,10 @@ def link_samples(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
     """`ROUNDS` transfers of each size from the first usable core to the second.
 
     What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the receiver sees that.
+    Raises MeasurementError(unsupported) where there is one core.
     """
+    if len(usable_cores()) < 2:
+        raise MeasurementError("unsupported", "a link between CPU devices needs two cores, and there is 1")
     sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
     places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
     messages = _messages(places)

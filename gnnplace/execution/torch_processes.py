@@ -24,8 +24,8 @@ OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14  # the process' own; a step tha
 class TorchProcesses(OneHost):
     """A `PlacedStep` of a plan whose devices are all of kind `cpu`.
 
-    `held` is never changed here: each process has its own copy. Raises MeasurementError(unsupported) where there are fewer cores than
-    devices.
+    `held` is never changed here: each process has its own copy. Raises MeasurementError: `unsupported` where there are fewer cores than
+    devices, `out_of_memory` where what a device receives alone exceeds what it has and the overhead.
     """
 
     def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
@@ -35,13 +35,18 @@ class TorchProcesses(OneHost):
         written = programs(step, plan)
         sent = [line.what.number for program in written for line in program.instructions if isinstance(line, Send)]
         placed, self._lifetimes = slots(written), lifetimes(written)
+        overhead = OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
+        limits = []
+        for device, received in zip(plan.devices, placed.arena_bytes, strict=True):  # which all processes share and no limit of one counts
+            limits.append(device.memory_bytes - received + overhead)
+            if limits[-1] < 0:
+                reason = f"{device.name} receives {received} bytes in a step, and has {device.memory_bytes}"
+                raise MeasurementError("out_of_memory", reason)
         shared = SharedMemory(placed, max(sent, default=-1) + 1, len(written))
         self._workers: list[Worker] = []
-        for program, device, core in zip(written, plan.devices, self._cores, strict=True):
-            received = placed.arena_bytes[program.device]  # memory that all processes share and no limit of this one counts
+        for program, device, core, limit in zip(written, plan.devices, self._cores, limits, strict=True):
             life = _Life(program, shared, held, self._num_ops)
-            memory_bytes = device.memory_bytes - received + OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
-            self._workers.append(Worker(device.name, core, memory_bytes, life.serve))
+            self._workers.append(Worker(device.name, core, limit, life.serve))
 
     def peak_memory_bytes(self) -> list[int]:
         """Runs a step and returns the most that each device held in it: variables, buffers, workspace, and messages while they live.

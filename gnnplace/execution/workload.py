@@ -44,8 +44,12 @@ def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Plan:
     return Plan(problem.cluster.devices, placement.device, order)
 
 
+class PlanError(ValueError):
+    """A plan that is bad input. Any other ValueError of a step is its failure."""
+
+
 def refuse(graph: ComputationGraph, plan: Plan) -> None:
-    """Raises MeasurementError where a plan names no device or breaks a rule of the graph, ValueError where its order does."""
+    """Raises MeasurementError where a plan names no device or breaks a rule of the graph, PlanError where its order does."""
     for i, d in enumerate(plan.device.tolist()):
         if not 0 <= d < len(plan.devices):
             raise MeasurementError("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the {len(plan.devices)} of the plan")
@@ -62,13 +66,13 @@ def refuse(graph: ComputationGraph, plan: Plan) -> None:
 
 def _require_topological(graph: ComputationGraph, plan: Plan) -> None:
     if not np.array_equal(np.sort(plan.order), np.arange(graph.num_ops)):
-        raise ValueError(f"order: must name each of the {graph.num_ops} ops once")
+        raise PlanError(f"order: must name each of the {graph.num_ops} ops once")
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[plan.order] = np.arange(graph.num_ops)
     late = np.flatnonzero(position[graph.edge_src] >= position[graph.edge_dst])
     if len(late):
         src, dst = (graph.op_names[int(ends[late[0]])] for ends in (graph.edge_src, graph.edge_dst))
-        raise ValueError(f"order: {dst!r} comes before {src!r}, for which it waits")
+        raise PlanError(f"order: {dst!r} comes before {src!r}, for which it waits")
 
 
 class Outputs(NamedTuple):

@@ -8,9 +8,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from sysconfig import get_path
+from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +21,7 @@ from gnnplace.corpus import manifest
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.workload import Workload
 
+LOADER = f"{__name__}:load"  # for a host
 BUILT = "python -m "
 
 
@@ -57,19 +61,37 @@ def _builder(text: str) -> tuple[str, Callable[[], Any]]:
 def _imported(name: str, folder: Path) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    try:
+    with _importing(name):
         return importlib.import_module(name)
-    except ImportError as error:
-        raise ValueError(f"{name}: can't be imported: {error}") from error
 
 
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"_gnnplace_workload_{path.stem}"  # not its own, which may be another module's
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
+    sys.modules[name] = module
+    sys.path[:0] = [get_path("stdlib"), str(path.parent)]  # a workload in profile.py is not what others import as `profile`
+    with _importing(str(path)):
+        spec.loader.exec_module(module)
     return module
+
+
+@contextmanager
+def _importing(name: str) -> Iterator[None]:
+    """Raises ValueError, with the place, where what is imported isn't Python or lacks what it imports."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise ValueError(f"{name}: can't be imported: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except ImportError as error:
+        raise ValueError(f"{name}: can't be imported: {_place(error)}{error}") from error
+
+
+def _place(error: ImportError) -> str:
+    """The line that imports what can't be; nothing where that is our own."""
+    frames = [(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]
+    theirs = [frame for frame in frames if frame[0] not in (__file__, importlib.__file__) and not frame[0].startswith("<frozen importlib")]
+    return "{}, line {}: ".format(*theirs[-1]) if theirs else ""

@@ -12,11 +12,16 @@ from typing import Any
 
 from gnnplace.atomic import write_bytes
 
+SOURCES = (":/gnnplace", ":/datasets", ":/configs", ":/experiments/*.py")  # of the whole repository, in whichever folder git is asked
+
 
 def provenance(repository: Path) -> dict[str, Any]:
-    """What figures must name: commit (and whether files differ from it), processor, cores, Python and date."""
+    """What figures must name: commit (and whether files differ from it), processor, cores, Python and date.
+
+    `repository` may be any folder of it.
+    """
     commit = _git(repository, "rev-parse", "--short=12", "HEAD")
-    changed = bool(_git(repository, "status", "--porcelain", "--", "gnnplace", "datasets", "configs"))
+    changed = bool(_git(repository, "status", "--porcelain", "--", *SOURCES))
     return {
         "commit": commit + ("+changes" if changed else ""),
         "hardware": {"processor": _processor(), "cores": os.cpu_count()},

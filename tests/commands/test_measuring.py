@@ -8,9 +8,12 @@ import pytest
 import torch_steps
 
 from gnnplace import cli
+from gnnplace.commands import measure
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.frontends.json_cluster import read_cluster
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pinned CPU devices need two cores")
+COMPLAINT = "gnnplace measure: crash: no such luck"
 WORKLOAD = f"{Path(torch_steps.__file__)}:branches"
 
 
@@ -42,7 +45,14 @@ def test_a_cluster_says_itself_who_copies_what_is_received(tmp_path, capsys):
     assert exit_.value.code == 2 and "--receive" in complaint and complaint.count("\n") == 1
 
 
-def test_what_is_no_workload_is_said_in_a_line(tmp_path, capsys):
+def test_no_steps_are_refused_before_anything_is_measured(tmp_path, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["profile", WORKLOAD, "--cluster", "cpu-2", "-o", str(tmp_path / "costs.json"), "--steps", "0"])
+    complaint = capsys.readouterr().err
+    assert exit_.value.code == 2 and "--steps: 0 is too few" in complaint and complaint.count("\n") == 1
+
+
+def test_what_is_no_workload_is_said_in_a_line(tmp_path, monkeypatch, capsys):
     def complaint(workload: str) -> str:
         status = cli.main(["measure", workload, "--cluster", "cpu-2", "--planner", "expert"])
         assert status == 4
@@ -52,4 +62,31 @@ def test_what_is_no_workload_is_said_in_a_line(tmp_path, capsys):
     assert f"{tmp_path}/none.py: no such file" in complaint(f"{tmp_path}/none.py:step")
     assert "has no function 'train'" in complaint(f"{tmp_path}/other.py:train")
     assert "returned a int" in complaint(f"{tmp_path}/other.py:step")
+    (tmp_path / "wrong.py").write_text("x = 1\ndef step(:\n")
+    assert f"{tmp_path}/wrong.py, line 2: invalid syntax" in complaint(f"{tmp_path}/wrong.py:step")
+    (tmp_path / "lacks.py").write_text("x = 1\nimport nothing_such\n")
+    (tmp_path / "deeper.py").write_text("import lacks\n")
+    assert f"{tmp_path}/lacks.py, line 2: No module named 'nothing_such'" in complaint(f"{tmp_path}/deeper.py:step")
     assert "no-such-graph" in complaint("no-such-graph")
+    monkeypatch.chdir(tmp_path)
+    assert f"wrong: can't be imported: {tmp_path}/wrong.py, line 2" in complaint("wrong:step")
+    assert "no_such: can't be imported: No module named 'no_such'" in complaint("no_such:step")
+
+
+def test_a_workload_may_have_the_name_of_a_module(tmp_path, capsys):
+    (tmp_path / "profile.py").write_text(f"from {Path(torch_steps.__file__).stem} import branches\n")
+    measured = ["measure", f"{tmp_path}/profile.py:branches", "--cluster", "cpu-2", "--planner", "expert", "--protocol", "paper", "--json"]
+    assert cli.main(measured) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "ok"
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_failure_of_several_ranks_is_said_once(rank, monkeypatch, capsys):
+    def fails(*arguments: object, **named: object) -> None:
+        raise MeasurementError("crash", "no such luck")
+
+    monkeypatch.setattr(measure, "Host", fails)
+    monkeypatch.setenv("RANK", rank)
+    assert cli.main(["measure", WORKLOAD, "--cluster", "cpu-2", "--planner", "expert", "--json"]) == 5
+    said, error = capsys.readouterr()
+    assert (json.loads(said)["reason"] == "no such luck" and not error) if rank == "0" else (said, error) == ("", f"{COMPLAINT}\n")

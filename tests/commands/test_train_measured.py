@@ -12,7 +12,9 @@ from lightning import Callback
 
 from gnnplace import cli
 from gnnplace.commands import run_problems, training_run
+from gnnplace.execution import profile
 from gnnplace.execution.ledger import Ledger
+from gnnplace.execution.machine import Gpu
 from gnnplace.frontends.json_cluster import read_cluster
 from gnnplace.frontends.json_placement import read_placement
 from gnnplace.tracking.mlflow import database
@@ -64,6 +66,7 @@ def cluster(tmp_path_factory):
 def train(cluster, tmp_path, monkeypatch):
     """What runs the command on the workload of known times, which logs into `tmp_path`; the runs lie in `tmp_path`, too."""
     monkeypatch.setattr(run_problems, "LOADER", "fake_workload:load")
+    monkeypatch.setattr(profile, "gpus", lambda: (Gpu("Imagined", 1),))
 
     def run(name: str, *arguments: str, runs: Path = tmp_path) -> int:
         (tmp_path / runs).mkdir(exist_ok=True)
@@ -135,6 +138,17 @@ def test_a_policy_of_the_simulation_is_tuned_on_measurements(train, cluster, tmp
     assert names and all(torch.equal(weights[name], start[name]) for name in names)
     assert train("plain", *tuned, "--training.updates=2") == 0
     assert any(not torch.equal(tensors(tmp_path / "gnn-2")[name], start[name]) for name in names)
+
+
+def test_measurements_on_gpus_are_kept_by_the_gpus_that_there_are(train, tmp_path, monkeypatch):
+    untrained = ("--training.updates=0", "--training.warm_start.updates=0", "--tracking=none")
+    keys = []
+    for name in ("One", "Two"):
+        monkeypatch.setattr(profile, "gpus", lambda name=name: (Gpu(name, 1),))
+        (tmp_path / name).mkdir()
+        assert train("plain", *untrained, "--runs", str(tmp_path / name)) == 0
+        keys.append({record["key"] for record in Ledger(tmp_path / name / "gnn-1" / "measurements.jsonl")})
+    assert keys[0] and not keys[0] & keys[1]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """The fit of a roofline: constants that times were made from come back, and the calibration says what it can't tell."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -47,6 +49,17 @@ def test_the_constants_of_a_noisy_device_come_back(memory, intensity, launch, di
 def test_what_is_no_constant_of_the_roofline_stays_the_template():
     found = fit_device(TEMPLATE, [timed(graph(1), TEMPLATE)]).device
     assert (found.name, found.kind, found.memory_bytes, found.streams) == ("gpu:0", "gpu", 12345, 3)
+
+
+def test_a_contended_memory_stays_as_many_times_as_slow():
+    device = Device("gpu:0", "gpu", 1, 10**10, 10**9, 9, 8)
+    template = replace(TEMPLATE, memory="host", contended_memory_bytes_per_s=TEMPLATE.memory_bytes_per_s // 2)
+    costs = timed(graph(1), device)
+    measured = MeasuredCosts(costs.graph.name, costs.graph.sha256, costs.graph.op_names, {"gpu": costs.time_ns})
+    cluster, fits = calibration.calibrated(Cluster("c", (template,), ()), [(costs.graph, measured)])
+    found = cluster.devices[0]
+    assert found.memory_bytes_per_s == pytest.approx(10**9, rel=0.01)
+    assert found.contended_memory_bytes_per_s == found.memory_bytes_per_s // 2
 
 
 def test_ops_far_off_the_roofline_hardly_move_it():

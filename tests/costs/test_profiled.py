@@ -58,6 +58,17 @@ def test_a_roofline_stands_in_for_kinds_that_the_caller_names():
         profiled.time_ns(GRAPH, cluster(CPU, GPU), costs(), roofline_kinds=("gpu",))
 
 
+def test_a_contended_memory_slows_measured_times_by_the_ratio_of_the_roofline():
+    """By the roofline x takes 8 ns alone and 16 beside another; the other two ops have no traffic, or say themselves what they take."""
+    ops = [Op("x", "Read", (Output(8),)), Op("y", "Jump"), Op("z", "Read", (Output(8),), time_ns={"cpu": 7, "gpu": 7})]
+    graph = ComputationGraph.from_ops("three", ops, [])
+    shared = replace(GPU, memory="host", contended_memory_bytes_per_s=5 * 10**8)
+    found = profiled.problem(graph, cluster(replace(CPU, memory="host"), shared), costs({"cpu": [4, 1, 1], "gpu": [20, 3, 1]}, graph))
+    assert found.time_ns.tolist() == [[4, 20], [1, 3], [7, 7]]
+    assert found.contended_ns is not None and found.contended_ns.tolist() == [[4, 40], [1, 3], [7, 7]]
+    assert profiled.problem(graph, cluster(CPU, GPU), costs({"cpu": [4, 1, 1], "gpu": [20, 3, 1]}, graph)).contended_ns is None
+
+
 def test_costs_of_another_graph_are_refused():
     with pytest.raises(ValueError, match=r"the costs are those of 'two' \(sha256 .*\), not of 'other'"):
         profiled.problem(replace(GRAPH, name="other"), cluster(CPU), costs())

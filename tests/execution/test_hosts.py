@@ -8,15 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
 import pytest
 from execution import hostile_workloads
 from execution.processes import LATE_S, MARK, START_UP_S, alive, marked
+from fake_workload import CHAINS
 
-from gnnplace.execution.host import Host
+from gnnplace.execution.host import Host, _Life
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.workload import Plan
 
 FILE = hostile_workloads.__file__
 
@@ -49,6 +53,18 @@ def test_what_a_workload_does_while_it_is_loaded_is_one_outcome(
     assert ready.exists() == (function in ("sleep", "daemon"))
     assert not alive(mark)
     assert len(os.listdir("/proc/self/fd")) == files
+
+
+def test_a_closed_step_is_forgotten_and_may_be_closed_again(tmp_path: Path) -> None:
+    life, plan = _Life(), Plan(CHAINS.cluster.devices, np.zeros(CHAINS.num_ops, dtype=np.int32), CHAINS.graph.order)
+    life.answer("load", "fake_workload:load", (f"{tmp_path}:plain", 0))
+    first, second = (life.answer("start", plan) for _ in range(2))
+    kept = weakref.ref(life._steps[first])
+    for _ in range(2):
+        life.answer("close", first)
+    assert kept() is None
+    assert life.answer("start", plan) not in (first, second)
+    assert len(life.answer("run", second, 3)) == 3
 
 
 def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:

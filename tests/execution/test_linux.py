@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gnnplace.execution.linux import keep_freed_memory, processor_ns, short_slices
+from gnnplace.execution.linux import keep_freed_memory, limit_memory, processor_ns, short_slices
 from gnnplace.execution.pinned import Worker, answers
 
 CALLS, TENSORS, ELEMENTS = 8, 8, 2**21  # 128 MiB a call
@@ -49,6 +49,14 @@ def kept() -> int:
 def test_kept_memory_has_its_pages():
     written = CALLS * TENSORS * ELEMENTS * 8 // resource.getpagesize()
     assert int(in_a_fork(kept)) < written / 100
+
+
+def test_a_limit_below_nothing_is_one():
+    def limit_bytes() -> int:
+        limit_memory(-(2**60))
+        return resource.getrlimit(resource.RLIMIT_DATA)[0]
+
+    assert 0 < int(in_a_fork(limit_bytes)) < 2**50
 
 
 def test_workers_keep_their_memory():

@@ -35,5 +35,12 @@ def test_what_pytorch_says_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         machine.gpus()
 
 
+def test_a_driver_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_ASK", "import time; time.sleep(1000)")
+    monkeypatch.setattr(machine, "LIMIT_S", 0.5)
+    with pytest.raises(ValueError, match=r"no answer after 0\.5 s"):
+        machine.gpus()
+
+
 def test_pytorch_is_asked_in_another_process() -> None:
     assert all(gpu.memory_bytes > 0 for gpu in machine.gpus())

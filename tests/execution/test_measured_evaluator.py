@@ -20,7 +20,7 @@ from gnnplace.placement import Placement
 from gnnplace.result import Evaluator
 
 ONE, SPLIT, CUT = [0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]
-TOO_LARGE, DEADLY = [1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0]
+TOO_LARGE, DEADLY, ODD = [1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0]
 
 
 def placed(device, schedule="critical-path", priority=None):
@@ -65,12 +65,22 @@ def test_nothing_is_measured_twice_by_this_evaluator_or_the_next(made, tmp_path)
 
 
 def test_a_failure_is_infeasible_with_its_outcome_and_a_host_that_died_is_opened_again(made, tmp_path):
-    large, deadly, one = made()(CHAINS, [placed(TOO_LARGE), placed(DEADLY), placed(ONE)])
+    large, odd, deadly, one = made()(CHAINS, [placed(TOO_LARGE), placed(ODD), placed(DEADLY), placed(ONE)])
     assert large.infeasible == "out_of_memory: the first op is too large for device 1"
+    assert odd.infeasible == "crash: ValueError: no such value"
     assert deadly.infeasible.startswith("crash: ") and "SIGSEGV" in deadly.infeasible
     assert (deadly.step_time_ns, deadly.peak_memory_bytes, deadly.feasible_ns) == (None, None, None)
     assert one.feasible_ns == 6 * STEP_NS + 2
-    assert (requests(tmp_path, "load"), requests(tmp_path, "start")) == (2, 3)
+    assert (requests(tmp_path, "load"), requests(tmp_path, "start")) == (3, 4)
+
+
+@pytest.mark.parametrize(("memory_bytes", "infeasible"), [(3, None), (2, "out_of_memory: gpu:0 held 3 bytes, and has 2")])
+def test_memory_is_what_was_measured_and_not_what_was_simulated(made, memory_bytes, infeasible):
+    devices = tuple(replace(device, memory_bytes=memory_bytes) for device in CHAINS.cluster.devices)
+    small = problem(CHAINS.graph, replace(CHAINS.cluster, devices=devices))
+    assert simulate(small, [placed(SPLIT)])[0].infeasible.startswith("memory")
+    (result,) = made()(small, [placed(SPLIT)])
+    assert result.infeasible == infeasible and (result.step_time_ns is None) == (infeasible is not None)
 
 
 def test_an_illegal_placement_is_never_started(made, tmp_path):

@@ -18,11 +18,12 @@ from gnnplace import cli
 from gnnplace.commands import measure as command
 from gnnplace.corpus import clusters, manifest
 from gnnplace.execution.host import Host
+from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload_reference import LOADER
 from gnnplace.frontends.json_placement import placement_document
 from gnnplace.placement import Placement
 
 FILE = hostile_workloads.__file__
-LOADER = "gnnplace.execution.workload_reference:load"
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pinned CPU devices need two cores")
 
@@ -135,6 +136,12 @@ def test_wrong_placements_are_bad_input_in_one_line(shared: Marked, run: Callabl
         status, found, err = run("--cluster", "cpu-2", "--placement", written(tmp_path / f"{name}.json", document))
         assert (status, found) == (4, None), name
         assert words in err and err.count("\n") == 1, name
+
+
+def test_a_plan_in_no_order_is_bad_input(shared: Marked) -> None:
+    graph, devices = shared.host.graph, clusters.cluster("cpu-2").devices
+    with pytest.raises(ValueError, match="comes before"):
+        shared.host.start(Plan(devices, np.zeros(graph.num_ops, dtype=np.int32), graph.order[::-1].copy()))
 
 
 @pytest.mark.parametrize(("kind", "count", "words"), [("cpu", 1 + len(os.sched_getaffinity(0)), "as many cores"), ("npu", 2, "npu")])

@@ -3,9 +3,10 @@
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 from gnnplace.cluster import Device
-from gnnplace.execution.profile import Profiler
+from gnnplace.execution.profile import Profiler, op_medians
 from gnnplace.execution.workload import OpTimes
 from gnnplace.graph import ComputationGraph, Op
 
@@ -20,7 +21,10 @@ class KnownStep:
     def run(self, steps: int) -> list[int]:
         return [70] * steps
 
+    timed = 0
+
     def op_times(self, steps: int) -> list[OpTimes]:
+        self.timed += steps
         start, end = np.array([100, 160, 115, -1]), np.array([110, 180, 145, -1])
         return [OpTimes(start, end)] * steps
 
@@ -28,10 +32,21 @@ class KnownStep:
         self.closed = True
 
 
-def profiler(step: object) -> Profiler:
+def workload(step: object) -> SimpleNamespace:
     ops = [Op(name, "Op") for name in "abcd"]
     graph = ComputationGraph.from_ops("known", ops, [])
-    return Profiler(SimpleNamespace(graph=graph, start=lambda plan: step, unplaced=list, links=list, as_run=list), (CPU,))
+    return SimpleNamespace(graph=graph, start=lambda plan: step, unplaced=list, links=list, as_run=list)
+
+
+def profiler(step: object) -> Profiler:
+    return Profiler(workload(step), (CPU,))
+
+
+@pytest.mark.parametrize("steps", [1, 5, 7])
+def test_as_many_steps_are_timed_as_were_asked_for(steps: int) -> None:
+    step = KnownStep()
+    assert op_medians(workload(step), CPU, steps).sum() == 70
+    assert step.timed == steps
 
 
 def test_ops_add_up_to_the_step_that_nobody_looks_into():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 from torch_steps import RANDOM, STEPS, cores, planned, problem, random_placement, spread, workload
 
+from gnnplace.execution import torch_links, torch_processes
 from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
@@ -143,6 +145,25 @@ def test_more_devices_than_cores_are_unsupported() -> None:
     plan = Plan(cores(num_devices).devices, np.zeros(step.graph.num_ops, dtype=np.int32), order)
     with pytest.raises(MeasurementError, match=f"{num_devices} CPU devices need as many cores") as caught:
         step.start(plan)
+    assert caught.value.outcome == "unsupported"
+
+
+def test_a_device_that_cannot_hold_what_it_receives_is_out_of_memory_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for overhead in ("OVERHEAD_BYTES", "OVERHEAD_OP_BYTES"):
+        monkeypatch.setattr(torch_processes, overhead, 0)
+    step = workload("branches")
+    plan, _ = planned(problem(step.graph, 2), random_placement(problem(step.graph, 2), 0))
+    plan = replace(plan, devices=(plan.devices[0], replace(plan.devices[1], memory_bytes=1)))
+    monkeypatch.setattr(torch_processes, "Worker", None)
+    with pytest.raises(MeasurementError, match=f"{plan.devices[1].name} receives .* bytes in a step, and has 1$") as caught:
+        step.start(plan)
+    assert caught.value.outcome == "out_of_memory"
+
+
+def test_a_link_needs_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_links, "usable_cores", lambda: [0])
+    with pytest.raises(MeasurementError, match="needs two cores, and there is 1") as caught:
+        torch_links.link_samples([256])
     assert caught.value.outcome == "unsupported"
 
 

@@ -77,18 +77,19 @@ def test_one_device_has_no_messages() -> None:
         assert not step._transport._slots
 
 
-def test_a_device_that_fails_wakes_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("error", "outcome"), [(torch.OutOfMemoryError("out of memory"), "out_of_memory"), (ValueError("odd"), "crash")])
+def test_a_device_that_fails_wakes_the_others(error: Exception, outcome: str, monkeypatch: pytest.MonkeyPatch) -> None:
     workload = torch_steps.workload("dropout")
     plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu", "cpu"), seed=3)
     step = threads(workload, plan)
 
     def fail(self: torch_lanes.NoStream, value: int) -> None:
-        raise torch.OutOfMemoryError("out of memory")
+        raise error
 
     monkeypatch.setattr(torch_lanes.NoStream, "seed", fail)
     with pytest.raises(MeasurementError) as failed:
         step.run(1)
-    assert failed.value.outcome == "out_of_memory"
+    assert failed.value.outcome == outcome
     assert step._devices == []
 
 
