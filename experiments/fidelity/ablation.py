@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from experiments.fidelity import figures
-from experiments.fidelity.run import HERE, host_of, measured_machine, planned, simulated
+from experiments.fidelity.run import HERE, check_graph, host_of, measured_machine, planned, simulated
 from gnnplace.cluster import Link
 from gnnplace.report import results
 from gnnplace.transforms.order import in_order
@@ -35,6 +35,7 @@ def ablated(executor: str, workload: str, found: dict[str, Any]) -> dict[str, di
     """Rank correlation and median error of a workload's placements under each variant."""
     op_ns, slowdown = np.array(found["op_ns"]), np.array(found["slowdown"])
     with host_of(executor, workload) as host:
+        check_graph(host.graph, found)
         plans = [planned(row) for row in found["rows"].values()]
         as_run = [host.as_run(plan) for plan in plans]
         ordered = [in_order(host.graph, plan.device, plan.order) for plan in plans]

@@ -31,8 +31,8 @@ from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS, difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import Profiler, profile
-from gnnplace.execution.timing import LoadMeter, Protocol, timed
-from gnnplace.execution.workload import Plan, plan
+from gnnplace.execution.timing import LoadMeter, Protocol, in_turns, warm_up
+from gnnplace.execution.workload import PlacedStep, Plan, plan
 from gnnplace.execution.workload_reference import LOADER
 from gnnplace.graph import ComputationGraph
 from gnnplace.measured_costs import LinkSample, MeasuredCosts
@@ -42,7 +42,7 @@ from gnnplace.report import results
 from gnnplace.result import Timeline
 
 HERE = Path(__file__).resolve().parent
-SEED, LIMIT_S, FIRST_STEPS = 0, 3000.0, 10
+SEED, LIMIT_S, FIRST_STEPS, PEAK_STEPS = 0, 3000.0, 10, 5
 NUM_CORES = 2
 TURNS = Protocol(discarded=10, window=2, enough_ns=60 * 10**9)  # short ones: both cores together are slow for seconds at times
 
@@ -65,6 +65,7 @@ def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
         rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
     return {
         "ops": problem.num_ops,
+        "sha256": problem.graph.sha256,
         "op_ns": op_ns.tolist(),
         "slowdown": slowdown.tolist(),
         "links": [[list(pair), [list(sample) for sample in samples]] for pair, samples in costs.links.items()],
@@ -88,13 +89,14 @@ def machine(executor: str) -> Cluster:
 @contextmanager
 def neighbours(executor: str, workload: str) -> Iterator[tuple[Profiler, ...]]:
     """The whole step on each core, in processes of their own, so that all cores can do it at the same time."""
-    usable = os.sched_getaffinity(0)
+    usable, hosts = os.sched_getaffinity(0), []
     with ExitStack() as stack:
-        hosts = []
-        for core in sorted(usable)[:NUM_CORES]:
-            os.sched_setaffinity(0, {core})  # what a host may use; it inherits that
-            hosts.append(stack.enter_context(host_of(executor, workload)))
-        os.sched_setaffinity(0, usable)
+        try:
+            for core in sorted(usable)[:NUM_CORES]:
+                os.sched_setaffinity(0, {core})  # what a host may use; it inherits that
+                hosts.append(stack.enter_context(host_of(executor, workload)))
+        finally:
+            os.sched_setaffinity(0, usable)
         yield tuple(Profiler(host, cores("cores", 1).devices) for host in hosts)
 
 
@@ -130,16 +132,17 @@ def _in_turns(
 
     try:
         for name, each in plans.items():
-            step = started[name] = host.start(each)
-            step.run(CHECKED_STEPS - len(step.outputs().losses))
-            rows[name] = {"difference": vars(difference(step.outputs(), *unplaced))}
-        times = timed(
-            [*(step.run for step in started.values()), *(profiler.run for profiler in alone), together], replace(TURNS, steps=steps)
-        )
+            with named(name):
+                step = started[name] = host.start(each)
+                step.run(CHECKED_STEPS - len(step.outputs().losses))
+                rows[name] = {"difference": vars(difference(step.outputs(), *unplaced))}
+        for step in (*started.values(), *(profiler.step for profiler in (*alone, *beside))):
+            warm_up(step.run, TURNS)
+        runs = [*(step.run for step in started.values()), *(profiler.run for profiler in alone), together]
+        times = in_turns(runs, replace(TURNS, steps=steps))
         for (name, step), found in zip(started.items(), times[: len(started)], strict=True):
-            rows[name] |= {"step_ns": found, "peak_memory_bytes": step.peak_memory_bytes()}
-    except MeasurementError as failed:
-        raise RuntimeError(f"{list(plans)[len(rows) - 1]}: {failed}") from failed
+            with named(name):
+                rows[name] |= {"step_ns": found, "peak_memory_bytes": peaks(step)}
     finally:
         pool.shutdown()
         for each in (*alone, *started.values()):
@@ -148,23 +151,46 @@ def _in_turns(
     return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns))
 
 
+def peaks(step: PlacedStep) -> list[list[int]]:
+    """The most that each device held, in each of a few steps: messages come earlier in one than in another."""
+    return [[int(peak) for peak in step.peak_memory_bytes()] for _ in range(PEAK_STEPS)]
+
+
+@contextmanager
+def named(placement: str) -> Iterator[None]:
+    """Says which placement could not be measured."""
+    try:
+        yield
+    except MeasurementError as failed:
+        raise RuntimeError(f"{placement}: {failed}") from failed
+
+
 def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Measures the peak memory of a workload's placements again, which no other load of the machine changes."""
     with host_of(executor, workload) as host:
-        for row in found["rows"].values():
-            step = host.start(planned(row))
-            step.run(CHECKED_STEPS)
-            row["peak_memory_bytes"] = step.peak_memory_bytes()
-            step.close()
+        check_graph(host.graph, found)
+        for name, row in found["rows"].items():
+            with named(name):
+                step = host.start(planned(row))
+                step.run(CHECKED_STEPS)
+                row["peak_memory_bytes"] = peaks(step)
+                step.close()
 
 
 def resimulate(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Simulates what was measured anew."""
     with host_of(executor, workload) as host:
+        check_graph(host.graph, found)
         cluster, op_ns, slowdown = measured_machine(executor, host.graph, found), np.array(found["op_ns"]), np.array(found["slowdown"])
         for row in found["rows"].values():
             each = planned(row)
             row |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
+
+
+def check_graph(graph: ComputationGraph, found: dict[str, Any]) -> None:
+    """Raises ValueError where a workload is not the graph any more that was measured."""
+    if graph.sha256 != found["sha256"]:
+        raise ValueError(f"{graph.name}: its graph has changed since it was measured ({found['sha256'][:12]}, now {graph.sha256[:12]})")
 
 
 def measured_machine(executor: str, graph: ComputationGraph, found: dict[str, Any]) -> Cluster:

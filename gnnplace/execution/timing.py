@@ -57,6 +57,11 @@ def timed(runs: Sequence[Run], protocol: Protocol) -> list[list[int]]:
     """The step times of several placements, measured in turns after each has been warmed up."""
     for run in runs:
         warm_up(run, protocol)
+    return in_turns(runs, protocol)
+
+
+def in_turns(runs: Sequence[Run], protocol: Protocol) -> list[list[int]]:
+    """The step times of several placements that are warm: a window of each in turn until all have enough."""
     times: list[list[int]] = [[] for _ in runs]
     while any(len(found) < protocol.steps and sum(found) < protocol.enough_ns for found in times):
         for run, found in zip(runs, times, strict=True):
