@@ -9,7 +9,8 @@ throughout; nothing depends on the number of threads.
 - A message may occupy two channels, one after the other: that of its link, then the link's receive channel.
 - A device may itself be a channel. What that carries takes one of its streams, before any op that is ready, and the device needs
   attention when it ends. What is received waits until a stream is idle.
-- An op that starts while another device of the same memory runs one takes its contended time, to its end.
+- An op that starts while another device of the same memory runs one takes its contended time, to its end; the other op goes on as it
+  was. Of two that start at one time that is the one on the later device.
 
 All compiled functions of the simulator are in this file: numba notices no change of a function that another file inlines.
 """

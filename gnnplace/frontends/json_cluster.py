@@ -21,7 +21,10 @@ TimeNs = Annotated[int, Field(ge=0, le=MAX_TIME_NS)]
 
 
 class DeviceDocument(Document):
-    """One device of a cluster document. Devices that name the same `memory` share it, and run their ops at the contended rate together."""
+    """One device of a cluster document.
+
+    Devices that name the same `memory` share it: an op that starts while another of them runs one takes its time at the contended rate.
+    """
 
     name: Name
     kind: DeviceKind
