@@ -59,6 +59,7 @@ def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hos
     else:
         (one, _), (all_at_once, _) = together
         occupied = (all_at_once - one) // (many - 1)
+    occupied = max(0, occupied)  # differences of a busy machine
     return LinkSample(size, occupied, max((more - few) // many, occupied))
 
 

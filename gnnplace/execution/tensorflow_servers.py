@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -62,8 +63,8 @@ class Template:
         found: dict[int, int] = {}
         until = time.monotonic() + START_S
         while len(found) < len(servers):
-            message = self._read(until)
-            if message is None or any(server.serial in self._ended for server in servers):
+            message = None if any(server.serial in self._ended for server in servers) else self._read(until)
+            if message is None:
                 raise MeasurementError("crash", "a TensorFlow server ended before it said what it held")
             if "peak" in message:
                 found[message["peak"]["serial"]] = message["peak"]["bytes"]
@@ -77,9 +78,10 @@ class Template:
         """Ends the template and all its servers."""
         if self._process is None:
             return
-        process, self._process = self._process, None
+        process, self._process, self._pending = self._process, None, b""
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         try:
             process.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -118,6 +120,8 @@ class Template:
             self._exit_code(serial, END_S)
 
     def _launch(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            self.close()  # killed, for want of memory say: the next servers are not to suffer from that
         if self._process is None:
             command = [sys.executable, "-m", "gnnplace.execution.tensorflow_server", "--template", str(os.getpid())]
             own = ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -1,0 +1,45 @@
+"""The process that forks TensorFlow servers, and what it says of them."""
+
+import os
+import signal
+import time
+
+import pytest
+
+pytest.importorskip("tensorflow")
+
+from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.pinned import usable_cores
+from gnnplace.execution.tensorflow_servers import Template
+
+
+def order() -> dict:
+    return {"core": usable_cores()[0], "port": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}
+
+
+def test_a_template_that_was_killed_is_started_anew():
+    template = Template()
+    try:
+        template.start([order()])
+        first = template._process.pid
+        os.kill(first, signal.SIGKILL)
+        template._process.wait(10)
+        (server,) = template.start([order()])
+        assert template._process.pid != first
+        assert template.exit_code(server, 0.0) is None
+    finally:
+        template.close()
+
+
+def test_a_server_says_what_it_held_since_it_was_asked_and_that_it_has_ended():
+    template = Template()
+    try:
+        (server,) = template.start([order()])
+        assert template.peak_bytes([server]) == [0]
+        os.kill(server.pid, signal.SIGKILL)
+        begun = time.monotonic()
+        with pytest.raises(MeasurementError, match="ended before it said what it held"):
+            template.peak_bytes([server])
+        assert time.monotonic() - begun < 60
+    finally:
+        template.close()
