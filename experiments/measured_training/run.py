@@ -32,15 +32,17 @@ def trained(workload: str, folder: Path) -> dict[str, Any]:
         _gnnplace("calibrate", step, "-o", machine)
         _gnnplace("profile", step, "--cluster", machine, "-o", costs)
     common = ("train", "--problems", json.dumps([[step, str(machine)]]), "--costs", json.dumps([str(costs)]), "--runs", folder)
-    _train(folder / "simulated", *common, *SIMULATED)
-    _train(folder / "measured", *common, *MEASURED, "--init", folder / "simulated" / "checkpoint.safetensors")
-    (found,) = json.loads((folder / "measured" / "measured.json").read_text())
+    simulated = _trained(folder, "simulated", *common, *SIMULATED)
+    measured = _trained(folder, "measured", *common, *MEASURED, "--init", simulated / "checkpoint.safetensors")
+    (found,) = json.loads((measured / "measured.json").read_text())
     return found | {"provenance": results.provenance(HERE)}
 
 
-def _train(run: Path, *arguments: str | Path) -> None:
-    """Trains the run of that folder, or goes on with it."""
-    _gnnplace(*(("train", "--resume", run) if run.exists() else (*arguments, "--name", run.name)))
+def _trained(folder: Path, name: str, *arguments: str | Path) -> Path:
+    """The folder of a run of that name, which is started here, or goes on."""
+    run = folder / f"{name}-1"  # the first of its name
+    _gnnplace(*(("train", "--resume", run) if run.exists() else (*arguments, "--name", name)))
+    return run
 
 
 def _gnnplace(*arguments: str | Path) -> None:
