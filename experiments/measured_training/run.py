@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,10 @@ HERE = Path(__file__).resolve().parent
 WORKLOADS = ("gru_language", "deep_speech_2")
 SIMULATED = ("--training.updates=60",)
 MEASURED = ("--evaluate=measured", "--training.warm_start.updates=0", "--training.updates=10", "--training.placements=8")
+PROTOCOLS = ("paper", "steady")  # of each placement five steps, or thirty
 
 
-def trained(workload: str, folder: Path) -> dict[str, Any]:
+def trained(workload: str, protocol: str, folder: Path) -> dict[str, Any]:
     """A policy trained on simulated steps, tuned on measured ones, and what its best placement measures beside the simulator's choice."""
     step, machine, costs = f"experiments.fidelity.torch_workloads:{workload}", folder / "here.json", folder / "costs.json"
     if not costs.exists():
@@ -33,7 +35,8 @@ def trained(workload: str, folder: Path) -> dict[str, Any]:
         _gnnplace("profile", step, "--cluster", machine, "-o", costs)
     common = ("train", "--problems", json.dumps([[step, str(machine)]]), "--costs", json.dumps([str(costs)]), "--runs", folder)
     simulated = _trained(folder, "simulated", *common, *SIMULATED)
-    measured = _trained(folder, "measured", *common, *MEASURED, "--init", simulated / "checkpoint.safetensors")
+    tuning = (*MEASURED, f"--measured.protocol={protocol}", "--init", simulated / "checkpoint.safetensors")
+    measured = _trained(folder, protocol, *common, *tuning)
     (found,) = json.loads((measured / "measured.json").read_text())
     return found | {"provenance": results.provenance(HERE)}
 
@@ -51,7 +54,7 @@ def _gnnplace(*arguments: str | Path) -> None:
 
 def table(found: dict[str, Any]) -> str:
     """A line for each workload."""
-    header = ["workload", "placements measured", "policy's best, ms", "simulator's choice, ms", "simulator's / policy's", "verdict"]
+    header = ["workload, protocol", "measured", "policy's best, ms", "simulator's choice, ms", "simulator's / policy's", "verdict"]
     rows = []
     for name, each in found.items():
         times = [f"{each[key]['median'] / 1e6:.1f}" if each[key] else "" for key in ("policy_ns", "simulator_ns")]
@@ -71,11 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     path = chosen.results / "measured_training.json"
     found = results.load(path)
     with tempfile.TemporaryDirectory() as temporary:
-        for workload in [] if chosen.figures else chosen.workloads:
-            if workload not in found:
+        for workload, protocol in [] if chosen.figures else product(chosen.workloads, PROTOCOLS):
+            if (name := f"{workload}, {protocol}") not in found:
                 folder = (chosen.runs or Path(temporary)) / workload
                 folder.mkdir(parents=True, exist_ok=True)
-                found[workload] = trained(workload, folder)
+                found[name] = trained(workload, protocol, folder)
                 results.save(path, found)
     print(table(found))
 
