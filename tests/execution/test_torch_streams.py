@@ -24,7 +24,7 @@ def transport(*kinds: str) -> torch_streams.Streams:
 
 def message(number: int = 0) -> Message:
     like = torch.empty(SHAPE, device="meta").t()
-    return Message(number, torch.fx.Graph().placeholder("x"), 0, 1, torch.empty_like(like, device="meta"))
+    return Message(number, torch.fx.Graph().placeholder("x"), 0, 1, torch.empty_like(like, device="meta"), number)
 
 
 @pytest.mark.parametrize("kinds", [("gpu", "gpu"), ("gpu", "cpu"), ("cpu", "gpu"), ("cpu", "cpu")])
