@@ -127,6 +127,18 @@ def test_one_device_holds_what_the_simulator_says(name: str) -> None:
     assert peak[1] == 0
 
 
+def test_a_device_holds_what_it_receives_while_it_is_used() -> None:
+    module = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 1))
+    step = TorchWorkload(TorchStep(module, lambda m, x: m(x).square().mean(), (torch.rand(1024, 64),), "sgd"), "relu")
+    device = np.array([int(name == "relu") for name in step.graph.op_names], dtype=np.int32)
+    assert device.sum() == 1
+    placed = step.start(Plan(cores(2).devices, device, step.graph.order))
+    try:
+        assert placed.peak_memory_bytes()[1] == 2 * 1024 * 256 * 4  # its input, received, and its output
+    finally:
+        placed.close()
+
+
 def test_no_process_is_left() -> None:
     step = workload("branches")
     plan, _ = planned(problem(step.graph, 2), random_placement(problem(step.graph, 2), 0))
