@@ -19,7 +19,9 @@ from typing import Any
 import numpy as np
 
 from experiments.fidelity import figures
-from experiments.fidelity.run import HERE, check_graph, host_of, measured_machine, planned, simulated
+from experiments.fidelity.again import check_graph, measured_machine, planned
+from experiments.fidelity.measuring import host_of, simulated
+from experiments.fidelity.run import HERE
 from gnnplace.cluster import Link
 from gnnplace.report import results
 from gnnplace.transforms.order import in_order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,10 @@ WORKLOADS = {
 }
 LEAST = {"spearman": 0.9, "spearman_near": 0.7}  # the bars that were set
 MOST = {"choice_over_best": 1.05, "median_error": 0.15, "memory_error": 0.10}
+TURN_STEPS = 2  # of each placement
 NEAR = 1.5  # "near the best": measured within this many times the fastest
 HEADER = ["workload", "ops", "placements (distinct)", "one core, ms", "fastest, ms", "Spearman", f"within {NEAR} x", "choice / best",
-          "median error", "largest error", "memory, median", "memory, largest (over 10 %)", "cores apart"]  # fmt: skip
+          "median error", "largest error", "memory, median", "memory, largest (over 10 %)", "cores apart", "halves"]  # fmt: skip
 
 
 def figures(executor: str, workloads: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,16 +53,26 @@ def of(rows: Mapping[str, Any]) -> dict[str, Any]:
         "errors": errors.tolist(), "median_error": float(np.median(errors)), "largest_error": float(errors.max()),
         "memory_errors": memory, "memory_error": float(np.median(memory)), "largest_memory_error": max(memory),
         "memory_over": sum(error > MOST["memory_error"] for error in memory),
-        "cores_apart": float(abs(measured[1] / measured[0] - 1)), "difference": max(row["difference"]["largest"] for row in rows.values()),
+        "cores_apart": float(abs(measured[1] / measured[0] - 1)), "halves": _halves(rows),
+        "difference": max(row["difference"]["largest"] for row in rows.values()),
     }  # fmt: skip
 
 
-def medians(rows: Mapping[str, Any]) -> np.ndarray:
-    """The measured step time of each placement. Those that came out equal are one placement, measured in several processes."""
+def medians(rows: Mapping[str, Any], half: int | None = None) -> np.ndarray:
+    """The measured step time of each placement, of every other turn from turn `half` on where that is given. Those that came out equal are
+    one placement, measured in several processes.
+    """
     steps: dict[tuple[Any, ...], list[int]] = {}
     for row in rows.values():
-        steps.setdefault(_plan(row), []).extend(row["step_ns"])
+        turns = [row["step_ns"][at : at + TURN_STEPS] for at in range(0, len(row["step_ns"]), TURN_STEPS)]
+        steps.setdefault(_plan(row), []).extend(chain(*(turns if half is None else turns[half::2])))
     return np.array([np.median(steps[_plan(row)]) for row in rows.values()])
+
+
+def _halves(rows: Mapping[str, Any]) -> float | None:
+    """How sure the ranks are: those of every other turn against those of the turns between."""
+    twice = all(len(row["step_ns"]) > TURN_STEPS for row in rows.values())
+    return _spearman(medians(rows, 0), medians(rows, 1)) if twice else None
 
 
 def _plan(row: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -93,7 +105,7 @@ def table(found: Mapping[str, Any]) -> str:
             f"{f['fastest_ns'] / 1e6:.1f} ({f['fastest']})",
             _number(f["spearman"]), f"{_number(f['spearman_near'])} ({f['near']})", f"{f['choice_over_best']:.3f}",
             f"{f['median_error']:.1%}", f"{f['largest_error']:.1%}", f"{f['memory_error']:.1%}",
-            f"{f['largest_memory_error']:.1%} ({f['memory_over']})", f"{f['cores_apart']:.1%}",
+            f"{f['largest_memory_error']:.1%} ({f['memory_over']})", f"{f['cores_apart']:.1%}", _number(f["halves"]),
         ]
         for name, f in found["workloads"].items()
     ]  # fmt: skip

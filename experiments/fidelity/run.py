@@ -3,207 +3,23 @@
     python -m experiments.fidelity.run torch [WORKLOAD ...]      # measures what is missing, then prints the figures
     python -m experiments.fidelity.run torch --figures           # the figures of what there is
 
-The ops are profiled in turns with the placements, so that a change of the machine's speed meets both. Resumable by workload.
+Resumable by workload.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
-from time import monotonic
-from typing import Any
-
-import numpy as np
 
 from experiments.fidelity import figures
-from experiments.fidelity.placements import placements
-from gnnplace.cluster import Cluster
-from gnnplace.costs import links, profiled
-from gnnplace.evaluate.simulator import simulate
-from gnnplace.execution.host import Host
-from gnnplace.execution.machine import cores
-from gnnplace.execution.measure import CHECKED_STEPS, difference
-from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.profile import Profiler, profile
-from gnnplace.execution.timing import LoadMeter, Protocol, in_turns, warm_up
-from gnnplace.execution.workload import PlacedStep, Plan, plan
-from gnnplace.execution.workload_reference import LOADER
-from gnnplace.graph import ComputationGraph
-from gnnplace.measured_costs import LinkSample, MeasuredCosts
-from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from experiments.fidelity.again import relink, remember, resimulate
+from experiments.fidelity.measuring import measured
 from gnnplace.report import results
-from gnnplace.result import Timeline
 
 HERE = Path(__file__).resolve().parent
-SEED, LIMIT_S, FIRST_STEPS, PEAK_STEPS = 0, 3000.0, 10, 5
-NUM_CORES = 2
-TURNS = Protocol(discarded=10, window=2, enough_ns=60 * 10**9)  # short ones: both cores together are slow for seconds at times
-
-
-def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
-    """Everything that was measured of one workload, and what the simulator says of it."""
-    began, meter = monotonic(), LoadMeter()
-    with host_of(executor, workload) as host:
-        costs = profile(host, cores("cores", NUM_CORES), FIRST_STEPS)
-        cluster = links.measured(machine(executor), [costs])
-        problem = profiled.problem(host.graph, cluster, costs)
-        chosen = placements(problem)
-        plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
-        unplaced = host.unplaced(CHECKED_STEPS)
-        with neighbours(executor, workload) as beside:
-            rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside, steps)
-        for name, each in plans.items():
-            rows[name] |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
-    for name, each in plans.items():
-        rows[name] |= {"schedule": chosen[name].schedule, "device": "".join(map(str, each.device.tolist())), "order": each.order.tolist()}
-    return {
-        "ops": problem.num_ops,
-        "sha256": problem.graph.sha256,
-        "op_ns": op_ns.tolist(),
-        "slowdown": slowdown.tolist(),
-        "links": [[list(pair), [list(sample) for sample in samples]] for pair, samples in costs.links.items()],
-        "rows": rows,
-        "load": meter.load()._asdict(),
-        "seconds": round(monotonic() - began),
-    }
-
-
-def host_of(executor: str, workload: str) -> Host:
-    """The process that runs a workload's placements."""
-    return Host(LOADER, f"experiments.fidelity.{executor}_workloads:{workload}", SEED, limit_s=LIMIT_S)
-
-
-def machine(executor: str) -> Cluster:
-    """Two cores of one memory. TensorFlow's receive over sockets; PyTorch's write into the other one's places."""
-    here = cores("cores", NUM_CORES, receive=executor == "tensorflow")
-    return replace(here, devices=tuple(replace(device, memory="host") for device in here.devices))
-
-
-@contextmanager
-def neighbours(executor: str, workload: str) -> Iterator[tuple[Profiler, ...]]:
-    """The whole step on each core, in processes of their own, so that all cores can do it at the same time."""
-    usable, hosts = os.sched_getaffinity(0), []
-    with ExitStack() as stack:
-        try:
-            for core in sorted(usable)[:NUM_CORES]:
-                os.sched_setaffinity(0, {core})  # what a host may use; it inherits that
-                hosts.append(stack.enter_context(host_of(executor, workload)))
-        finally:
-            os.sched_setaffinity(0, usable)
-        yield tuple(Profiler(host, cores("cores", 1).devices) for host in hosts)
-
-
-def simulated(runs: ComputationGraph, plan: Plan, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray) -> dict[str, Any]:
-    """What the simulator says of a graph as it runs under a plan, with the times that ops had on each core while it was measured."""
-    alone_ns, contended_ns = np.maximum(1, op_ns), np.maximum(1, np.rint(op_ns * slowdown).astype(np.int64))
-    (result,) = simulate(Problem(runs, cluster, alone_ns, contended_ns), [Placement(plan.device, "fifo")])
-    assert result.peak_memory_bytes is not None
-    return {"simulated_ns": result.step_time_ns, "simulated_peak_bytes": result.peak_memory_bytes.tolist(), "transfers": result.transfers}
-
-
-def _timeline(problem: Problem, placement: Placement) -> Timeline:
-    (result,) = simulate(problem, [placement], timeline=True)
-    assert result.timeline is not None
-    return result.timeline
-
-
-def _in_turns(
-    host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler], steps: int
-) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """All placements measured in the same turns as two profiles of the ops, each core alone and all at the same time.
-
-    Each keeps its processes meanwhile. Returns what was found of each placement, the ops' times on each core alone, and how many times as
-    long they take beside each other, at least once.
-    """
-    started: dict[str, Any] = {}
-    rows: dict[str, Any] = {}
-    alone = [Profiler(host, problem.cluster.devices, works) for works in range(NUM_CORES)]
-    pool = ThreadPoolExecutor(NUM_CORES)
-
-    def together(window: int) -> list[int]:
-        return list(map(max, *pool.map(lambda profiler: profiler.run(window), beside)))
-
-    try:
-        for name, each in plans.items():
-            with named(name):
-                step = started[name] = host.start(each)
-                step.run(CHECKED_STEPS - len(step.outputs().losses))
-                rows[name] = {"difference": vars(difference(step.outputs(), *unplaced))}
-        for step in (*started.values(), *(profiler.step for profiler in (*alone, *beside))):
-            warm_up(step.run, TURNS)
-        runs = [*(step.run for step in started.values()), *(profiler.run for profiler in alone), together]
-        times = in_turns(runs, replace(TURNS, steps=steps))
-        for (name, step), found in zip(started.items(), times[: len(started)], strict=True):
-            with named(name):
-                rows[name] |= {"step_ns": found, "peak_memory_bytes": peaks(step)}
-    finally:
-        pool.shutdown()
-        for each in (*alone, *started.values()):
-            each.close()
-    op_ns, beside_ns = (np.stack([profiler.op_ns() for profiler in profilers], axis=1) for profilers in (alone, beside))
-    return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns))
-
-
-def peaks(step: PlacedStep) -> list[list[int]]:
-    """The most that each device held, in each of a few steps: messages come earlier in one than in another."""
-    return [[int(peak) for peak in step.peak_memory_bytes()] for _ in range(PEAK_STEPS)]
-
-
-@contextmanager
-def named(placement: str) -> Iterator[None]:
-    """Says which placement could not be measured."""
-    try:
-        yield
-    except MeasurementError as failed:
-        raise RuntimeError(f"{placement}: {failed}") from failed
-
-
-def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
-    """Measures the peak memory of a workload's placements again, which no other load of the machine changes."""
-    with host_of(executor, workload) as host:
-        check_graph(host.graph, found)
-        for name, row in found["rows"].items():
-            with named(name):
-                step = host.start(planned(row))
-                step.run(CHECKED_STEPS)
-                row["peak_memory_bytes"] = peaks(step)
-                step.close()
-
-
-def resimulate(executor: str, workload: str, found: dict[str, Any]) -> None:
-    """Simulates what was measured anew."""
-    with host_of(executor, workload) as host:
-        check_graph(host.graph, found)
-        cluster, op_ns, slowdown = measured_machine(executor, host.graph, found), np.array(found["op_ns"]), np.array(found["slowdown"])
-        for row in found["rows"].values():
-            each = planned(row)
-            row |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
-
-
-def check_graph(graph: ComputationGraph, found: dict[str, Any]) -> None:
-    """Raises ValueError where a workload is not the graph any more that was measured."""
-    if graph.sha256 != found["sha256"]:
-        raise ValueError(f"{graph.name}: its graph has changed since it was measured ({found['sha256'][:12]}, now {graph.sha256[:12]})")
-
-
-def measured_machine(executor: str, graph: ComputationGraph, found: dict[str, Any]) -> Cluster:
-    """The two cores with the links that were measured."""
-    samples = {tuple(pair): tuple(LinkSample(*sample) for sample in samples) for pair, samples in found["links"]}
-    own_ns = np.array(found["op_ns"])[:, 0]
-    return links.measured(machine(executor), [MeasuredCosts(graph.name, graph.sha256, graph.op_names, {"cpu": own_ns}, samples)])
-
-
-def planned(row: dict[str, Any]) -> Plan:
-    """The plan of a placement that was measured."""
-    device = np.array(list(map(int, row["device"])), dtype=np.int32)
-    return Plan(cores("cores", NUM_CORES).devices, device, np.array(row["order"], dtype=np.int32))
+AGAIN = {"memory": remember, "links": relink, "simulate": resimulate}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -214,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=40, help="of each placement; 40 unless given")
     parser.add_argument("--figures", action="store_true", help="measure nothing")
     parser.add_argument("--memory", action="store_true", help="measure the peak memory of what was measured again, and nothing else")
+    parser.add_argument("--links", action="store_true", help="measure the links of what was measured again, and nothing else")
     parser.add_argument("--simulate", action="store_true", help="measure nothing, simulate what was measured anew")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("--json", action="store_true")
@@ -234,8 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = figures.figures(chosen.executor, document["workloads"])
     print(json.dumps(found) if chosen.json else figures.table(found))
 
-
-AGAIN = {"memory": remember, "simulate": resimulate}
 
 if __name__ == "__main__":
     main()

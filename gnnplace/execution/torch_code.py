@@ -91,7 +91,7 @@ class _Code:
             case Receive(what):
                 if isinstance(what, Signal):
                     return [f"{self._bind('await', self._transport.waiter(what))}()"]
-                return [f"{self._name(what.node)} = {self._bind('receive', self._transport.receiver(what))}()"]
+                return self._marked(what.mark, [f"{self._name(what.node)} = {self._bind('receive', self._transport.receiver(what))}()"])
             case _:
                 assert_never(instruction)
 

@@ -21,6 +21,7 @@ from gnnplace.execution.torch_memory import Allocation, allocations, most
 from gnnplace.execution.torch_program import Message, Program, Receive
 from gnnplace.execution.torch_values import Node
 from gnnplace.execution.workload import OpTimes, Outputs
+from gnnplace.measured_costs import LinkSample
 
 
 class Held(NamedTuple):
@@ -32,7 +33,7 @@ class Held(NamedTuple):
 
 
 class DeviceTimes(NamedTuple):
-    """The ops and sendings of one device in one step (`Message.mark`), nanoseconds since it began there, -1 for others; `began` is a time
+    """The ops and messages of one device in one step (`Message.mark`), nanoseconds since it began there, -1 for others; `began` is a time
     of the host's clock.
     """
 
@@ -185,6 +186,24 @@ def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
         ran = np.flatnonzero(started[:num_ops] >= 0)
         starts[ran], ends[ran] = started[ran] + began - first, ended[ran] + began - first
     return OpTimes(starts, ends)
+
+
+def span(times: DeviceTimes, mark: int) -> tuple[int, int]:
+    """When an op, or a message at this end of its way, began and ended, by the host's clock."""
+    return times.began + int(times.start_ns[mark]), times.began + int(times.end_ns[mark])
+
+
+def timed(messages: Sequence[Message], parts: Sequence[Sequence[DeviceTimes]]) -> list[LinkSample]:
+    """What messages took, from the times of each device in each step, where one clock is that of all: how long each kept its sender busy,
+    the median over steps; and that it arrived as much later as those for which somebody was waiting, the median over all of them.
+    """
+    occupied, later = [], []
+    for message in messages:
+        sent, received = (np.array([span(times, message.mark) for times in parts[end]]) for end in (message.src, message.dst))
+        occupied.append(round(float(np.median(sent[:, 1] - sent[:, 0]))))
+        later.append((received[:, 1] - sent[:, 1])[received[:, 0] < sent[:, 1]])
+    latency = round(float(np.median(np.concatenate(later)))) if any(map(len, later)) else 0
+    return [LinkSample(message.bytes, busy, busy + latency) for message, busy in zip(messages, occupied, strict=True)]
 
 
 def joined(parts: Sequence[tuple[tuple[float, ...], dict[str, np.ndarray]]]) -> Outputs:

@@ -1,60 +1,59 @@
-"""How long messages take between two devices: the executor's own way of sending, for tensors of several sizes.
+"""How long messages take between two devices: the executor's own way of sending.
 
-Between CPU devices the receiver adds up each message after it came, as an op that reads it. Messages of a size go to several places in
-turn, for in a step, too, much else has passed through the caches since a place was last written.
+Between CPU devices the workload's own messages are timed in its own steps, under placements drawn at random: in a loop of nothing but
+sends, what is sent and where it goes lie in the caches, and a message takes a quarter of what it takes in a step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from multiprocessing.connection import Connection
 from time import monotonic_ns
 
+import numpy as np
 import torch
 
-from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import Worker, answers, usable_cores
-from gnnplace.execution.shared_memory import SharedMemory
-from gnnplace.execution.slots import slots
+from gnnplace.cluster import Device
+from gnnplace.execution.torch_device import Held
 from gnnplace.execution.torch_lanes import lanes
-from gnnplace.execution.torch_program import Message, Program, Receive, Send
+from gnnplace.execution.torch_processes import TorchProcesses
+from gnnplace.execution.torch_program import Message
 from gnnplace.execution.torch_streams import Streams
+from gnnplace.execution.workload import Plan
+from gnnplace.frontends.torch import TracedStep
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.measured_costs import LinkSample
 
 SENDER, RECEIVER = 0, 1
-ROUNDS, WARM_UP = 40, 8  # the latter where a GPU copies
-APART_BYTES = 2**24  # written between two messages to one place, where a size allows
+ROUNDS, WARM_UP = 40, 8  # of a size where a GPU copies
+PLACEMENTS, STEPS, MOST_SAMPLES = 3, 15, 1000  # of a step on CPU devices
 FLOAT_BYTES = 4
 
 
-def link_samples(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
-    """`ROUNDS` transfers of each size from the first usable core to the second.
+def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -> tuple[LinkSample, ...]:
+    """Each message of a few placements of the step, medians over steps; `MOST_SAMPLES` of them where there are more.
 
-    What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the receiver sees that.
-    Raises MeasurementError(unsupported) where there is one core.
+    Every colocation group, and every op without one, stands on either device with equal chance. Raises MeasurementError as
+    `TorchProcesses` does.
     """
-    if len(usable_cores()) < 2:
-        raise MeasurementError("unsupported", "a link between CPU devices needs two cores, and there is 1")
-    sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
-    places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
-    messages = _messages(places)
-    ends = Program(SENDER, (), tuple(map(Send, messages))), Program(RECEIVER, (), tuple(map(Receive, messages)))
-    shared = SharedMemory(slots(ends), len(messages), len(ends))
-    sent = messages + [turn for size in sizes for turn in _turns([message for message in messages if message.bytes == size])]
-    lives = (partial(_send, shared, sent), partial(_receive, shared, sent))
-    workers = [Worker(name, core, None, life) for name, core, life in zip(("sender", "receiver"), usable_cores(), lives, strict=False)]
-    try:
-        started, arrived = answers(workers)
-    finally:
-        for worker in workers:
-            worker.kill()
-    samples = [LinkSample(m.bytes, end - start, arrival - start) for m, (start, end), arrival in zip(sent, started, arrived, strict=True)]
-    return tuple(samples[len(messages) :])  # the first to each place brings the memory
+    generator = np.random.default_rng(0)
+    samples: list[LinkSample] = []
+    for _ in range(PLACEMENTS):
+        placed = TorchProcesses(step, Plan(devices, _drawn(step.graph, generator), step.graph.order), held)
+        try:
+            placed.run(WARM_UP)
+            samples += placed.messages(STEPS)
+        finally:
+            placed.close()
+    chosen = generator.permutation(len(samples))[:MOST_SAMPLES]
+    return tuple(samples[place] for place in sorted(chosen.tolist()))
 
 
-def _turns(messages: Sequence[Message]) -> list[Message]:
-    return [messages[turn % len(messages)] for turn in range(ROUNDS)]
+def _drawn(graph: ComputationGraph, generator: np.random.Generator) -> np.ndarray:
+    groups = graph.colocation.index
+    device = generator.integers(2, size=graph.num_ops, dtype=np.int32)
+    of_group = generator.integers(2, size=groups.max(initial=NONE) + 1, dtype=np.int32)
+    device[groups != NONE] = of_group[groups[groups != NONE]]
+    return device
 
 
 def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[LinkSample, ...]:
@@ -89,31 +88,3 @@ def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
     return [
         Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor, number) for number, tensor in enumerate(tensors)
     ]
-
-
-def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
-    torch.set_num_threads(1)
-    found = []
-    for message in messages:
-        value, send = torch.rand(message.tensor.shape), shared.sender(message)  # as an op that has just made it
-        shared.step += 1
-        shared.meet(SENDER)
-        start = monotonic_ns()
-        send(value)
-        found.append((start, monotonic_ns()))
-    connection.send(found)
-    connection.recv()
-
-
-def _receive(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
-    torch.set_num_threads(1)
-    found = []
-    for message in messages:
-        receive = shared.receiver(message)
-        shared.step += 1
-        shared.meet(RECEIVER)
-        value = receive()
-        found.append(monotonic_ns())
-        value.sum()
-    connection.send(found)
-    connection.recv()

@@ -11,12 +11,13 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, usable_cores
 from gnnplace.execution.shared_memory import SharedMemory
 from gnnplace.execution.slots import lifetimes, slots
-from gnnplace.execution.torch_device import DeviceMemory, DeviceTimes, Held, OneHost, TorchDevice
+from gnnplace.execution.torch_device import DeviceMemory, Held, OneHost, TorchDevice, span, timed
 from gnnplace.execution.torch_lanes import NoStream
 from gnnplace.execution.torch_memory import Allocation, most
-from gnnplace.execution.torch_program import Program, Send, programs
+from gnnplace.execution.torch_program import Message, Program, Send, programs
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch import TracedStep
+from gnnplace.measured_costs import LinkSample
 
 OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14  # the process' own; a step that exceeds its device by so little is told by its peak
 
@@ -33,7 +34,8 @@ class TorchProcesses(OneHost):
         if len(plan.devices) > len(self._cores):
             raise MeasurementError("unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(self._cores)}")
         written = programs(step, plan)
-        sent = [line.what.number for program in written for line in program.instructions if isinstance(line, Send)]
+        sent = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
+        self._messages = [what for what in sent if isinstance(what, Message)]
         placed, self._lifetimes = slots(written), lifetimes(written)
         overhead = OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
         limits = []
@@ -42,7 +44,7 @@ class TorchProcesses(OneHost):
             if limits[-1] < 0:
                 reason = f"{device.name} receives {received} bytes in a step, and has {device.memory_bytes}"
                 raise MeasurementError("out_of_memory", reason)
-        shared = SharedMemory(placed, max(sent, default=-1) + 1, len(written))
+        shared = SharedMemory(placed, max((what.number for what in sent), default=-1) + 1, len(written))
         self._workers: list[Worker] = []
         for program, device, core, limit in zip(written, plan.devices, self._cores, limits, strict=True):
             life = _Life(program, shared, held, self._num_ops)
@@ -56,10 +58,14 @@ class TorchProcesses(OneHost):
         found: list[DeviceMemory] = self._ask("memory")
         messages: list[list[Allocation]] = [[] for _ in found]
         for life in self._lifetimes:
-            starts, ends = zip(*(_span(found[device].times, mark) for device, mark in life.sendings), strict=True)
-            used = [_span(found[life.holder].times, mark)[1] for mark in life.uses]
+            starts, ends = zip(*(span(found[device].times, mark) for device, mark in life.sendings), strict=True)
+            used = [span(found[life.holder].times, mark)[1] for mark in life.uses]
             messages[life.holder] += [(min(starts), life.bytes), (max(*ends, *used), -life.bytes)]
         return [own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)]
+
+    def messages(self, steps: int) -> list[LinkSample]:
+        """Runs steps, at least 1, and times every message in them (see `timed`)."""
+        return timed(self._messages, self._ask("op_times", steps))
 
     def described(self) -> list[str]:
         """What each device is here."""
@@ -100,8 +106,3 @@ class _Life:
     def _meet(self, step: int) -> None:
         self._shared.step = step
         self._shared.meet(self._program.device)
-
-
-def _span(times: DeviceTimes, mark: int) -> tuple[int, int]:
-    """When an op or a sending began and ended, by the host's clock."""
-    return times.began + int(times.start_ns[mark]), times.began + int(times.end_ns[mark])

@@ -46,7 +46,9 @@ class Message:
 
     @property
     def mark(self) -> int:
-        """The place of its sending in lists of times: those of ops are counted from the start, of messages from the end."""
+        """The place of its sending, at its destination of its receipt, in lists of times: they count ops from the start, messages from the
+        end.
+        """
         return -1 - self.number
 
 
@@ -94,9 +96,9 @@ class Program:
 
     @property
     def num_messages(self) -> int:
-        """One more than the largest number of a message that it sends."""
-        sent = (line.what.number for line in self.instructions if isinstance(line, Send) and isinstance(line.what, Message))
-        return max(sent, default=-1) + 1
+        """One more than the largest number of a message that it sends or receives."""
+        messages = (line.what.number for line in self.instructions if isinstance(line, Send | Receive) and isinstance(line.what, Message))
+        return max(messages, default=-1) + 1
 
 
 def programs(step: TracedStep, plan: Plan) -> tuple[Program, ...]:

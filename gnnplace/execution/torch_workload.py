@@ -69,7 +69,9 @@ class TorchWorkload:
         """Transfers from one device to another."""
         kinds = [device.kind for device in devices]
         _check_kinds(set(kinds))
-        return link_samples(LINK_SIZES_BYTES) if set(kinds) == {"cpu"} else gpu_link_samples(LINK_SIZES_BYTES, kinds)
+        if set(kinds) == {"cpu"}:
+            return link_samples(self._traced, devices, self._held)
+        return gpu_link_samples(LINK_SIZES_BYTES, kinds)
 
     def _run_eager(self, steps: int, device: torch.device) -> Outputs:
         eager = EagerStep(self._step, device)

@@ -13,10 +13,12 @@ import torch
 from torch import nn
 from torch_steps import RANDOM, STEPS, cores, planned, problem, random_placement, spread, workload
 
-from gnnplace.execution import torch_links, torch_processes
+from gnnplace.execution import torch_processes
 from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
+from gnnplace.execution.torch_device import DeviceTimes, timed
+from gnnplace.execution.torch_program import Message
 from gnnplace.execution.torch_workload import TorchWorkload
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch_step import TorchStep
@@ -172,10 +174,36 @@ def test_a_device_that_cannot_hold_what_it_receives_is_out_of_memory_before_anyt
     assert caught.value.outcome == "out_of_memory"
 
 
+def test_links_are_timed_by_the_messages_of_the_step_itself() -> None:
+    step = workload("branches")
+    samples = step.links(problem(step.graph, 2).cluster.devices)
+    assert {sample.bytes for sample in samples} <= set(step.graph.output_bytes.tolist())
+    assert len({sample.bytes for sample in samples}) > 2
+    assert all(0 < sample.occupied_ns <= sample.arrival_ns for sample in samples)
+
+
+def test_a_message_arrives_as_much_later_as_those_that_somebody_waits_for() -> None:
+    node = torch.fx.Graph().placeholder("value")
+    ways = [(0, 0, torch.empty(8, device="meta")), (1, 1, torch.empty(2, device="meta"))]
+    messages = [Message(number, node, src, 1 - src, tensor, number) for number, src, tensor in ways]
+
+    def times(began: int, spans: list[tuple[int, int]]) -> DeviceTimes:
+        starts, ends = zip(*spans, strict=True)
+        return DeviceTimes(began, np.array([5, *starts[::-1]]), np.array([9, *ends[::-1]]))  # an op, then messages from the end
+
+    here = [times(1000, [(10, 30), (0, 75)]), times(2000, [(10, 40), (70, 80)])]  # sends message 0, receives message 1
+    there = [times(1010, [(15, 27), (40, 60)]), times(2010, [(90, 95), (40, 50)])]  # the other way round
+    # message 0: 20 and 30 ns, awaited in step 0 (from 1025, before 1030), there at 1037: 7 later; message 1: 20 and 10, awaited in step 0,
+    # there at 1075: 5 later, in step 1 not: sent at 2060, looked for from 2070 on
+    assert timed(messages, [here, there]) == [(32, 25, 31), (8, 15, 21)]
+    assert timed(messages[1:], [here[1:], there[1:]]) == [(8, 10, 10)]
+
+
 def test_a_link_needs_two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_links, "usable_cores", lambda: [0])
-    with pytest.raises(MeasurementError, match="needs two cores, and there is 1") as caught:
-        torch_links.link_samples([256])
+    monkeypatch.setattr(torch_processes, "usable_cores", lambda: [0])
+    step = workload("branches")
+    with pytest.raises(MeasurementError, match="2 CPU devices need as many cores, and there are 1") as caught:
+        step.links(problem(step.graph, 2).cluster.devices)
     assert caught.value.outcome == "unsupported"
 
 
