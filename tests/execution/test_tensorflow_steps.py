@@ -147,6 +147,27 @@ def test_peak_memory_is_that_of_the_simulator(second, width, template):
     assert peak == pytest.approx(expected.peak_memory_bytes, abs=within * width * width * 4)
 
 
+def summed() -> tuple[tf.Tensor, tf.Operation]:
+    """Four products, their sum, and a small variable that is trained."""
+    x = v1.placeholder(tf.float32, (512, 512), "x")
+    parts = [tf.matmul(x, x * float(part), name=f"product_{part}") for part in range(4)]
+    total = tf.reduce_mean(tf.add_n(parts, name="sum"), name="total")
+    return minimized(total + tf.reduce_mean(variable("small", 160, 160)), v1.train.GradientDescentOptimizer(0.1))
+
+
+def test_what_waits_for_a_sum_that_writes_over_it_counts_and_so_do_small_tensors(template):
+    """No op of the device allocates while it holds all four: only the allocator knows. Of the small variable only the graph does."""
+    workload = TensorFlowWorkload(TensorFlowStep("summed", summed), template=template)
+    device = np.array([re.search("^(x|mul|product)", name) is not None for name in workload.graph.op_names], dtype=np.int32)
+    step = workload.start(simulated_plan(cpus(workload), Placement(device))[0])
+    try:
+        peak, _ = step.peak_memory_bytes()
+    finally:
+        step.close()
+    large, small = 512 * 512 * 4, 160 * 160 * 4
+    assert 4 * large + small <= peak <= 4 * large + 4 * small
+
+
 def late() -> tuple[tf.Tensor, tf.Operation]:
     """`there` needs what is made first; then follow long products, and the loss needs all of it."""
     x, kernel = v1.placeholder(tf.float32, (512, 512), "x"), variable("kernel", 512, 512)

@@ -14,6 +14,7 @@ from torch_steps import STEPS, planned, problem, random_placement, traced
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.torch_program import Call, Message, Program, Receive, Send, programs
+from gnnplace.frontends.torch_buffers import shares
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.graph import CONTROL
 from gnnplace.placement import Placement
@@ -105,6 +106,30 @@ def test_a_view_that_would_be_sent_before_its_buffer_changes_is_refused() -> Non
     apart, _ = planned(cluster, Placement(device))
     with pytest.raises(MeasurementError, match=r"would read elsewhere what 'add__?[0-9]*' has changed in place"):
         programs(step, apart)
+
+
+class _Counted(nn.Module):
+    """A buffer is read, changed in place, and read again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6))
+        self.register_buffer("count", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.weight - self.count
+        self.count.add_(x)
+        return (before + (self.weight - self.count)).sum()
+
+
+def test_what_a_writer_has_changed_in_between_goes_to_a_place_of_its_own() -> None:
+    """The second message may come while the first is still being read."""
+    step = TorchStep(_Counted(), lambda module, x: module(x), (torch.rand(6),)).traced("counted")
+    cluster = problem(step.graph, 2)
+    plan, _ = planned(cluster, Placement(step.graph.kind.among(["aten.sub"]).astype(np.int32)))
+    before, after = (message for message in _messages(programs(step, plan), Send) if message.node.name.endswith(("arg1_1", "add_")))
+    assert shares(before.node.meta["val"], after.node.meta["val"])
+    assert before.buffer != after.buffer
 
 
 def _messages(found: Sequence[Program], kind: type[Send] | type[Receive]) -> list[Message]:
