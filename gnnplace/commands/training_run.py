@@ -13,7 +13,7 @@ import torch
 
 from gnnplace import atomic, build, build_policy
 from gnnplace.commands import run_description, run_problems, terminal
-from gnnplace.commands.measured_result import Compared, compared
+from gnnplace.commands.measured_result import HEURISTICS, Compared, compared
 from gnnplace.commands.run_description import Described
 from gnnplace.commands.zero_shot import encoder_name
 from gnnplace.config.run import RunConfig
@@ -101,6 +101,7 @@ def _decode(run: TrainingRun) -> None:
     found = compare(run)
     if not found:
         return
+    run.save(run.learner)
     atomic.write_text(run.folder.measured, json.dumps([each.document() for each in found]) + "\n")
     if run.tracking is not None:
         metrics = [each.metrics() for each in found]
@@ -108,11 +109,18 @@ def _decode(run: TrainingRun) -> None:
 
 
 def compare(run: TrainingRun) -> list[Compared]:
-    """What a run that measures came to, one for each problem; nothing is measured a second time."""
-    evaluate = run.learner.evaluate
+    """What a run that measures came to, one for each problem: the policy's winner is its best from now on. Nothing is measured twice."""
+    evaluate, best = run.learner.evaluate, run.learner.best
     if not isinstance(evaluate, MeasuredEvaluator):
         return []
-    return [compared(lesson, best, evaluate) for lesson, best in zip(run.learner.lessons, run.learner.best.found, strict=True)]
+    results = []
+    for number, lesson in enumerate(run.learner.lessons):
+        found, winner = compared(lesson, best.found[number], evaluate)
+        before = best.found[number]
+        if winner is not None and before is not None and winner is not before.placement:
+            best.settle(number, winner, *evaluate(lesson.problem, [winner]))
+        results.append(found)
+    return results
 
 
 def _end(run: TrainingRun, status: Status) -> None:
@@ -149,6 +157,7 @@ def _described(config: RunConfig, problems: Sequence[Problem], resumed: Checkpoi
 
 
 def _lesson(config: RunConfig, problem: Problem, evaluate: Evaluator, updates_done: int, quiet: bool) -> Lesson:
+    evaluate = evaluate.of(HEURISTICS) if isinstance(evaluate, MeasuredEvaluator) else evaluate
     reference = reference_ns(problem, evaluate)
     if updates_done >= config.training.warm_start.updates:
         return Lesson(problem, reference)

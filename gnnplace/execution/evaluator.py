@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import astuple, replace
 from hashlib import sha256
 from typing import Any
@@ -28,8 +29,8 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult
 
 LOSES_HOST = ("timeout", "crash")  # outcomes after which a host may be busy with what nobody waits for
-RECORDS = 2  # the version of all records, part of their keys: 1 had placements as `ok` whose peaks exceed their devices
-COMPARISON_LIMITS = 10  # a comparison may take as long as so many placements
+RECORDS = 3  # the version of all records, part of their keys: 1 had placements as `ok` whose peaks exceed their devices, 2 nobody's names
+COMPARISON_LIMITS = 5  # a placement may take so many times as long in a comparison
 
 
 class LastingHost:
@@ -70,7 +71,13 @@ class MeasuredEvaluator:
         hardware: str,
     ) -> None:
         self._hosts, self._simulate, self._ledger = hosts, simulate, ledger
-        self._protocol, self._limit_s, self._hardware = protocol, limit_s, hardware
+        self._protocol, self._limit_s, self._hardware, self._by = protocol, limit_s, hardware, "policy"
+
+    def of(self, by: str) -> MeasuredEvaluator:
+        """The same, for placements of somebody else than the policy, whose name is kept with what is measured."""
+        other = copy(self)
+        other._by = by
+        return other
 
     def __call__(self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]:
         """Measures those that were not, one after another. Raises MeasurementError where the workload itself can't be loaded again."""
@@ -79,28 +86,31 @@ class MeasuredEvaluator:
         simulated = self._simulate(problem, placements)
         return tuple(self._result(problem, *pair) for pair in zip(placements, simulated, strict=True))
 
-    def measured(self, problem: Problem) -> list[Placement]:
-        """Every placement of a problem that was measured, in the order of their first measurement."""
-        placements = ((record[KEY], _unpacked(record)) for record in self._ledger if record.get("graph") == problem.graph.sha256)
+    def measured(self, problem: Problem, by: str | None = None) -> list[Placement]:
+        """Every placement of a problem that was measured, for whom `by` names where it is given, in the order of first measurements."""
+        records = [record for record in self._ledger if record.get("graph") == problem.graph.sha256 and by in (None, record["by"])]
+        placements = ((record[KEY], _unpacked(record)) for record in records)
         return [placement for key, placement in placements if key == self.key(problem, placement)]
 
-    def compare(self, problem: Problem, first: Placement, second: Placement) -> tuple[list[int], list[int]]:
-        """Steps of both, timed in turns by the protocol *steady* and proved to compute the same as the unplaced step; kept, too.
+    def compare(self, problem: Problem, placements: Sequence[Placement], purpose: str) -> list[list[int]]:
+        """Steps of each, timed in turns by the protocol *steady* and proved to compute the same as the unplaced step; kept, too, for this
+        purpose and no other: who was chosen by a measurement is flattered by it.
 
         Raises MeasurementError with the outcome of the first that fails.
         """
-        key = _digest(self.key(problem, first), self.key(problem, second), STEADY)
+        key = _digest(purpose, *(self.key(problem, placement) for placement in placements), STEADY)
         record = self._ledger.find(key)
         if record is None:
-            plans = [self._plan(problem, placement) for placement in (first, second)]
+            plans = [self._plan(problem, placement) for placement in placements]
 
             def act(host: Host) -> Record:
                 return {"step_ns": [list(found.step_ns) for found in measure(host, plans, STEADY)]}
 
-            record = self._ledger.add(key, self._attempt(problem, COMPARISON_LIMITS * self._limit_s, act))
+            record = self._ledger.add(key, self._attempt(problem, COMPARISON_LIMITS * len(placements) * self._limit_s, act))
         if record["outcome"] != "ok":
             raise MeasurementError(record["outcome"], record["reason"])
-        return record["step_ns"][0], record["step_ns"][1]
+        found: list[list[int]] = record["step_ns"]
+        return found
 
     def key(self, problem: Problem, placement: Placement) -> str:
         """What a measurement is found by."""
@@ -114,7 +124,7 @@ class MeasuredEvaluator:
         key = self.key(problem, placement)
         record = self._ledger.find(key)
         if record is None:
-            what = {"graph": problem.graph.sha256, **_packed(placement)}
+            what = {"graph": problem.graph.sha256, "by": self._by, **_packed(placement)}
             record = self._ledger.add(key, {**what, **self._measure(problem, placement)})
         if record["outcome"] != "ok":
             return _infeasible(simulated, f"{record['outcome']}: {record['reason']}")

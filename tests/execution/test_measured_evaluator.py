@@ -109,14 +109,25 @@ def test_what_was_measured_is_known_with_its_schedule(made):
     assert made(protocol=STEADY).measured(CHAINS) == [] and evaluate.measured(chains(3, 2, 2)) == []
 
 
-def test_a_comparison_is_kept_and_says_what_failed(made, tmp_path):
-    split, one = made().compare(CHAINS, placed(SPLIT), placed(ONE))
+def test_a_comparison_is_kept_for_its_purpose_and_says_what_failed(made, tmp_path):
+    pair = [placed(SPLIT), placed(ONE)]
+    split, one = made().compare(CHAINS, pair, "a")
     assert len(split) == len(one) == STEADY.steps and np.median(one) > 1.9 * np.median(split)
-    assert made().compare(CHAINS, placed(SPLIT), placed(ONE)) == (split, one) and requests(tmp_path, "start") == 2
+    assert made().compare(CHAINS, pair, "a") == [split, one] and requests(tmp_path, "start") == 2
+    made().compare(CHAINS, pair, "b")
+    assert requests(tmp_path, "start") == 4
     for _ in range(2):
         with pytest.raises(MeasurementError, match="out_of_memory: the first op"):
-            made().compare(CHAINS, placed(SPLIT), placed(TOO_LARGE))
-    assert requests(tmp_path, "start") == 4
+            made().compare(CHAINS, [placed(SPLIT), placed(TOO_LARGE)], "a")
+    assert requests(tmp_path, "start") == 6
+
+
+def test_it_is_known_for_whom_something_was_measured_first(made):
+    evaluate = made()
+    evaluate.of("heuristics")(CHAINS, [placed(ONE)])
+    evaluate(CHAINS, [placed(ONE), placed(SPLIT)])
+    devices = {by: [placement.device.tolist() for placement in evaluate.measured(CHAINS, by)] for by in ("heuristics", "policy", None)}
+    assert devices == {"heuristics": [ONE], "policy": [SPLIT], None: [ONE, SPLIT]}
 
 
 def test_a_line_that_is_not_whole_is_ignored_with_a_warning(tmp_path):
