@@ -11,7 +11,7 @@ from gnnplace.execution.machine import gpus
 if TYPE_CHECKING:
     from gnnplace.cluster import Cluster
     from gnnplace.execution.torch_workload import TorchWorkload
-    from gnnplace.execution.workload import Plan
+    from gnnplace.execution.workload import Plan, Workload
 
 SEED, PLACEMENTS = 0, 10
 LOGICAL = (2, 4)
@@ -90,7 +90,7 @@ def reference(name: str) -> str:
     return f"experiments.gpu.workloads:{name}"
 
 
-def spread(loaded: TorchWorkload, kinds: Sequence[str]) -> Plan:
+def spread(loaded: Workload, kinds: Sequence[str]) -> Plan:
     """Colocation groups on devices at random."""
     import numpy as np
 

@@ -55,4 +55,11 @@ def _fidelity(found: Mapping[str, Any]) -> str:
     )
 
 
-_SAID = {"executor": _executor, "overhead": _overhead, "profile": _profile, "calibration": _calibration, "fidelity": _fidelity}
+_SAID = {
+    "executor": _executor,
+    "tensorflow": _executor,
+    "overhead": _overhead,
+    "profile": _profile,
+    "calibration": _calibration,
+    "fidelity": _fidelity,
+}
