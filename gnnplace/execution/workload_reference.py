@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from gnnplace.corpus import manifest
+from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.workload import Workload
 
@@ -31,7 +32,8 @@ def load(text: str, seed: int) -> Workload:
     import torch  # here, so that a parser of arguments need not wait for it
 
     torch.manual_seed(seed)
-    step = build()
+    with _theirs(f"{text}: can't be built"):
+        step = build()
     if isinstance(step, TensorFlowStep):
         from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
 
@@ -61,7 +63,7 @@ def _builder(text: str) -> tuple[str, Callable[[], Any]]:
 def _imported(name: str, folder: Path) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
-    with _importing(name):
+    with _theirs(f"{name}: can't be imported"):
         return importlib.import_module(name)
 
 
@@ -74,24 +76,30 @@ def _from_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path[:0] = [get_path("stdlib"), str(path.parent)]  # a workload in profile.py is not what others import as `profile`
-    with _importing(str(path)):
+    with _theirs(f"{path}: can't be imported"):
         spec.loader.exec_module(module)
     return module
 
 
 @contextmanager
-def _importing(name: str) -> Iterator[None]:
-    """Raises ValueError, with the place, where what is imported isn't Python or lacks what it imports."""
+def _theirs(what: str) -> Iterator[None]:
+    """Raises ValueError, with the line, where a user's code fails. What stands for an outcome, or says itself what is wrong, passes."""
     try:
         yield
+    except (MeasurementError, MemoryError, ValueError):
+        raise
     except SyntaxError as error:
-        raise ValueError(f"{name}: can't be imported: {error.filename}, line {error.lineno}: {error.msg}") from error
+        raise ValueError(f"{what}: {error.filename}, line {error.lineno}: {error.msg}") from error
     except ImportError as error:
-        raise ValueError(f"{name}: can't be imported: {_place(error)}{error}") from error
+        raise ValueError(f"{what}: {_place(error)}{error}") from error
+    except Exception as error:
+        raise ValueError(f"{what}: {_place(error)}{type(error).__name__}: {error}") from error
 
 
-def _place(error: ImportError) -> str:
-    """The line that imports what can't be; nothing where that is our own."""
+def _place(error: Exception) -> str:
+    """The last line of their own that led to an error, else of a library's; nothing where all are ours or the import system's."""
     frames = [(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]
     theirs = [frame for frame in frames if frame[0] not in (__file__, importlib.__file__) and not frame[0].startswith("<frozen importlib")]
-    return "{}, line {}: ".format(*theirs[-1]) if theirs else ""
+    libraries = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    own = [frame for frame in theirs if not frame[0].startswith(libraries)]
+    return "{}, line {}: ".format(*(own or theirs)[-1]) if theirs else ""

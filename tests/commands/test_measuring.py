@@ -67,6 +67,13 @@ def test_what_is_no_workload_is_said_in_a_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "lacks.py").write_text("x = 1\nimport nothing_such\n")
     (tmp_path / "deeper.py").write_text("import lacks\n")
     assert f"{tmp_path}/lacks.py, line 2: No module named 'nothing_such'" in complaint(f"{tmp_path}/deeper.py:step")
+    (tmp_path / "fails.py").write_text(
+        "import torch\n\ndef step():\n    return torch.empty(2).view(3).misspelt\n\nmore = lambda: misspelt\n"
+    )
+    assert f"step: can't be built: {tmp_path}/fails.py, line 4: RuntimeError: shape '[3]'" in complaint(f"{tmp_path}/fails.py:step")
+    assert f"{tmp_path}/fails.py, line 6: NameError: name 'misspelt' is not defined" in complaint(f"{tmp_path}/fails.py:more")
+    (tmp_path / "inner.py").write_text("from torch import nn, zeros\n\ndef step():\n    nn.Linear(2, 3)(zeros(1, 5))\n")
+    assert f"{tmp_path}/inner.py, line 4: RuntimeError: mat1" in complaint(f"{tmp_path}/inner.py:step")
     assert "no-such-graph" in complaint("no-such-graph")
     monkeypatch.chdir(tmp_path)
     assert f"wrong: can't be imported: {tmp_path}/wrong.py, line 2" in complaint("wrong:step")
