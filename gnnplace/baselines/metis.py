@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import numpy as np
 import pymetis
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import accelerators, legalised
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
+from gnnplace.transforms.adjacency import adjacency, whole
 from gnnplace.transforms.units import Units, UnitsName, expand, unit_edges, units, work_ns
 
-LARGEST_WEIGHT = 10**6  # METIS adds weights up in 32 or 64 bits, as it was built
+LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
 
 
 def metis(
@@ -35,13 +36,14 @@ def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " par
         return [np.zeros(units.num_units, dtype=np.int64)]
     work = work_ns(problem, units)[:, devices]
     speed = work.sum(axis=0).min() / work.sum(axis=0)
-    ptr, neighbours, weights = _adjacency(problem, units, devices)
+    edges = unit_edges(problem.graph, units)
+    joined = adjacency(edges, units.num_units, _transfer_ns(problem, devices, edges.bytes))
     parts = [
         pymetis.part_graph(
             len(devices),
-            pymetis.CSRAdjacency(ptr, neighbours),
-            vweights=_scaled(work.mean(axis=1)),
-            eweights=weights,
+            pymetis.CSRAdjacency(joined.ptr.tolist(), joined.neighbour.tolist()),
+            vweights=whole(work.mean(axis=1), LARGEST_WEIGHT).tolist(),
+            eweights=whole(joined.weight, LARGEST_WEIGHT).tolist(),
             tpwgts=(speed / speed.sum()).tolist(),
             options=pymetis.Options(seed=seed),
         ).vertex_part
@@ -50,29 +52,13 @@ def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " par
     return [np.array(part, dtype=np.int64) for part in parts]
 
 
-def _adjacency(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> tuple[list[int], list[int], list[int]]:
-    """CSR of the undirected graph of units, weighted by the time that their edges would take over a mean link of the parts."""
-    edges = unit_edges(problem.graph, units)
-    count = units.num_units
-    low, high = np.minimum(edges.src, edges.dst).astype(np.int64), np.maximum(edges.src, edges.dst)
-    pairs, index = np.unique(low * count + high, return_inverse=True)
-    time = np.bincount(index, weights=_transfer_ns(problem, devices, edges.bytes), minlength=len(pairs))
-    ends = np.concatenate([pairs, pairs % count * count + pairs // count])
-    order = np.argsort(ends)
-    ptr = np.searchsorted(ends[order] // count, np.arange(count + 1))
-    return ptr.tolist(), (ends[order] % count).tolist(), _scaled(np.tile(time, 2)[order])
-
-
-def _transfer_ns(problem: Problem, devices: Int64[np.ndarray, " parts"], carried: Int64[np.ndarray, " edges"]) -> np.ndarray:
+def _transfer_ns(
+    problem: Problem, devices: Int64[np.ndarray, " parts"], carried: Int64[np.ndarray, " edges"]
+) -> Float[np.ndarray, " edges"]:
+    """What edges would take over a mean link of the parts."""
     names = [problem.cluster.device_names[device] for device in devices]
     links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
     if not links:
         return carried.astype(np.float64)
     per_byte = np.mean([1e9 / link.bandwidth_bytes_per_s for link in links])
     return carried * per_byte + np.mean([link.overhead_ns + link.latency_ns for link in links])
-
-
-def _scaled(weights: np.ndarray) -> list[int]:
-    """Whole weights of at least 1 and about `LARGEST_WEIGHT` at most."""
-    largest = float(weights.max(initial=1.0))
-    return np.maximum(1, np.rint(weights * min(1.0, LARGEST_WEIGHT / largest))).astype(np.int64).tolist()

@@ -1,0 +1,86 @@
+"""Scotch: static mapping of the op graph onto the machine (Pellegrini and Roman, 1996), as Mirhoseini et al. (2018) had it.
+
+Its input are compute costs of ops, data volumes of edges, and the capacities of devices and links: a device is as heavy as it is fast, two
+devices are as far apart as their link takes for a byte. *MinCut* is the same without CPUs. Like any partitioner it does not know that a
+step is ordered in time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.baselines.scotch_library import Weighted, mapped
+from gnnplace.cluster import NO_LINK
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
+from gnnplace.transforms.adjacency import adjacency, whole
+from gnnplace.transforms.units import Units, UnitsName, expand, unit_edges, units, work_ns
+
+TOTAL = 2.0**29  # Scotch adds weights up, and weights times distances, in 32 bits
+LARGEST_SPEED = 10**4
+SHORTEST_DISTANCE, LARGEST_DISTANCE = 8, 1000
+
+
+def scotch(
+    problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
+) -> Placement:
+    """The fastest of the mappings onto all devices that seeds `0..seeds-1` give.
+
+    Raises ValueError where a unit may stand nowhere, MissingScotchError without Scotch's library.
+    """
+    return _mapped(problem, evaluate, np.arange(problem.num_devices), units_name, seeds, schedule)
+
+
+def min_cut(
+    problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
+) -> Placement:
+    """The same with CPUs removed from the machine (where it has other devices)."""
+    return _mapped(problem, evaluate, accelerators(problem), units_name, seeds, schedule)
+
+
+def _mapped(
+    problem: Problem, evaluate: Evaluator, devices: Int64[np.ndarray, " parts"], units_name: UnitsName, seeds: int, schedule: Schedule
+) -> Placement:
+    made = units(problem.graph, units_name)
+    if len(devices) == 1 or made.num_units == 1:
+        parts = [np.zeros(made.num_units, dtype=np.int64)]
+    else:
+        graph, machine = _graph(problem, made, devices), _machine(problem, made, devices)
+        parts = [mapped(graph, machine, seed) for seed in range(seeds)]
+    placed = [Placement(expand(made, legalised(problem, made, devices[part])), schedule) for part in parts]
+    return fastest(problem, placed, evaluate)
+
+
+def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> Weighted:
+    """Units weigh what their work takes on a mean device, edges the bytes that they carry."""
+    edges = unit_edges(problem.graph, units)
+    joined = adjacency(edges, units.num_units, edges.bytes.astype(np.float64))
+    work = work_ns(problem, units)[:, devices].mean(axis=1)
+    return Weighted(joined.ptr, joined.neighbour, _whole(work, TOTAL), _whole(joined.weight, TOTAL / LARGEST_DISTANCE))
+
+
+def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> Weighted:
+    """Devices weigh as much as they are fast; the distance of two is the time of a byte on their slower link, the longest without one."""
+    count, cluster = len(devices), problem.cluster
+    work = work_ns(problem, units)[:, devices].sum(axis=0).astype(np.float64)
+    link = cluster.link_index[np.ix_(devices, devices)]
+    per_byte = np.array([1 / link.bandwidth_bytes_per_s for link in cluster.links] or [1.0])
+    apart = np.where(link == NO_LINK, per_byte.max(), per_byte[link])
+    apart = np.maximum(apart, apart.T)[~np.eye(count, dtype=bool)]
+    distance = np.clip(np.rint(SHORTEST_DISTANCE * apart / apart.min()), 1, LARGEST_DISTANCE).astype(np.int64)
+    neighbour = np.tile(np.arange(count), (count, 1))[~np.eye(count, dtype=bool)]
+    return Weighted(
+        np.arange(count + 1) * (count - 1),
+        neighbour,
+        np.rint(np.clip(LARGEST_SPEED * work.min() / work, 1, None)).astype(np.int64),
+        distance,
+    )
+
+
+def _whole(weight: Float[np.ndarray, " weights"], total: float) -> Int64[np.ndarray, " weights"]:
+    """Whole weights of at least 1 with about this sum, at most."""
+    return whole(weight, total * float(weight.max(initial=1.0)) / max(1.0, float(weight.sum())))
