@@ -1,0 +1,59 @@
+"""A portfolio (Huberman, Lukose and Hogg, 1997): planners in their order, then a search from the best placement, until the budget ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from gnnplace.baselines.budget import Budget
+from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator, Planner
+
+Search = Callable[[Problem, Placement, Budget], Placement]  # never worse than where it starts
+Progress = Callable[[str, Standing], object]
+
+
+class Winner(NamedTuple):
+    """The best placement, how it stands, and whose it is."""
+
+    placement: Placement
+    standing: Standing
+    planner: str
+
+
+def best(
+    problem: Problem,
+    evaluate: Evaluator,
+    planners: Mapping[str, Planner],
+    searches: Mapping[str, Search],
+    budget: Budget,
+    progress: Progress = lambda planner, standing: None,
+) -> Winner:
+    """The best of all planners that the budget allowed (the first one in any case), and of searches from there, one after another.
+
+    Evaluations that planners make count where their evaluator is `Counted` against this budget. Raises ValueError without a planner.
+    """
+    winner: Winner | None = None
+    for name, plan in planners.items():
+        if winner is None or budget.allows(1):
+            winner = _better(winner, _judged(problem, evaluate, name, plan(problem)))
+            progress(winner.planner, winner.standing)
+    if winner is None:
+        raise ValueError("planners: there is none to choose from")
+    for name, search in searches.items():
+        if budget.allows(1):
+            found = _judged(problem, evaluate, f"{name} from {winner.planner}", search(problem, winner.placement, budget))
+            winner = _better(winner, found)
+            progress(winner.planner, winner.standing)
+    return winner
+
+
+def _judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placement) -> Winner:
+    (result,) = evaluate(problem, [placement])
+    return Winner(placement, standing(problem, result), name)
+
+
+def _better(winner: Winner | None, found: Winner) -> Winner:
+    return found if winner is None or found.standing < winner.standing else winner

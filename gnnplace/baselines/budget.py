@@ -1,0 +1,53 @@
+"""How long a search may go on: so many evaluations, or so long; under the first of them alone results are the same on every machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator, StepResult
+
+
+class Budget:
+    """What may be spent, and what is left of it, from when it is made.
+
+    Raises ValueError where it is neither evaluations nor seconds, or nothing at all.
+    """
+
+    def __init__(self, *, evaluations: int | None = None, seconds: float | None = None) -> None:
+        if evaluations is None and seconds is None:
+            raise ValueError("budget: neither evaluations nor seconds; a search needs an end")
+        for name, value in (("evaluations", evaluations), ("seconds", seconds)):
+            if value is not None and not value > 0:
+                raise ValueError(f"budget: {value} {name}; it must be more than 0")
+        self.evaluations, self.seconds = evaluations, seconds
+        self.spent, self._start = 0, time.monotonic()
+
+    @property
+    def used(self) -> float:
+        """The share that is gone, 1 or more at the end: of evaluations or of time, whichever is further."""
+        shares = [0.0]
+        if self.evaluations is not None:
+            shares.append(self.spent / self.evaluations)
+        if self.seconds is not None:
+            shares.append((time.monotonic() - self._start) / self.seconds)
+        return max(shares)
+
+    def allows(self, wanted: int) -> int:
+        """How many of the evaluations that somebody wants there may be now."""
+        if self.used >= 1:
+            return 0
+        return wanted if self.evaluations is None else min(wanted, self.evaluations - self.spent)
+
+
+class Counted:
+    """An `Evaluator` that counts what it evaluates against a budget, which it does not enforce."""
+
+    def __init__(self, evaluate: Evaluator, budget: Budget) -> None:
+        self._evaluate, self._budget = evaluate, budget
+
+    def __call__(self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]:
+        self._budget.spent += len(placements)
+        return self._evaluate(problem, placements, timeline=timeline)

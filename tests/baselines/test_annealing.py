@@ -1,0 +1,94 @@
+"""Simulated annealing: what it accepts, that it keeps to its budget and its rules, and that it finds a known optimum."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from graphs import chains, equal_gpus, op
+
+from gnnplace.baselines.annealing import HOT, _accepted, annealing
+from gnnplace.baselines.budget import Budget
+from gnnplace.baselines.exhaustive import exhaustive
+from gnnplace.baselines.fastest import standing
+from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.costs.roofline import problem
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.graph import ComputationGraph
+from gnnplace.placement import Placement, check
+
+
+def single(posed):
+    return Placement(np.zeros(posed.num_ops, dtype=np.int32))
+
+
+class Watched:
+    """The simulator, with all that it was asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, posed, placements, *, timeline=False):
+        self.asked.append(list(placements))
+        return simulate(posed, placements, timeline=timeline)
+
+
+def test_it_finds_the_optimum_of_chains():
+    posed = chains(2, 8, 2)
+    found = annealing(posed, simulate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=1500))
+    assert simulate(posed, [found])[0].step_time_ns == 8000
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 7, 50])
+def test_it_keeps_to_its_budget_and_returns_the_best_that_it_met(evaluations):
+    posed, watched, budget = chains(3, 8, 3), Watched(), Budget(evaluations=evaluations)
+    found = annealing(posed, watched, np.random.default_rng(1), start=single(posed), budget=budget)
+    asked = [placement for together in watched.asked for placement in together]
+    assert len(asked) == budget.spent == evaluations
+    best = min(standing(posed, result) for result in simulate(posed, asked))
+    assert standing(posed, simulate(posed, [found])[0]) <= standing(posed, simulate(posed, asked[:1])[0])
+    assert standing(posed, simulate(posed, [found])[0]) == best or evaluations > 4  # of those after an accepted one nothing is kept
+
+
+def test_the_same_generator_gives_the_same_placement():
+    posed = chains(3, 8, 3)
+    runs = [
+        annealing(posed, simulate, np.random.default_rng(seed), start=single(posed), budget=Budget(evaluations=60)) for seed in (5, 5, 6)
+    ]
+    assert np.array_equal(runs[0].device, runs[1].device) and not np.array_equal(runs[0].device, runs[2].device)
+
+
+def test_worse_placements_are_accepted_by_their_temperature():
+    generator = np.random.default_rng(0)
+    share = np.mean([_accepted((0, 0, 10**6), (0, 0, 10**6 + 5000), HOT, generator) for _ in range(4000)])
+    assert share == pytest.approx(np.exp(-1), abs=0.03)
+    assert _accepted((0, 0, 10**6), (0, 0, 10**6), HOT, generator) and _accepted((1, 5, 1), (0, 0, 10**9), HOT, generator)
+    assert not any(_accepted((0, 0, 10**6), (1, 1, 1), HOT, generator) for _ in range(100))
+    assert not any(_accepted((1, 5, 10), (1, 6, 10), HOT, generator) for _ in range(100))
+
+
+def test_rules_hold_and_overflow_is_left():
+    """Memory for half of the ops on each device; some ops may stand on one kind alone, two always together."""
+    devices = (Device("cpu:0", "cpu", 400, 10**9, 10**9), *(Device(f"gpu:{i}", "gpu", 40, 10**9, 10**9) for i in range(2)))
+    links = tuple(Link(a.name, b.name, 10**9) for a in devices for b in devices if a is not b)
+    ops = [op(f"o{i}", 100, 1, colocation="pair" if i in (3, 7) else None) for i in range(10)]
+    ops = [replace(each, persistent_bytes=10, allowed=("gpu",) if each.name == "o5" else None) for each in ops]
+    posed = problem(ComputationGraph.from_ops("rules", ops, [(i, 0, j) for i, j in pairwise(range(10))]), Cluster("c", devices, links))
+    start = Placement(np.ones(10, dtype=np.int32))
+    assert simulate(posed, [start])[0].infeasible
+    found = annealing(posed, simulate, np.random.default_rng(0), start=start, budget=Budget(evaluations=400))
+    assert check(posed, found) is None and simulate(posed, [found])[0].infeasible is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_never_worse_than_its_start_and_never_better_than_the_optimum(seed):
+    posed = chains(2, 3, 2)
+    least = standing(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
+    found = annealing(posed, simulate, np.random.default_rng(seed), start=single(posed), budget=Budget(evaluations=30))
+    assert least <= standing(posed, simulate(posed, [found])[0]) <= standing(posed, simulate(posed, [single(posed)])[0])
+
+
+def test_one_device_or_one_op_leaves_nothing_to_move():
+    for posed in (problem(chains(2, 2, 1).graph, equal_gpus(1)), problem(ComputationGraph.from_ops("one", [op("a")], []), equal_gpus(2))):
+        found = annealing(posed, simulate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=5))
+        assert not found.device.any()

@@ -1,0 +1,60 @@
+"""The portfolio: in order, within its budget, never worse than any of its planners, and it says who won."""
+
+import numpy as np
+import pytest
+from graphs import chains
+
+from gnnplace.baselines.best import best
+from gnnplace.baselines.budget import Budget, Counted
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+
+POSED = chains(2, 3, 2)
+DEVICES = {"one": [0] * 6, "cut": [0, 0, 1, 1, 1, 1], "split": [0, 0, 0, 1, 1, 1]}
+
+
+def planners(*names, called=None):
+    def planner(name):
+        def plan(posed):
+            if called is not None:
+                called.append(name)
+            return Placement(np.array(DEVICES[name], dtype=np.int32))
+
+        return plan
+
+    return {name: planner(name) for name in names}
+
+
+@pytest.mark.parametrize("order", [("one", "cut", "split"), ("split", "one", "cut")])
+def test_the_fastest_wins_by_its_name(order):
+    found = best(POSED, simulate, planners(*order), {}, Budget(evaluations=100))
+    assert found.planner == "split" and found.placement.device.tolist() == DEVICES["split"] and found.standing == (0, 0, 3000)
+
+
+def test_the_first_planner_is_asked_whatever_the_budget_and_no_other_after_its_end():
+    called, budget = [], Budget(evaluations=2)
+    found = best(POSED, Counted(simulate, budget), planners("one", "cut", "split", called=called), {}, budget)
+    assert called == ["one", "cut"] and found.planner == "cut" and budget.spent == 2
+    budget.spent = 10
+    assert best(POSED, simulate, planners("one", "split"), {}, budget).planner == "one"
+
+
+def test_searches_go_on_from_the_best_so_far_and_one_that_finds_nothing_does_not_win():
+    starts, said = [], []
+
+    def search(to):
+        def found(posed, start, budget):
+            starts.append(start.device.tolist())
+            return Placement(np.array(DEVICES[to], dtype=np.int32))
+
+        return found
+
+    searches = {"down": search("one"), "up": search("split"), "back": search("cut")}
+    found = best(POSED, simulate, planners("one", "cut"), searches, Budget(evaluations=100), lambda *news: said.append(news))
+    assert starts == [DEVICES["cut"], DEVICES["cut"], DEVICES["split"]] and found.planner == "up from cut"
+    assert [name for name, _ in said] == ["one", "cut", "cut", "up from cut", "up from cut"]
+
+
+def test_nobody_to_ask():
+    with pytest.raises(ValueError, match="none to choose from"):
+        best(POSED, simulate, {}, {}, Budget(evaluations=1))

@@ -1,0 +1,48 @@
+"""Budgets: what is left of them."""
+
+import time
+
+import pytest
+from graphs import chains
+
+from gnnplace.baselines.budget import Budget, Counted
+from gnnplace.baselines.single import single_gpu
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.result import Evaluator
+
+
+def test_evaluations_are_counted_down():
+    budget = Budget(evaluations=5)
+    assert (budget.used, budget.allows(4)) == (0, 4)
+    budget.spent += 4
+    assert (budget.used, budget.allows(4)) == (0.8, 1)
+    budget.spent += 1
+    assert (budget.used, budget.allows(4)) == (1, 0)
+
+
+def test_time_runs(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    budget = Budget(evaluations=100, seconds=4.0)
+    now[0] += 1
+    assert (budget.used, budget.allows(7)) == (0.25, 7)
+    budget.spent = 50
+    assert budget.used == 0.5
+    now[0] += 3
+    assert (budget.used, budget.allows(7)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [({}, "needs an end"), ({"evaluations": 0}, "0 evaluations"), ({"seconds": -1.0}, r"-1\.0 seconds")]
+)
+def test_no_budget_is_refused(given, words):
+    with pytest.raises(ValueError, match=words):
+        Budget(**given)
+
+
+def test_what_a_planner_evaluates_counts():
+    budget, posed = Budget(evaluations=100), chains(2, 3, 2)
+    evaluate = Counted(simulate, budget)
+    assert isinstance(evaluate, Evaluator)
+    assert (single_gpu(posed, evaluate).device == single_gpu(posed, simulate).device).all()
+    assert budget.spent == 2
