@@ -26,7 +26,7 @@ from gnnplace.execution.machine import gpus
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
-LIMITS_S = {"executor": 100, "overhead": 90, "profile": 60, "calibration": 90, "fidelity": 210, "training": 20, "tensorflow": 20}
+LIMITS_S = {"executor": 100, "overhead": 90, "profile": 60, "calibration": 90, "fidelity": 180, "training": 65, "tensorflow": 10}
 
 
 def apart(name: str, limit_s: float) -> dict[str, Any]:

@@ -238,5 +238,5 @@ def test_a_gpu_decides_and_learns_as_a_cpu_does(make, device):
         policy.to("cpu")
     assert there[:2] == (choices, placements)
     for ours, theirs in zip(there[2], computed, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
     greedy(policy)(of)
