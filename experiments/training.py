@@ -10,12 +10,13 @@ import lightning
 import torch
 from lightning import LightningModule, Trainer
 
-from gnnplace import build, build_policy
+from gnnplace import build_policy
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.data import Lesson, reference_ns
 from gnnplace.training.fit import fit
@@ -44,15 +45,21 @@ def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
     return files.read_config(CONFIGS / f"{name}.yaml", list(overrides))
 
 
+def learner_of(
+    config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None], evaluate: Evaluator = simulate
+) -> Learner:
+    """The learner of a configuration on these problems, in memory: it writes nothing."""
+    policy = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), config.training.groupings, config.seed)
+    lessons = [Lesson(problem, reference_ns(problem, simulate), teacher) for problem, teacher in zip(problems, teachers, strict=True)]
+    return Learner(policy, lessons, config.training, config.seed, evaluate, BestPlacements(len(lessons), lambda *found: None))
+
+
 def train(
     config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None], *watching: lightning.Callback
 ) -> tuple[Learner, Curve]:
     """A learner at the end of its training, on one thread: experiments run one process a core."""
     torch.set_num_threads(1)
-    policy = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), config.training.groupings, config.seed)
-    lessons = [Lesson(problem, reference_ns(problem, simulate), teacher) for problem, teacher in zip(problems, teachers, strict=True)]
-    best = BestPlacements(len(lessons), lambda *found: None)
-    learner, curve = Learner(policy, lessons, config.training, config.seed, simulate, best), Curve()
+    learner, curve = learner_of(config, problems, teachers), Curve()
     fit(learner, lambda learner: None, callbacks=[curve, *watching])
     return learner, curve
 
@@ -72,4 +79,6 @@ def teacher_of(problem: Problem, config: RunConfig) -> Placement | None:
     """What a warm start imitates: the fastest placement of all heuristics, None without one."""
     if not config.training.warm_start.updates:
         return None
+    from gnnplace import build  # every planner and what it needs, which training doesn't
+
     return build.best_heuristic(problem, simulate)

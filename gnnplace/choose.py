@@ -47,6 +47,7 @@ class Decisions:
 class Tape:
     """Answers a policy's questions and records them by name, in the order in which they were asked.
 
+    `generator` is of the CPU whatever the device of the logits, so that a seed means the same choices on all.
     `noise` is the standard deviation of Gaussian noise on every logit. A tape answers one episode of
     `samples` parallel placements; a question whose leading axis is a divisor of `samples` is shared.
     """
@@ -99,17 +100,20 @@ class Tape:
 
     def _next(self, name: str, logits: Tensor, step: int) -> tuple[Tensor | None, Tensor | None]:
         if self.answer != "replay":
-            return None, None if self.noise_std == 0 else self.noise_std * torch.randn(logits.shape, generator=self.generator)
+            return None, None if self.noise_std == 0 else self._noise(logits)
         choice, noise = self._recorded[name]
         if choice.numel() == logits.shape[:-1].numel():  # one question, or all of an episode's in one
             return choice.reshape(logits.shape[:-1]), None if noise is None else noise.reshape(logits.shape)
         return choice[:, step], None if noise is None else noise[:, step]
 
+    def _noise(self, logits: Float[Tensor, "leading *shape options"]) -> Float[Tensor, "leading *shape options"]:
+        return self.noise_std * torch.randn(logits.shape, generator=self.generator).to(logits.device)
+
     def _draw(self, logits: Float[Tensor, "leading *shape options"]) -> Int[Tensor, "leading *shape"]:
         if self.answer == "argmax":
             return logits.argmax(-1)
         cumulative = torch.softmax(logits, dim=-1).cumsum(-1)
-        uniform = torch.rand(logits.shape[:-1], generator=self.generator).unsqueeze(-1)
+        uniform = torch.rand(logits.shape[:-1], generator=self.generator).to(logits.device).unsqueeze(-1)
         choice = (cumulative <= uniform * cumulative[..., -1:]).sum(-1)
         return torch.where(choice < logits.shape[-1], choice, logits.argmax(-1))  # a uniform that rounds up to 1
 

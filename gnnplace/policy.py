@@ -35,7 +35,10 @@ class Choose(Protocol):
 
 @runtime_checkable
 class Policy(Protocol[State]):
-    """A learnable proposer. The state is a NamedTuple of detached tensors and of the problem's constants."""
+    """A learnable proposer. The state is a NamedTuple of detached tensors and of the problem's constants.
+
+    Its tensors, as those of choices, are on the device of the policy's parameters, wherever the policy was when it met the problem.
+    """
 
     def reset(self, problem: Problem, samples: int) -> State: ...
 

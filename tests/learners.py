@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from graphs import chains
 from torch import nn
 
 from gnnplace.config.training import AdvantageConfig, ExplorationConfig, OptimizerConfig, TrainingConfig, WarmStartConfig
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
+from gnnplace.policies.unit_placer import UnitPlacer
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.data import Lesson
 from gnnplace.training.learner import Learner
@@ -61,3 +63,12 @@ def learner(problems, config, *, seed=0, evaluate=simulate, write=ignore, teache
     lessons = [Lesson(problem, 10**9, teacher) for problem in problems]
     policy = TablePolicy(problems[0].num_ops, problems[0].num_devices)
     return Learner(policy, lessons, config, seed, evaluate, BestPlacements(len(lessons), write))
+
+
+def unit_learner(config: TrainingConfig) -> Learner:
+    """The real policy on three problems, one of them with other devices; imitation first."""
+    torch.manual_seed(1)
+    problems = [chains(2, 3, 2), chains(3, 2, 3), chains(2, 2, 2, time_ns=500)]
+    lessons = [Lesson(p, 3000, Placement((torch.arange(p.num_ops) % 2).int().numpy())) for p in problems]
+    policy = UnitPlacer(units="ops", width=8, rounds=1, hidden=8)
+    return Learner(policy, lessons, config, 3, simulate, BestPlacements(len(lessons), ignore))

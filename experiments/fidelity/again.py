@@ -32,6 +32,7 @@ def remember(executor: str, workload: str, found: dict[str, Any]) -> None:
 def relink(executor: str, workload: str, found: dict[str, Any]) -> None:
     """Measures the links again and simulates what was measured anew."""
     with host_of(executor, workload) as host:
+        check_graph(host.graph, found)
         samples = profile(host, cores("cores", NUM_CORES), 1).links
     found["links"] = as_lists(samples)
     resimulate(executor, workload, found)

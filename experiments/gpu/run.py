@@ -26,7 +26,7 @@ from gnnplace.execution.machine import gpus
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
-LIMITS_S = {"executor": 100, "overhead": 90, "profile": 60, "calibration": 90, "fidelity": 190, "training": 20, "tensorflow": 40}
+LIMITS_S = {"executor": 100, "overhead": 80, "profile": 60, "calibration": 80, "fidelity": 175, "training": 60, "tensorflow": 40}
 
 
 def apart(name: str, limit_s: float) -> dict[str, Any]:

@@ -55,11 +55,14 @@ def _fidelity(found: Mapping[str, Any]) -> str:
     )
 
 
+def _training(found: Mapping[str, Any]) -> str:
+    return (
+        f"{found['updates_per_s']:.2f} updates/s (median of {found['timed']}) without the simulator, which takes "
+        f"{found['simulator_ns'] / 1e6:.0f} ms more; {found['samples']} samples of {found['problem']}, {found['device']}"
+    )
+
+
 _SAID = {
-    "executor": _executor,
-    "tensorflow": _executor,
-    "overhead": _overhead,
-    "profile": _profile,
-    "calibration": _calibration,
-    "fidelity": _fidelity,
-}
+    "executor": _executor, "overhead": _overhead, "profile": _profile, "calibration": _calibration, "fidelity": _fidelity,
+    "training": _training, "tensorflow": _executor,
+}  # fmt: skip

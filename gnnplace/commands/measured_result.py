@@ -1,19 +1,21 @@
 """What training on measurements came to: the policy's best placement against the simulator's choice, both measured again, in turns.
 
-The candidates are all placements that were measured in the run, the teacher's among them; the simulator's choice is the fastest of all by
-simulation. The policy's is the fastest of its own by measurement, in two rounds: the fastest of many noisy medians is flattered, so the
-`FINALISTS` fastest are measured again in turns. The winner meets the simulator's choice in fresh measurements of both.
+The candidates are all placements that were measured in the run, single devices and the best heuristic's among them; the simulator's
+choice is the fastest of all by simulation. The policy's is the fastest of its own (what a heuristic had before is the heuristic's) by
+measurement, in two rounds: the fastest of many noisy medians is flattered, so the `FINALISTS` fastest are measured again in turns. The
+winner meets the simulator's choice in fresh measurements of both.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from gnnplace.commands import terminal
 from gnnplace.evaluate.simulator import simulate
-from gnnplace.execution.evaluator import MeasuredEvaluator
+from gnnplace.execution.evaluator import POLICY, MeasuredEvaluator
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import Estimate, estimate, ratio
 from gnnplace.placement import Placement
@@ -23,15 +25,17 @@ from gnnplace.training.data import Lesson
 from gnnplace.training.rollout import fastest
 
 FINALISTS = 5
-POLICY, HEURISTICS = "policy", "heuristics"  # for whom something is measured
 
 
 class Compared(NamedTuple):
-    """The comparison of one problem; `outcome` is that of the measurement, `faster` the simulator's choice's time over the policy's."""
+    """The comparison of one problem; `outcome` is that of the measurement, `finalists` that of the round before, without which the fastest
+    at first sight stands for the policy. `faster` is the simulator's choice's time over the policy's.
+    """
 
     label: str
     candidates: int
     outcome: str
+    finalists: str = "ok"
     same: bool = False
     policy_ns: Estimate | None = None
     simulator_ns: Estimate | None = None
@@ -51,10 +55,15 @@ class Compared(NamedTuple):
     def line(self) -> str:
         """For people."""
         if self.faster is None or self.policy_ns is None or self.simulator_ns is None:
-            return f"{self.verdict} ({self.candidates} placements measured)"
+            return f"{self.verdict} ({self._measured})"
         medians = " against ".join(terminal.milliseconds(round(each.median)) for each in (self.policy_ns, self.simulator_ns))
         times = f"{self.faster.median:.3f}x [{self.faster.low:.3f}, {self.faster.high:.3f}]"
-        return f"{self.verdict}: {medians}, {times} ({self.candidates} placements measured)"
+        return f"{self.verdict}: {medians}, {times} ({self._measured})"
+
+    @property
+    def _measured(self) -> str:
+        failed = "" if self.finalists == "ok" else f"; not measured again: {self.finalists}"
+        return f"{self.candidates} placements measured{failed}"
 
     def document(self) -> dict[str, Any]:
         """For programs."""
@@ -77,15 +86,19 @@ def compared(lesson: Lesson, best: Best | None, evaluate: MeasuredEvaluator) -> 
     if best is None:
         return Compared(lesson.label, len(placements), "the policy found nothing feasible"), None
     chosen, _ = fastest(list(zip(placements, simulate(problem, placements), strict=True)))
+    winner, round_ = best.placement, "ok"
     try:
         winner = _winner(problem, best, evaluate)
-        if evaluate.key(problem, chosen) == evaluate.key(problem, winner):
-            return Compared(lesson.label, len(placements), "ok", same=True), winner
+    except MeasurementError as failed:
+        round_ = str(failed)
+    known = partial(Compared, lesson.label, len(placements), finalists=round_)
+    if evaluate.key(problem, chosen) == evaluate.key(problem, winner):
+        return known("ok", same=True), winner
+    try:
         policy, simulator = evaluate.compare(problem, [winner, chosen], "comparison")
     except MeasurementError as failed:
-        return Compared(lesson.label, len(placements), str(failed)), None
-    found = Compared(lesson.label, len(placements), "ok", False, estimate(policy), estimate(simulator), ratio(simulator, policy))
-    return found, winner
+        return known(str(failed)), winner
+    return known("ok", policy_ns=estimate(policy), simulator_ns=estimate(simulator), faster=ratio(simulator, policy)), winner
 
 
 def _winner(problem: Problem, best: Best, evaluate: MeasuredEvaluator) -> Placement:

@@ -15,7 +15,7 @@ from gnnplace.commands import inputs
 from gnnplace.commands.measure import PROTOCOLS
 from gnnplace.config.run import RunConfig
 from gnnplace.evaluate.simulator import simulate
-from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
+from gnnplace.execution.evaluator import HEURISTICS, LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.profile import hardware
@@ -54,7 +54,7 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
     with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)
     evaluate = MeasuredEvaluator(by_graph, simulate, ledger, protocol, config.measured.limit_s, hardware(with_gpus))
     for problem in problems:
-        _require_support(problem, evaluate)
+        _require_support(problem, evaluate.of(HEURISTICS))
     return RunProblems(problems, evaluate)
 
 

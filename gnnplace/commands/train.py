@@ -15,8 +15,10 @@ from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.training import run_folder
+from gnnplace.training.fit import accelerator
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+DEVICE = "--training.device"
 KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
 
 
@@ -41,6 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
     """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
+    accelerator(config.training.device)
     if chosen.resume:
         folder = run_folder.open_run(chosen.resume)
         stack.callback(folder.close)
@@ -60,7 +63,7 @@ def _parser() -> Parser:
     parser.add_argument("--encoder", choices=("paper", "gnn"), default="gnn", help="configs/paper.yaml, or configs/gnn.yaml unless given")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--config", type=Path, metavar="YAML", help="another complete configuration")
-    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run")
+    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help=f"go on with an interrupted run; {DEVICE} may be another")
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
@@ -70,9 +73,10 @@ def _parser() -> Parser:
 def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     if chosen.resume is None:
         return files.read_config(chosen.config or CONFIGS / f"{chosen.encoder}.yaml", overrides)
-    if overrides:
-        raise files.UsageError(f"--resume: goes on with the run's own configuration, so {overrides[0]} can't be changed")
-    return files.read_config(chosen.resume / run_folder.CONFIG)
+    others = [word for word in overrides if word.startswith("--") and word.partition("=")[0] != DEVICE]
+    if others:
+        raise files.UsageError(f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; {DEVICE} can")
+    return files.read_config(chosen.resume / run_folder.CONFIG, overrides)
 
 
 def _train(run: TrainingRun, chosen: argparse.Namespace) -> int:

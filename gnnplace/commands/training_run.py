@@ -13,13 +13,13 @@ import torch
 
 from gnnplace import atomic, build, build_policy
 from gnnplace.commands import run_description, run_problems, terminal
-from gnnplace.commands.measured_result import HEURISTICS, Compared, compared
+from gnnplace.commands.measured_result import Compared, compared
 from gnnplace.commands.run_description import Described
 from gnnplace.commands.zero_shot import encoder_name
 from gnnplace.config.run import RunConfig
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate, usable_cores
-from gnnplace.execution.evaluator import MeasuredEvaluator
+from gnnplace.execution.evaluator import HEURISTICS, MeasuredEvaluator
 from gnnplace.frontends import strict_json
 from gnnplace.frontends.json_placement import Provenance, predicted, read_placement, write_placement
 from gnnplace.placement import Placement
@@ -104,8 +104,10 @@ def _decode(run: TrainingRun) -> None:
     run.save(run.learner)
     atomic.write_text(run.folder.measured, json.dumps([each.document() for each in found]) + "\n")
     if run.tracking is not None:
-        metrics = [each.metrics() for each in found]
-        run.tracking.log_metrics({key: value for each in metrics for key, value in each.items()}, run.config.training.all_updates)
+        metrics = {key: value for each in found for key, value in each.metrics().items()}
+        bests = zip(run.learner.lessons, run.learner.best.found, strict=True)
+        metrics |= {f"{lesson.label}/best_ns": float(best.step_time_ns) for lesson, best in bests if best is not None}
+        run.tracking.log_metrics(metrics, run.config.training.all_updates)
 
 
 def compare(run: TrainingRun) -> list[Compared]:
@@ -157,14 +159,15 @@ def _described(config: RunConfig, problems: Sequence[Problem], resumed: Checkpoi
 
 
 def _lesson(config: RunConfig, problem: Problem, evaluate: Evaluator, updates_done: int, quiet: bool) -> Lesson:
+    imitates, measures = updates_done < config.training.warm_start.updates, isinstance(evaluate, MeasuredEvaluator)
     evaluate = evaluate.of(HEURISTICS) if isinstance(evaluate, MeasuredEvaluator) else evaluate
     reference = reference_ns(problem, evaluate)
-    if updates_done >= config.training.warm_start.updates:
+    if not (measures or imitates):
         return Lesson(problem, reference)
-    terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for a placement to imitate")
+    terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for the best heuristic's placement")
     taught = teacher(problem, _teachers(config, problem), simulate)
     evaluate(problem, [taught])  # a run that measures measures it now: it is one of the candidates
-    return Lesson(problem, reference, taught)
+    return Lesson(problem, reference, taught if imitates else None)
 
 
 def _teachers(config: RunConfig, problem: Problem) -> list[Planner]:

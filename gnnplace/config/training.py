@@ -9,6 +9,7 @@ from gnnplace.config.checks import above, at_least, fraction
 
 RewardKind = Literal["sqrt", "log-ratio"]
 AdvantageKind = Literal["moving-average", "leave-one-out"]
+TrainingDevice = Literal["cpu", "gpu"]
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ class TrainingConfig:
         checkpoint_every: updates between checkpoints
         greedy_every: updates between greedy decodings
         threads: threads of torch and of the simulator; 0 = all cores
+        device: where the policy computes: "cpu", or "gpu" (the first CUDA device; results are those of a CPU up to rounding)
         optimizer: Adam
         reward: what a step time is worth
         advantage: what a reward is compared with
@@ -146,6 +148,7 @@ class TrainingConfig:
     checkpoint_every: int = 50
     greedy_every: int = 10
     threads: int = 0
+    device: TrainingDevice = "cpu"
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)

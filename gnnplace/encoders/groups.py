@@ -32,7 +32,7 @@ def group_adjacency(
     where an edge stays inside a group, as in the authors' code.
     """
     src, dst = (grouping[:, ends] for ends in edges)
-    adjacency = torch.zeros(len(grouping), groups * groups)
+    adjacency = torch.zeros(len(grouping), groups * groups, device=grouping.device)
     return adjacency.scatter_(1, src * groups + dst, 1.0).view(-1, groups, groups)
 
 
@@ -40,7 +40,7 @@ def sum_by_group(
     grouping: Int[Tensor, "leading units"], values: Float[Tensor, "units feature"], groups: int
 ) -> Float[Tensor, "leading groups feature"]:
     """The sum of the members' values in every group; zeros for an empty one."""
-    index = (grouping + groups * torch.arange(len(grouping)).unsqueeze(1)).flatten()
+    index = (grouping + groups * torch.arange(len(grouping), device=grouping.device).unsqueeze(1)).flatten()
     sums = values.new_zeros(len(grouping) * groups, values.shape[1])
     return sums.index_add(0, index, values.repeat(len(grouping), 1)).view(len(grouping), groups, -1)
 

@@ -29,6 +29,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult
 
 LOSES_HOST = ("timeout", "crash")  # outcomes after which a host may be busy with what nobody waits for
+POLICY, HEURISTICS = "policy", "heuristics"  # for whom something is measured
 RECORDS = 3  # the version of all records, part of their keys: 1 had placements as `ok` whose peaks exceed their devices, 2 nobody's names
 COMPARISON_LIMITS = 5  # a placement may take so many times as long in a comparison
 
@@ -71,7 +72,7 @@ class MeasuredEvaluator:
         hardware: str,
     ) -> None:
         self._hosts, self._simulate, self._ledger = hosts, simulate, ledger
-        self._protocol, self._limit_s, self._hardware, self._by = protocol, limit_s, hardware, "policy"
+        self._protocol, self._limit_s, self._hardware, self._by = protocol, limit_s, hardware, POLICY
 
     def of(self, by: str) -> MeasuredEvaluator:
         """The same, for placements of somebody else than the policy, whose name is kept with what is measured."""
@@ -88,7 +89,7 @@ class MeasuredEvaluator:
 
     def measured(self, problem: Problem, by: str | None = None) -> list[Placement]:
         """Every placement of a problem that was measured, for whom `by` names where it is given, in the order of first measurements."""
-        records = [record for record in self._ledger if record.get("graph") == problem.graph.sha256 and by in (None, record["by"])]
+        records = [record for record in self._ledger if record.get("graph") == problem.graph.sha256 and by in (None, record.get("by"))]
         placements = ((record[KEY], _unpacked(record)) for record in records)
         return [placement for key, placement in placements if key == self.key(problem, placement)]
 

@@ -60,7 +60,7 @@ class TorchProcesses(OneHost):
         for life in self._lifetimes:
             starts, ends = zip(*(span(found[device].times, mark) for device, mark in life.sendings), strict=True)
             used = [span(found[life.holder].times, mark)[1] for mark in life.uses]
-            messages[life.holder] += [(min(starts), life.bytes), (max(*ends, *used), -life.bytes)]
+            messages[life.holder] += [(min(starts), life.bytes), (max([*ends, *used]), -life.bytes)]
         return [own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)]
 
     def messages(self, steps: int) -> list[LinkSample]:

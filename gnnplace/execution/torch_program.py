@@ -14,13 +14,14 @@ from operator import getitem
 
 import numpy as np
 import torch
+from jaxtyping import Int32
 from torch import Tensor
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.torch_values import Node, as_sent, is_whole
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch import TracedStep
-from gnnplace.graph import CONTROL, ComputationGraph
+from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.transforms.control_messages import needed
 
 
@@ -129,6 +130,7 @@ class _Writer:
         self._position = np.argsort(plan.order)
         self._inputs, self._consumers = _edges_between_devices(graph, plan)
         self._written = _written(step)
+        self._stale = {(source, op): writer for source, writer, op in stale_edges(step, plan.order)}
 
     def add(self, op: int) -> None:
         """Receives what the op needs, runs it, sends what it makes."""
@@ -153,7 +155,7 @@ class _Writer:
 
     def _receive(self, source: int, output: int, op: int) -> None:
         node, here = self._values[source, output], self._device[op]
-        self._refuse_stale(source, output, op)
+        self._refuse_stale(source, op)
         if (node, here) not in self._arrived:
             self._arrived.add((node, here))
             self._lines[here].append(Receive(self._messages[node, here]))
@@ -180,13 +182,12 @@ class _Writer:
     def _count(self) -> int:
         return len(self._messages) + len(self._signals)
 
-    def _refuse_stale(self, source: int, output: int, op: int) -> None:
-        root = self._graph.output_root[self._graph.output_ptr[source] + output]
-        for writer in self._written.get(int(root), ()):
-            if self._position[source] < self._position[writer] < self._position[op]:
-                names = self._graph.op_names
-                reason = f"{names[op]!r} would read elsewhere what {names[writer]!r} has changed in place since {names[source]!r} made it"
-                raise MeasurementError("unsupported", reason)
+    def _refuse_stale(self, source: int, op: int) -> None:
+        if (source, op) in self._stale:
+            names = self._graph.op_names
+            writer = names[self._stale[source, op]]
+            reason = f"{names[op]!r} would read elsewhere what {writer!r} has changed in place since {names[source]!r} made it"
+            raise MeasurementError("unsupported", reason)
 
 
 def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Node], list[tuple[Node, int]]]:
@@ -224,6 +225,17 @@ def _edges_between_devices(
     for sources in inputs.values():
         sources.sort(key=lambda each: each[1] == CONTROL)
     return inputs, consumers
+
+
+def stale_edges(step: TracedStep, order: Int32[np.ndarray, " ops"]) -> list[tuple[int, int, int]]:
+    """`(source, writer, op)` where an op takes what a source made and a writer changes in place between the two: it is not to be sent."""
+    graph, position, written = step.graph, np.argsort(order), _written(step)
+    data = np.flatnonzero(graph.edge_data != NONE)
+    root = graph.output_root[graph.edge_data[data]]
+    touched = np.isin(root, list(written))
+    columns = (column[data[touched]].tolist() for column in (graph.edge_src, graph.edge_dst))
+    edges = zip(root[touched].tolist(), *columns, strict=True)
+    return [(s, w, d) for root, s, d in edges for w in written[root] if position[s] < position[w] < position[d]]
 
 
 def _written(step: TracedStep) -> dict[int, list[int]]:

@@ -147,7 +147,7 @@ class Workload(Protocol):
         ...
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers of `LINK_SIZES_BYTES` from the first device to the second, as a placed step makes them."""
+        """Transfers from the first device to the second (or back, where they are alike), as a placed step makes them."""
         ...
 
 

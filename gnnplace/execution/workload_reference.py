@@ -19,11 +19,13 @@ from typing import Any
 
 from gnnplace.corpus import manifest
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.pinned import failure
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.workload import Workload
 
 LOADER = f"{__name__}:load"  # for a host
 BUILT = "python -m "
+OURS = str(Path(__file__).parents[1])
 
 
 def load(text: str, seed: int) -> Workload:
@@ -34,15 +36,15 @@ def load(text: str, seed: int) -> Workload:
     torch.manual_seed(seed)
     with _theirs(f"{text}: can't be built"):
         step = build()
-    if isinstance(step, TensorFlowStep):
-        from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
+        if isinstance(step, TensorFlowStep):
+            from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
 
-        return TensorFlowWorkload(replace(step, name=name, seed=seed))
-    from gnnplace.execution.torch_workload import TorchWorkload
-    from gnnplace.frontends.torch_step import TorchStep
+            return TensorFlowWorkload(replace(step, name=name, seed=seed))
+        from gnnplace.execution.torch_workload import TorchWorkload
+        from gnnplace.frontends.torch_step import TorchStep
 
-    if isinstance(step, TorchStep):
-        return TorchWorkload(step, name)
+        if isinstance(step, TorchStep):
+            return TorchWorkload(step, name)
     raise ValueError(f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep or a TensorFlowStep")
 
 
@@ -83,23 +85,29 @@ def _from_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _theirs(what: str) -> Iterator[None]:
-    """Raises ValueError, with the line, where a user's code fails. What stands for an outcome, or says itself what is wrong, passes."""
+    """Raises ValueError, with the line, where a user's code fails. What stands for an outcome passes, and what we say or do wrong."""
     try:
         yield
-    except (MeasurementError, MemoryError, ValueError):
-        raise
     except SyntaxError as error:
         raise ValueError(f"{what}: {error.filename}, line {error.lineno}: {error.msg}") from error
     except ImportError as error:
         raise ValueError(f"{what}: {_place(error)}{error}") from error
     except Exception as error:
+        ours = not _place(error) or (isinstance(error, ValueError) and _said_by_us(error))
+        outcome = failure(error)
+        if ours or (isinstance(outcome, MeasurementError) and outcome.outcome != "crash"):
+            raise
         raise ValueError(f"{what}: {_place(error)}{type(error).__name__}: {error}") from error
 
 
 def _place(error: Exception) -> str:
     """The last line of their own that led to an error, else of a library's; nothing where all are ours or the import system's."""
     frames = [(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]
-    theirs = [frame for frame in frames if frame[0] not in (__file__, importlib.__file__) and not frame[0].startswith("<frozen importlib")]
+    theirs = [frame for frame in frames if not frame[0].startswith((OURS, "<frozen importlib")) and frame[0] != importlib.__file__]
     libraries = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))
     own = [frame for frame in theirs if not frame[0].startswith(libraries)]
     return "{}, line {}: ".format(*(own or theirs)[-1]) if theirs else ""
+
+
+def _said_by_us(error: Exception) -> bool:
+    return extract_tb(error.__traceback__)[-1].filename.startswith(OURS)

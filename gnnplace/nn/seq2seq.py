@@ -68,7 +68,7 @@ class Seq2Seq(nn.Module):
         hidden, cell = _each(encoded, samples)
         of_input, of_hidden, *biases = self.decoder.all_weights[0]
         inputs = nn.functional.linear(self.previous.weight, of_input, biases[0] + biases[1])
-        row, chosen = torch.full((samples,), GO), []
+        row, chosen = torch.full((samples,), GO, device=hidden.device), []
         for step in range(encoded.memory.shape[1]):
             hidden, cell = _lstm_cell(torch.addmm(inputs[row], hidden, of_hidden.t()), cell)
             chosen.append(decide(step, self._logits(encoded.memory, hidden.unsqueeze(1)).squeeze(1)))

@@ -24,6 +24,7 @@ from gnnplace.encoders.groups import sum_by_group
 from gnnplace.nn.grouper import Grouper, RandomGrouping
 from gnnplace.nn.seq2seq import Encoded, Seq2Seq
 from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.constants import beside
 from gnnplace.policies.unit_placements import unit_placements
 from gnnplace.policy import Choose
 from gnnplace.problem import Problem
@@ -102,6 +103,7 @@ class HierarchicalPlanner(nn.Module):
             raise ValueError(f"samples: {samples} is not a multiple of the {self.groupings} groupings")
         if problem not in self._states:
             self._states[problem] = self._constants(problem)
+        self._states[problem] = beside(self, self._states[problem])
         return self._states[problem]._replace(samples=samples)
 
     def _constants(self, problem: Problem) -> HierarchicalState:
@@ -129,7 +131,7 @@ class HierarchicalPlanner(nn.Module):
         self, state: HierarchicalState, embeddings: Float[Tensor, "units width"] | None, choose: Choose
     ) -> Int[Tensor, "leading units"]:
         if isinstance(self.grouper, RandomGrouping):
-            return self.grouper.draw(state.units.num_units)
+            return self.grouper.draw(state.units.num_units).to(state.allowed.device)
         leading = 1 if state.samples == 1 else self.groupings
         return choose("group", self.grouper(embeddings).expand(leading, -1, -1))
 
@@ -157,5 +159,5 @@ def group_allowed(
 
 def soft_placement(device: Int[Tensor, "samples units"], legal: Bool[Tensor, "units devices"]) -> Int[Tensor, "samples units"]:
     """Units that may not stand on their group's device stand on the first device that is allowed for them."""
-    may = legal[torch.arange(len(legal)), device]
+    may = legal[torch.arange(len(legal), device=legal.device), device]
     return torch.where(may, device, legal.int().argmax(dim=1))

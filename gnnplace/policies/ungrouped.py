@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from gnnplace.nn.grouper import Grouper
 from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.constants import beside
 from gnnplace.policies.hierarchical import OpEncoder
 from gnnplace.policies.unit_placements import unit_placements
 from gnnplace.policy import Choose
@@ -48,6 +49,7 @@ class UngroupedPlanner(nn.Module):
             of_ops = units(problem.graph, self.units)
             legal = torch.from_numpy(allowed(problem, of_ops))
             self._states[problem] = UngroupedState(1, of_ops, self.op_encoder.constants(problem, of_ops), legal)
+        self._states[problem] = beside(self, self._states[problem])
         return self._states[problem]._replace(samples=samples)
 
     def keep_ranges(self, problems: Sequence[Problem]) -> None:

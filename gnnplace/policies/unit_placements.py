@@ -12,5 +12,5 @@ from gnnplace.transforms.units import Units, expand
 
 def unit_placements(units: Units, device: Int[Tensor, "samples units"], schedule: Schedule) -> tuple[Placement, ...]:
     """Every op stands where its unit does."""
-    devices = expand(units, device.numpy().astype(np.int32))
+    devices = expand(units, device.cpu().numpy().astype(np.int32))
     return tuple(Placement(row, schedule) for row in devices)

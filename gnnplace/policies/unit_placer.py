@@ -20,6 +20,7 @@ from gnnplace.encoders.gnn import GNNEncoder
 from gnnplace.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
 from gnnplace.nn.scorer import DeviceScorer
 from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.constants import beside
 from gnnplace.policy import Choose
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
@@ -70,13 +71,14 @@ class UnitPlacer(nn.Module):
         """The constants of a problem; they are kept as long as the problem lives, since updates repeat it."""
         if problem not in self._episodes:
             self._episodes[problem] = _constants(problem, self.units_name)
+        self._episodes[problem] = beside(self, self._episodes[problem])
         return Episode(problem, samples, *self._episodes[problem])
 
     def keep_ranges(self, problems: Sequence[Problem]) -> None:
         self.encoder.keep_ranges([self.reset(problem, 1).features for problem in problems])
 
     def step(self, state: Episode, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], None]:
-        embedding = self.encoder(*state.features)[torch.from_numpy(state.order)]
+        embedding = self.encoder(*state.features)[torch.from_numpy(state.order).to(self.seen.device)]
         terms = self.scorer.unit_term(embedding)
         given = choose.given("device")
         device = self._place(state, terms, choose) if given is None else self._rescore(state, terms, choose, given)
@@ -88,9 +90,9 @@ class UnitPlacer(nn.Module):
     def _place(self, state: Episode, terms: Float[Tensor, "units hidden"], choose: Choose) -> Int64[np.ndarray, "samples units"]:
         partial = PartialPlacements(state.tables, state.samples)
         for step, legal in enumerate(state.allowed):
-            observed = torch.from_numpy(partial.observe()) * self.seen
+            observed = torch.from_numpy(partial.observe()).to(self.seen.device) * self.seen
             logits = self.scorer(terms[step], observed)
-            partial.place(choose("device", logits, legal).numpy())
+            partial.place(choose("device", logits, legal).cpu().numpy())
         return partial.device
 
     def _rescore(
@@ -98,16 +100,16 @@ class UnitPlacer(nn.Module):
     ) -> Int64[np.ndarray, "samples units"]:
         """All decisions of known placements in one pass."""
         given = given.reshape(len(given), -1)  # a single unit's choices come without an axis of units
-        observed = torch.from_numpy(PartialPlacements(state.tables, len(given)).replay(given.numpy()))
-        return choose("device", self.scorer(terms, observed * self.seen), state.allowed).numpy()
+        observed = torch.from_numpy(PartialPlacements(state.tables, len(given)).replay(given.cpu().numpy())).to(self.seen.device)
+        return choose("device", self.scorer(terms, observed * self.seen), state.allowed).cpu().numpy()
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 units"]]:
         """The device on which most of each unit's work stands; equal devices are renamed by their first use."""
         state = self.reset(problem, 1)
         work = np.zeros((state.units.num_units, problem.num_devices))
         np.add.at(work, (state.units.unit, placement.device), problem.time_ns.min(axis=1))
-        device = np.where(state.allowed.numpy(), work[state.order], -1.0).argmax(axis=1)
-        return {"device": torch.from_numpy(_by_first_use(problem, device))[None]}
+        device = np.where(state.allowed.cpu().numpy(), work[state.order], -1.0).argmax(axis=1)
+        return {"device": torch.from_numpy(_by_first_use(problem, device))[None].to(self.seen.device)}
 
 
 def _constants(problem: Problem, units_name: UnitsName) -> Constants:

@@ -52,7 +52,7 @@ def save_checkpoint(path: str | os.PathLike[str], learner: Learner, description:
         "format": FORMAT, "version": VERSION, "description": description, "updates_done": learner.updates_done,
         "best": [_described(best) for best in learner.best.found],
     }  # fmt: skip
-    atomic.write_bytes(path, save({name: value.contiguous() for name, value in tensors.items()}, {"gnnplace": json.dumps(metadata)}))
+    atomic.write_bytes(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}, {"gnnplace": json.dumps(metadata)}))
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
@@ -126,7 +126,8 @@ def _restore_adam(optimizer: torch.optim.Optimizer, policy: nn.Module, checkpoin
     for name, parameter in policy.named_parameters():
         names = {key: f"{prefix}.{key}.{name}" for key in ("step", "exp_avg", "exp_avg_sq")}
         if names["step"] in checkpoint.tensors:
-            optimizer.state[parameter] = {key: checkpoint.tensors[full].clone() for key, full in names.items()}
+            state = {key: checkpoint.tensors[full].to(parameter.device, copy=True) for key, full in names.items()}
+            optimizer.state[parameter] = state | {"step": state["step"].cpu()}  # where Adam keeps it
 
 
 def _described(best: Best | None) -> dict[str, Any] | None:

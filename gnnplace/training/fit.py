@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
+from typing import assert_never
 
 import lightning
+import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import Logger
 from torch.utils.data import DataLoader
 
+from gnnplace.config.training import TrainingDevice
 from gnnplace.training.checkpoint import Checkpoint, restore
 from gnnplace.training.data import Updates
 from gnnplace.training.interrupt import Interrupt
@@ -55,22 +58,37 @@ def fit(
 ) -> None:
     """Trains `learner` from the checkpoint, or from the start, to its last update, or until `interrupt` received a signal.
 
-    `save` is called every `checkpoint_every` updates and at the end. Raises ValueError for a checkpoint that doesn't fit.
+    `save` is called every `checkpoint_every` updates and at the end, after which the learner is on the CPU again.
+    Raises ValueError for a checkpoint that doesn't fit, or where the configuration's device is missing.
     """
     config, first = learner.config, 0 if checkpoint is None else checkpoint.updates_done
     updates = Updates(len(learner.lessons), config.problems_per_update, learner.seed, first, config.all_updates)
     saving = _Saving(save, config.checkpoint_every, checkpoint)
-    trainer = _trainer([saving, *([interrupt] if interrupt else []), *callbacks], logger)
+    trainer = _trainer(config.device, [saving, *([interrupt] if interrupt else []), *callbacks], logger)
     with warnings.catch_warnings():
         for expected in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=expected)
         trainer.fit(learner, DataLoader(updates, batch_size=None, collate_fn=tuple))
 
 
-def _trainer(callbacks: list[Callback], logger: Logger | None) -> Trainer:
+def accelerator(device: TrainingDevice) -> str:
+    """Lightning's name of a device. Raises ValueError where PyTorch finds no such device."""
+    match device:
+        case "cpu":
+            return "cpu"
+        case "gpu":
+            if not torch.cuda.is_available():
+                raise ValueError("training.device: 'gpu', and PyTorch finds no CUDA device here")
+            return "cuda"
+        case _:
+            assert_never(device)
+
+
+def _trainer(device: TrainingDevice, callbacks: list[Callback], logger: Logger | None) -> Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     return lightning.Trainer(
-        accelerator="cpu",
+        accelerator=accelerator(device),
+        devices=1,
         max_epochs=1,
         logger=logger if logger is not None else False,
         callbacks=callbacks,

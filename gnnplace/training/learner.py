@@ -95,7 +95,8 @@ class Learner(lightning.LightningModule):
         episode = rollout(self.policy, lesson.problem, tape, self.evaluate)
         results = episode[-1].results
         self._keep_best(problem, episode)
-        counts = counted(torch.tensor([result.infeasible is None for result in results]), update, self.config.mask_infeasible_after)
+        valid = torch.tensor([result.infeasible is None for result in results], device=self.device)
+        counts = counted(valid, update, self.config.mask_infeasible_after)
         advantage = self._advantage(self._rewards(lesson, results), counts, problem)
         scored = replay(self.policy, lesson.problem, tape, episode)
         entropy, progress = scored.entropy(), update / max(1, self.config.updates - 1)
@@ -132,7 +133,7 @@ class Learner(lightning.LightningModule):
                 values = [log_speedup(result, lesson.reference_ns, memory, reward.overflow) for result in results]
             case _:
                 assert_never(reward.kind)
-        return torch.tensor(values)
+        return torch.tensor(values, device=self.device)
 
     def _advantage(self, reward: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"], problem: int) -> Float[Tensor, " samples"]:
         kind = self.config.advantage.kind

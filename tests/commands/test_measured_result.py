@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from fake_workload import CHAINS
 
 from gnnplace.commands.measured_result import FINALISTS, compared
@@ -83,7 +82,13 @@ def test_a_heuristics_placement_that_is_the_policys_best_stands_alone():
     assert found.same and not evaluate.compared and winner.device.tolist() == list(SPLIT)
 
 
-@pytest.mark.parametrize("broken", [OWN[0], SPLIT])
-def test_what_fails_is_said(broken):
-    found, winner = run(Noisy(ONCE, AGAIN, broken=(broken,)), OWN[0])
-    assert found.outcome == "crash: it broke" and winner is None and found.verdict.startswith("not compared")
+def test_without_a_second_round_the_fastest_at_first_sight_is_compared_and_that_is_said():
+    found, winner = run(Noisy(ONCE, AGAIN, broken=(OWN[4],)), OWN[0])
+    assert (found.outcome, found.finalists, winner.device.tolist()) == ("ok", "crash: it broke", list(OWN[0]))
+    assert found.policy_ns.median == AGAIN[OWN[0]] and found.line().endswith("(7 placements measured; not measured again: crash: it broke)")
+
+
+def test_a_comparison_that_fails_is_said_and_the_winner_stays():
+    found, winner = run(Noisy(ONCE, AGAIN, broken=(SPLIT,)), OWN[0])
+    assert (found.outcome, found.finalists, winner.device.tolist()) == ("crash: it broke", "ok", list(OWN[2]))
+    assert found.verdict == "not compared: crash: it broke"

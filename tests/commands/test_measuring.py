@@ -52,6 +52,26 @@ def test_no_steps_are_refused_before_anything_is_measured(tmp_path, capsys):
     assert exit_.value.code == 2 and "--steps: 0 is too few" in complaint and complaint.count("\n") == 1
 
 
+LATER = """
+from torch import nn, zeros
+from gnnplace.execution.tensorflow_spec import TensorFlowStep
+from gnnplace.frontends.torch_step import TorchStep
+def loss(module, x):
+    return module(x[:, :2]).sum()
+
+def shapes():
+    return TorchStep(nn.Linear(3, 3), loss, (zeros(2, 3),), "sgd")
+
+def values():
+    a, b = [1]
+
+built = lambda: TensorFlowStep("late", late)
+
+def late():
+    return {}["x"]
+"""
+
+
 def test_what_is_no_workload_is_said_in_a_line(tmp_path, monkeypatch, capsys):
     def complaint(workload: str) -> str:
         status = cli.main(["measure", workload, "--cluster", "cpu-2", "--planner", "expert"])
@@ -74,6 +94,10 @@ def test_what_is_no_workload_is_said_in_a_line(tmp_path, monkeypatch, capsys):
     assert f"{tmp_path}/fails.py, line 6: NameError: name 'misspelt' is not defined" in complaint(f"{tmp_path}/fails.py:more")
     (tmp_path / "inner.py").write_text("from torch import nn, zeros\n\ndef step():\n    nn.Linear(2, 3)(zeros(1, 5))\n")
     assert f"{tmp_path}/inner.py, line 4: RuntimeError: mat1" in complaint(f"{tmp_path}/inner.py:step")
+    (tmp_path / "later.py").write_text(LATER)
+    assert f"later.py:shapes: can't be built: {tmp_path}/later.py, line 6: RuntimeError: " in complaint(f"{tmp_path}/later.py:shapes")
+    assert f"{tmp_path}/later.py, line 12: ValueError: not enough values" in complaint(f"{tmp_path}/later.py:values")
+    assert f"{tmp_path}/later.py, line 17: KeyError: 'x'" in complaint(f"{tmp_path}/later.py:built")
     assert "no-such-graph" in complaint("no-such-graph")
     monkeypatch.chdir(tmp_path)
     assert f"wrong: can't be imported: {tmp_path}/wrong.py, line 2" in complaint("wrong:step")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,11 +11,14 @@ from pathlib import Path
 
 import mlflow
 import pytest
+import torch
 from graphs import chains
+from safetensors.torch import save_file
 
 from gnnplace import cli
 from gnnplace.commands import zero_shot
 from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import check
 from gnnplace.tracking.mlflow import database
 from gnnplace.training.checkpoint import load_checkpoint
 
@@ -122,6 +126,8 @@ def one_line(capsys) -> str:
         (["--training.updats=3"], "the nearest is 'training.updates'"),
         (["--config", "a", "--resume", "b"], "not allowed with"),
         (["--encoder", "lstm"], "invalid choice: 'lstm'"),
+        (["--training.device=tpu"], "training.device"),
+        (["--resume", "nowhere", "--training.updates=3"], "--training.updates=3 can't be changed; --training.device can"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments, words, capsys):
@@ -143,6 +149,41 @@ def test_bad_input_exits_with_4_and_leaves_nothing(arguments, words, capsys, tmp
     assert cli.main(["train", *arguments]) == 4
     assert words in one_line(capsys)
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_a_gpu_that_is_missing_is_refused_before_anything_is_written_or_traced(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cli.main(["train", "--problems=[[nowhere.py:step, cpu-2]]", "--training.device=gpu"]) == 4
+    assert one_line(capsys) == "gnnplace train: training.device: 'gpu', and PyTorch finds no CUDA device here\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_of_a_gpu_goes_on_on_the_cpu_where_there_is_none(trained, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    folder = Path(shutil.copytree(trained[0] / "gnn-1", tmp_path / "gnn-1"))
+    config = (folder / "config.yaml").read_text().replace("device: cpu", "device: gpu").replace("tracking: mlflow", "tracking: none")
+    (folder / "config.yaml").write_text(config)
+    before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert cli.main(["train", "--resume", str(folder)]) == 4
+    assert "training.device: 'gpu', and PyTorch finds no CUDA device here" in one_line(capsys)
+    assert before == {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    assert cli.main(["train", "--resume", str(folder), "--training.device", "cpu", "-q"]) == 0
+    assert load_checkpoint(folder / "checkpoint.safetensors").description["config"]["training"]["device"] == "cpu"
+    zero_shot.planner(str(folder / "checkpoint.safetensors"), seed=0)
+
+
+def test_a_checkpoint_of_a_gpu_is_used_where_there_is_none(files, trained, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    checkpoint = load_checkpoint(trained[1]["checkpoint"])
+    config = checkpoint.description["config"]
+    config["training"]["device"] = "gpu"
+    saved = {"format": "gnnplace.checkpoint", "version": 2, "updates_done": 6, "best": [None]}
+    saved["description"] = {**checkpoint.description, "config": config}
+    save_file(dict(checkpoint.tensors), tmp_path / "c", {"gnnplace": json.dumps(saved)})
+    assert check(chains(3, 2, 3), zero_shot.planner(str(tmp_path / "c"), seed=0)(chains(3, 2, 3))) is None
+    started = ["--init", str(tmp_path / "c"), "--tracking=none", "--runs", str(tmp_path / "runs")]
+    assert cli.main(["train", files, *QUICK, "--training.updates=1", *started]) == 0
 
 
 def test_an_unknown_teacher_is_named(files, tmp_path, capsys):

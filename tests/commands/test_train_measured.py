@@ -86,6 +86,7 @@ def test_a_run_learns_from_what_was_measured_and_says_what_came_of_it(train, tmp
     run, (found,) = tmp_path / "gnn-1", printed["measured"]
     placements = [record for record in Ledger(run / "measurements.jsonl") if "device" in record]
     assert found["candidates"] == len(placements) >= 4 and found == json.loads((run / "measured.json").read_text())[0]
+    assert [record["by"] for record in placements[:3]] == ["heuristics"] * 3 and "policy" in {record["by"] for record in placements[3:]}
     failed = [record["outcome"] for record in placements if record["outcome"] != "ok"]
     assert failed and set(failed) <= {"out_of_memory", "crash"}  # one device alone, at least
     best = load_checkpoint(run / "checkpoint.safetensors").best[0]["step_time_ns"]

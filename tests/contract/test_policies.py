@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from graphs import chains, equal_gpus, op
+from pretended_gpu import GPU, REAL_GPU, using
 
 from gnnplace.choose import Tape
 from gnnplace.costs.roofline import problem
@@ -209,3 +210,33 @@ def test_more_samples_than_one_are_as_many_placements(make):
     policy = make(of)
     for samples in (1, 2, 5):
         assert len(sampled(policy, of, samples)[1]) == samples
+
+
+def update(policy, of):
+    """One update on the policy's device: its choices, placements (sampled and greedy), loss and gradients, on the CPU."""
+    tape = Tape("sample", SAMPLES, torch.Generator().manual_seed(0), noise=0.5)
+    placements = [*rollout(policy, of, tape, None)[-1].placements, greedy(policy)(of)]
+    scored = replay(policy, of, tape)
+    advantage = torch.arange(SAMPLES).to(scored.log_probability()) - 2.0
+    loss = (advantage * scored.log_probability()).mean() + 0.1 * scored.entropy().mean()
+    loss.backward()
+    torch.optim.Adam(policy.parameters()).step()
+    choices = [made.choice().cpu().tolist() for made in tape.decisions.values()]
+    return choices, [p.device.tolist() for p in placements], [loss.detach().cpu(), *(p.grad.cpu() for p in policy.parameters())]
+
+
+@pytest.mark.parametrize("device", [GPU, REAL_GPU])
+def test_a_gpu_decides_and_learns_as_a_cpu_does(make, device):
+    of = restricted()
+    choices, placements, computed = update(make(of), of)
+    policy = make(of)
+    greedy(policy)(of)  # what is kept of the problem goes with the policy
+    with using(device):
+        policy.to(device)
+        assert {parameter.device for parameter in policy.parameters()} == {torch.device(device)}
+        there = update(policy, of)
+        policy.to("cpu")
+    assert there[:2] == (choices, placements)
+    for ours, theirs in zip(there[2], computed, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+    greedy(policy)(of)

@@ -1,5 +1,6 @@
 """The measuring evaluator and its ledger: what it finds, what fails, and that nothing is measured twice."""
 
+import json
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -128,6 +129,13 @@ def test_it_is_known_for_whom_something_was_measured_first(made):
     evaluate(CHAINS, [placed(ONE), placed(SPLIT)])
     devices = {by: [placement.device.tolist() for placement in evaluate.measured(CHAINS, by)] for by in ("heuristics", "policy", None)}
     assert devices == {"heuristics": [ONE], "policy": [SPLIT], None: [ONE, SPLIT]}
+
+
+def test_records_of_an_older_version_are_nobodys(made, tmp_path):
+    made()(CHAINS, [placed(ONE)])
+    lines = [json.loads(line) for line in (tmp_path / "ledger").read_text().splitlines()]
+    (tmp_path / "ledger").write_text("".join(json.dumps({k: v for k, v in line.items() if k != "by"}) + "\n" for line in lines))
+    assert made().measured(CHAINS, "policy") == [] and len(made().measured(CHAINS)) == 1
 
 
 def test_a_line_that_is_not_whole_is_ignored_with_a_warning(tmp_path):

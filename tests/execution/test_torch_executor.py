@@ -10,17 +10,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_steps import RANDOM, STEPS, cores, planned, problem, random_placement, spread, workload
 
-from gnnplace.execution import torch_processes
+from gnnplace.execution import torch_links, torch_processes
 from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.torch_device import DeviceTimes, timed
-from gnnplace.execution.torch_program import Message
+from gnnplace.execution.torch_program import Message, programs, stale_edges
 from gnnplace.execution.torch_workload import TorchWorkload
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan, refuse
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.graph import NONE
 from gnnplace.placement import Placement
@@ -177,9 +177,39 @@ def test_a_device_that_cannot_hold_what_it_receives_is_out_of_memory_before_anyt
 def test_links_are_timed_by_the_messages_of_the_step_itself() -> None:
     step = workload("branches")
     samples = step.links(problem(step.graph, 2).cluster.devices)
-    assert {sample.bytes for sample in samples} <= set(step.graph.output_bytes.tolist())
-    assert len({sample.bytes for sample in samples}) > 2
-    assert all(0 < sample.occupied_ns <= sample.arrival_ns for sample in samples)
+    own, largest = set(step.graph.output_bytes.tolist()), int(step.graph.output_bytes.max())
+    found = {sample.bytes for sample in samples}
+    assert len(found & own) > 2 and max(found & own) <= largest
+    assert found - own == {size for size in LINK_SIZES_BYTES if size > max(found & own)}
+    assert all(sample.occupied_ns > 0 and sample.arrival_ns > 0 for sample in samples)
+    assert sum(sample.bytes == LINK_SIZES_BYTES[-1] for sample in samples) == torch_links.ROUNDS
+
+
+class _Assembles(nn.Module):
+    """States that are written into one tensor, step after step, and read in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        states, state = torch.zeros(3, 2, 4), torch.zeros(2, 4)
+        for time in range(3):
+            state = self.cell(x[time], state)
+            states[time] = state
+        return states
+
+
+def test_links_need_no_placement_that_is_refused_nor_one_that_fits() -> None:
+    """What is changed in place between two uses stays together; however little memory the devices have."""
+    step = TorchWorkload(TorchStep(_Assembles(), lambda module, x: module(x).square().mean(), (torch.randn(3, 2, 4),), "sgd"), "assembles")
+    small = tuple(replace(device, memory_bytes=1) for device in cores(2).devices)
+    drawn = [torch_links._drawn(step._traced, np.random.default_rng(seed)) for seed in range(20)]
+    assert stale_edges(step._traced, step.graph.order) and all(0 < device.sum() < len(device) for device in drawn)
+    for device in drawn:
+        programs(step._traced, Plan(small, device, step.graph.order))
+        refuse(step.graph, Plan(small, device, step.graph.order))
+    assert {sample.bytes for sample in step.links(small)} > set(LINK_SIZES_BYTES[1:])
 
 
 def test_a_message_arrives_as_much_later_as_those_that_somebody_waits_for() -> None:

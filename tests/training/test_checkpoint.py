@@ -5,20 +5,18 @@ import json
 import pytest
 import torch
 from graphs import chains
-from learners import TablePolicy, ignore, learner, settings
+from learners import TablePolicy, learner, settings, unit_learner
 from lightning import Callback
 from safetensors.torch import load_file, save_file
 
-from gnnplace.config.training import TrainingConfig
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer import UnitPlacer
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.checkpoint import load_checkpoint, restore, restore_policy, save_checkpoint
-from gnnplace.training.data import Lesson, Updates
+from gnnplace.training.data import Updates
 from gnnplace.training.fit import fit
 from gnnplace.training.interrupt import Interrupt
-from gnnplace.training.learner import Learner
 
 
 class StopAfter(Callback):
@@ -30,15 +28,6 @@ class StopAfter(Callback):
     def on_train_batch_start(self, trainer, pl_module, *batch):
         if pl_module.updates_done == self.updates - 1:
             self.interrupt._handle(15, None)
-
-
-def unit_learner(config: TrainingConfig) -> Learner:
-    """The real policy on three problems, one of them with other devices; imitation first."""
-    torch.manual_seed(1)
-    problems = [chains(2, 3, 2), chains(3, 2, 3), chains(2, 2, 2, time_ns=500)]
-    lessons = [Lesson(p, 3000, Placement((torch.arange(p.num_ops) % 2).int().numpy())) for p in problems]
-    policy = UnitPlacer(units="ops", width=8, rounds=1, hidden=8)
-    return Learner(policy, lessons, config, 3, simulate, BestPlacements(len(lessons), ignore))
 
 
 def run(make, path, config, stop=None, checkpoint=None):
