@@ -29,6 +29,16 @@ def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) 
     return np.where(fast.any(axis=1, keepdims=True), fast, legal)
 
 
+def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units devices"]]:
+    """Where units may stand; and, if there are CPUs, the same without CPUs wherever that leaves a device.
+
+    Raises ValueError where a unit may stand nowhere.
+    """
+    legal = allowed(problem, units)
+    fast = on_accelerators(problem, legal)
+    return [legal] if np.array_equal(fast, legal) else [legal, fast]
+
+
 def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, " units"]) -> Int32[np.ndarray, " units"]:
     """The wanted device of each unit; where it is not allowed, the allowed device on which the unit's work is shortest.
 

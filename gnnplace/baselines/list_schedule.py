@@ -7,17 +7,30 @@ without a device yet (and their outputs) don't hold anyone up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.gaps import Gaps, earliest, free, take
+from gnnplace.baselines.legal import device_sets
+from gnnplace.baselines.sequence import Sequence
 from gnnplace.graph import NONE
+from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
 from gnnplace.transforms.schedule import compact
-from gnnplace.transforms.units import Units, persistent_bytes, work_ns
+from gnnplace.transforms.units import Units, expand, persistent_bytes, work_ns
+
+
+class Guide(NamedTuple):
+    """What tells list schedulers apart: the order of ops, and what an op adds to its end on each device where devices are compared."""
+
+    sequence: Sequence
+    added_ns: Int64[np.ndarray, "ops devices"] | None = None
 
 
 class Instance(NamedTuple):
@@ -27,6 +40,7 @@ class Instance(NamedTuple):
     leader: Int64[np.ndarray, " ops"]
     unit: Int32[np.ndarray, " ops"]
     legal: Bool[np.ndarray, "units devices"]
+    added_ns: Int64[np.ndarray, "ops devices"]
     work_ns: Int64[np.ndarray, "units devices"]
     persistent: Int64[np.ndarray, " units"]
     memory: Int64[np.ndarray, " devices"]
@@ -55,18 +69,30 @@ class Progress(NamedTuple):
     channel: Gaps
 
 
-def instance(
+def fastest_schedule(
     problem: Problem,
+    evaluate: Evaluator,
     units: Units,
-    legal: Bool[np.ndarray, "units devices"],
-    sequence: Int64[np.ndarray, " ops"],
-    leader: Int64[np.ndarray, " ops"],
-) -> Instance:
-    """The constants of a problem whose ops are scheduled in `sequence`, a topological order."""
+    guide: Callable[[Bool[np.ndarray, "units devices"]], Guide],
+    schedule: Schedule,
+) -> Placement:
+    """The fastest of four list schedules: each under the guide for its legal devices (all, then without CPUs), without and with `balance`.
+
+    Raises ValueError where a unit may stand nowhere.
+    """
+    given = [instance(problem, units, legal, guide(legal)) for legal in device_sets(problem, units)]
+    found = [schedule_units(each, balance)[0] for each in given for balance in (False, True)]
+    return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
+
+
+def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devices"], guide: Guide) -> Instance:
+    """The constants of a problem whose ops are scheduled in the order of a guide."""
     graph, cluster = problem.graph, problem.cluster
     streams = np.concatenate([[0], np.cumsum(cluster.streams)])
+    added_ns = np.zeros_like(problem.time_ns) if guide.added_ns is None else guide.added_ns
     columns = {
-        "sequence": sequence, "leader": leader, "unit": units.unit, "legal": legal, "work_ns": work_ns(problem, units),
+        "sequence": guide.sequence.op, "leader": guide.sequence.leader, "added_ns": added_ns,
+        "unit": units.unit, "legal": legal, "work_ns": work_ns(problem, units),
         "persistent": persistent_bytes(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
         "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
         "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
@@ -79,10 +105,17 @@ def schedule_units(given: Instance, balance: bool) -> tuple[Int32[np.ndarray, " 
     """The device of each unit and the length of the schedule in ns.
 
     A unit goes where its work would end first: after its first op's start there and, with `balance`, after all the work that
-    units chosen before it will do there.
+    units chosen before it will do there. Where devices are compared, what its first op adds on them counts.
     """
+    done = nothing_yet(given)
+    _schedule(given, done, balance)
+    return done.device, int(done.end.max())
+
+
+def nothing_yet(given: Instance) -> Progress:
+    """The progress of a schedule in which nothing is placed."""
     ops, (units, devices) = len(given.unit), given.legal.shape
-    done = Progress(
+    return Progress(
         device=np.full(units, NONE, dtype=np.int32),
         end=np.full(ops, NONE, dtype=np.int64),
         arrival=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
@@ -91,8 +124,6 @@ def schedule_units(given: Instance, balance: bool) -> tuple[Int32[np.ndarray, " 
         stream=free(int(given.streams[-1])),
         channel=free(int(given.channel.max(initial=0)) + 1),
     )
-    _schedule(given, done, balance)
-    return done.device, int(done.end.max())
 
 
 @no_type_check
@@ -134,7 +165,7 @@ def _choose(given, done, op, balance):
         start = _slot(given, done, op, device, max(0, ready))[2]
         if balance:
             start = max(start, done.committed[device])
-        end = start + given.work_ns[unit, device]
+        end = start + given.work_ns[unit, device] + given.added_ns[op, device]
         lacks = 2 * (ready == -1) + (done.held[device] + given.persistent[unit] > given.memory[device])
         if best == -1 or lacks < best_lacks or (lacks == best_lacks and end < best_end):
             best, best_lacks, best_end = device, lacks, end

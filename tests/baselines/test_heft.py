@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.heft import _sequence, heft, upward_rank_ns
-from gnnplace.baselines.list_schedule import instance, schedule_units
+from gnnplace.baselines.heft import heft
+from gnnplace.baselines.list_schedule import Guide, instance, schedule_units
+from gnnplace.baselines.ranks import upward_rank_ns
+from gnnplace.baselines.sequence import sequence
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
@@ -48,8 +50,8 @@ def topcuoglu() -> Problem:
 
 def schedule(posed: Problem, balance: bool = False) -> tuple[list[int], int]:
     made = units(posed.graph, "ops")
-    sequence, leader = _sequence(posed, upward_rank_ns(posed))
-    device, length = schedule_units(instance(posed, made, allowed(posed, made), sequence, leader), balance)
+    guide = Guide(sequence(posed.graph, upward_rank_ns(posed)))
+    device, length = schedule_units(instance(posed, made, allowed(posed, made), guide), balance)
     return device[made.unit].tolist(), length
 
 
