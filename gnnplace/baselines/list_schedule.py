@@ -131,22 +131,33 @@ def nothing_yet(given: Instance) -> Progress:
 def _schedule(given, done, balance):
     for op in given.sequence:
         leader = given.leader[op]
-        if done.device[given.unit[leader]] == -1:
-            _settle(given, done, given.unit[leader], _choose(given, done, leader, balance))
-        unit = given.unit[op]
-        if done.device[unit] == -1:
-            device = done.device[given.unit[leader]]
-            joins = given.legal[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
-            _settle(given, done, unit, device if joins else _choose(given, done, op, balance))
-        device = done.device[unit]
-        stream, gap, start = _slot(given, done, op, device, _ready(given, done, op, device, True))
+        device = place(given, done, op, place(given, done, leader, -1, balance), balance)
+        stream, gap, start = _slot(given, done, op, device, ready_ns(given, done, op, device, True))
         take(done.stream, stream, gap, start, given.time_ns[op, device])
         done.end[op] = start + given.time_ns[op, device]
 
 
 @no_type_check
 @numba.njit(cache=True)
-def _settle(given, done, unit, device):
+def place(given, done, op, beside, balance):
+    """The device of an op's unit; where it has none yet, the one `beside` which it shall stand if it may and that is no -1, else its choice."""
+    unit = given.unit[op]
+    if done.device[unit] == -1:
+        joins = beside != -1 and fits(given, done, unit, beside)
+        settle(given, done, unit, beside if joins else choose(given, done, op, balance))
+    return done.device[unit]
+
+
+@no_type_check
+@numba.njit(cache=True)
+def fits(given, done, unit, device):
+    """Whether a unit may stand on a device and finds room there."""
+    return given.legal[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
+
+
+@no_type_check
+@numba.njit(cache=True)
+def settle(given, done, unit, device):
     done.device[unit] = device
     done.held[device] += given.persistent[unit]
     done.committed[device] += given.work_ns[unit, device]
@@ -154,14 +165,14 @@ def _settle(given, done, unit, device):
 
 @no_type_check
 @numba.njit(cache=True)
-def _choose(given, done, op, balance):
+def choose(given, done, op, balance):
     """The device for an op's unit: legal, linked to its inputs and with room, as far as that may be; then by the earliest end."""
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
     for device in range(given.legal.shape[1]):
         if not given.legal[unit, device]:
             continue
-        ready = _ready(given, done, op, device, False)
+        ready = ready_ns(given, done, op, device, False)
         start = _slot(given, done, op, device, max(0, ready))[2]
         if balance:
             start = max(start, done.committed[device])
@@ -186,7 +197,7 @@ def _slot(given, done, op, device, ready):
 
 @no_type_check
 @numba.njit(cache=True)
-def _ready(given, done, op, device, sends):
+def ready_ns(given, done, op, device, sends):
     """When the inputs of an op are on a device, -1 without a link (0 then, where it `sends`: this also occupies the channels)."""
     ready = 0
     for position in range(given.in_ptr[op], given.in_ptr[op + 1]):
