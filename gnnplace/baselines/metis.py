@@ -10,7 +10,7 @@ import pymetis
 from jaxtyping import Int64
 
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.baselines.legal import accelerators, legalised, mean_transfer_ns
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -56,20 +56,11 @@ def _adjacency(problem: Problem, units: Units, devices: Int64[np.ndarray, " part
     count = units.num_units
     low, high = np.minimum(edges.src, edges.dst).astype(np.int64), np.maximum(edges.src, edges.dst)
     pairs, index = np.unique(low * count + high, return_inverse=True)
-    time = np.bincount(index, weights=_transfer_ns(problem, devices, edges.bytes), minlength=len(pairs))
+    time = np.bincount(index, weights=mean_transfer_ns(problem, devices, edges.bytes), minlength=len(pairs))
     ends = np.concatenate([pairs, pairs % count * count + pairs // count])
     order = np.argsort(ends)
     ptr = np.searchsorted(ends[order] // count, np.arange(count + 1))
     return ptr.tolist(), (ends[order] % count).tolist(), _scaled(np.tile(time, 2)[order])
-
-
-def _transfer_ns(problem: Problem, devices: Int64[np.ndarray, " parts"], carried: Int64[np.ndarray, " edges"]) -> np.ndarray:
-    names = [problem.cluster.device_names[device] for device in devices]
-    links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
-    if not links:
-        return carried.astype(np.float64)
-    per_byte = np.mean([1e9 / link.bandwidth_bytes_per_s for link in links])
-    return carried * per_byte + np.mean([link.overhead_ns + link.latency_ns for link in links])
 
 
 def _scaled(weights: np.ndarray) -> list[int]:
