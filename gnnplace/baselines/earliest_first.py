@@ -163,8 +163,8 @@ def _earliest(given, done, ready, later, now):
     """The op that can start first, and where; -1 where no op waits."""
     best, best_device, best_start = -1, -1, NEVER
     for device in range(len(given.memory)):
-        op, start = _first(given, done, ready, later, now, device)
-        if op == -1 or start > best_start:
+        op, start = _first(given, done, ready, later, now, device, best_start)
+        if op == -1:
             continue
         if start == best_start:
             if ready.number[op] > ready.number[best]:
@@ -177,8 +177,8 @@ def _earliest(given, done, ready, later, now):
 
 @no_type_check
 @numba.njit(cache=True)
-def _first(given, done, ready, later, now, device):
-    """The op that can start first on a device, and when."""
+def _first(given, done, ready, later, now, device, limit):
+    """The op that can start first on a device, and when; -1 where none can up to a limit."""
     while True:
         free = _free(given, done, device)[2]
         while len(later[device]) > 0 and later[device][0][0] <= free:
@@ -188,6 +188,8 @@ def _first(given, done, ready, later, now, device):
         elif len(later[device]) > 0:
             listed, op = later[device][0][0], given.sequence[later[device][0][1]]
         else:
+            return -1, NEVER
+        if listed > limit:
             return -1, NEVER
         start = _start(given, done, ready, op, device, free)
         if start != -1 and start <= listed:
@@ -207,9 +209,9 @@ def _first(given, done, ready, later, now, device):
 def _start(given, done, ready, op, device, free):
     """When an op can start on a device that is free from then on, -1 where it can't (any more)."""
     home = done.device[given.unit[op]]
-    arrived = ready_ns(given, done, op, device, False)
     if done.end[op] != -1 or (home != -1 and home != device):
         return -1
+    arrived = ready_ns(given, done, op, device, False)
     if home == -1 and (arrived == -1 or not fits(given, done, given.unit[op], device)):
         return -1
     start, child = max(free, arrived), ready.awaited[device]

@@ -140,7 +140,7 @@ def _schedule(given, done, balance):
 @no_type_check
 @numba.njit(cache=True)
 def place(given, done, op, beside, balance):
-    """The device of an op's unit; where it has none yet, the one `beside` which it shall stand if it may and that is no -1, else its choice."""
+    """The device of an op's unit; where it has none yet, `beside` if it fits there and that is no -1, else the op's own choice."""
     unit = given.unit[op]
     if done.device[unit] == -1:
         joins = beside != -1 and fits(given, done, unit, beside)

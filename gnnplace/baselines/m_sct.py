@@ -29,7 +29,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
 from gnnplace.transforms.units import Units, UnitsName, unit_edges, units, work_ns
 
-MAX_CELLS = 1000
+MAX_CELLS = 12_000  # HiGHS takes about two seconds for them
 THRESHOLD = 0.1  # below 0.5, so that rounding leaves at most one favourite child and parent
 START_WEIGHT = 0.01
 
@@ -81,9 +81,7 @@ def relaxed(
     return solved.x[:edges]
 
 
-def favourite_consumers(
-    problem: Problem, cells: Units, child: Int64[np.ndarray, " cells"]
-) -> Int64[np.ndarray, " ops"]:
+def favourite_consumers(problem: Problem, cells: Units, child: Int64[np.ndarray, " cells"]) -> Int64[np.ndarray, " ops"]:
     """The consumer of each op in the favourite child of its cell, of several the one of highest upward rank; `NONE` where there is none."""
     graph = problem.graph
     number = np.argsort(numbered(graph, upward_rank_ns(problem)))
