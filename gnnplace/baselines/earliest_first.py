@@ -28,6 +28,8 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
 from gnnplace.transforms.units import Units, expand
 
+LOST = -2
+
 
 class Ready(NamedTuple):
     """Of ops: the number in the order of ranks, how many inputs that cost are not run, how many devices compete (`NONE`: it has one).
@@ -77,14 +79,14 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst):
         if ready.waiting[op] == 0 and not free[op]:
             _offer(given, done, ready, later, op)
     for _ in range(ops - free.sum()):
-        op, device = -1, -1
-        while op == -1:  # an op that lost its last device has been offered on another
-            op, device = _earliest(given, done, ready, later, now)
+        op, device, start = -1, -1, NEVER
+        while op == -1:  # one that lost its last device was offered on another
+            op, device, start = _earliest(given, done, ready, later, now)
         if done.device[given.unit[op]] == -1:
             settle(given, done, given.unit[op], device)
         before, count = count, append_after_inputs(op, order, leader, count, given.in_ptr, given.in_edges, given.edge_src)
         for led in order[before:count]:
-            _run(given, done, led, device)
+            _run(given, done, led, device, start if led == op else 0)
         ready.awaited[device] = favourite[op]
         for edge in range(out_ptr[op], out_ptr[op + 1]):
             ready.waiting[edge_dst[edge]] -= 1
@@ -93,16 +95,16 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst):
     for op in given.sequence:
         if leader[op] == -1:  # it costs nothing, and nor do its consumers
             leader[op] = op
-            _run(given, done, op, -1)
+            _run(given, done, op, -1, 0)
 
 
 @no_type_check
 @numba.njit(cache=True)
-def _run(given, done, op, beside):
-    """Runs an op behind all others on a device, the one `beside` which its unit stands if it may."""
+def _run(given, done, op, beside, earliest):
+    """Runs an op behind all others on the device of its unit, from `earliest` on."""
     device = place(given, done, op, beside, False)
     stream, gap, free = _free(given, done, device)
-    start = max(free, ready_ns(given, done, op, device, True))
+    start = max(earliest, free, ready_ns(given, done, op, device, True))
     take(done.stream, stream, gap, start, given.time_ns[op, device])
     done.end[op] = start + given.time_ns[op, device]
 
@@ -147,23 +149,27 @@ def _offer_at_home(given, done, ready, later, op):
 @no_type_check
 @numba.njit(cache=True)
 def _withdraw(given, done, ready, later, op):
-    """An op can no longer go to a device on which it waited."""
+    """An op can no longer go to a device on which it waited; whether it had to be given another."""
     if done.end[op] != -1 or ready.options[op] == -1:
-        return
+        return False
     ready.options[op] -= 1
-    if done.device[given.unit[op]] == -1 and ready.options[op] == 0:
+    lost = done.device[given.unit[op]] == -1 and ready.options[op] == 0
+    if lost:
         settle(given, done, given.unit[op], choose(given, done, op, False))
     if done.device[given.unit[op]] != -1:
         _offer_at_home(given, done, ready, later, op)
+    return lost
 
 
 @no_type_check
 @numba.njit(cache=True)
 def _earliest(given, done, ready, later, now):
-    """The op that can start first, and where; -1 where no op waits."""
+    """The op that can start first, where and when; -1 where another must be looked at again."""
     best, best_device, best_start = -1, -1, NEVER
     for device in range(len(given.memory)):
         op, start = _first(given, done, ready, later, now, device, best_start)
+        if op == LOST:
+            return -1, -1, NEVER
         if op == -1:
             continue
         if start == best_start:
@@ -172,13 +178,13 @@ def _earliest(given, done, ready, later, now):
             if op == best and given.time_ns[op, device] >= given.time_ns[op, best_device]:
                 continue
         best, best_device, best_start = op, device, start
-    return best, best_device
+    return best, best_device, best_start
 
 
 @no_type_check
 @numba.njit(cache=True)
 def _first(given, done, ready, later, now, device, limit):
-    """The op that can start first on a device, and when; -1 where none can up to a limit."""
+    """The op that can start first on a device, and when; -1 where none can up to a limit, `LOST` if one got another device."""
     while True:
         free = _free(given, done, device)[2]
         while len(later[device]) > 0 and later[device][0][0] <= free:
@@ -198,10 +204,10 @@ def _first(given, done, ready, later, now, device, limit):
             heapq.heappop(now[device])
         else:
             heapq.heappop(later[device])
-        if start == -1:
-            _withdraw(given, done, ready, later, op)
-        else:
+        if start != -1:
             heapq.heappush(later[device], (np.int64(start), ready.number[op]))
+        elif _withdraw(given, done, ready, later, op):
+            return LOST, NEVER
 
 
 @no_type_check
