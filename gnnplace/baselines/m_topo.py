@@ -7,7 +7,7 @@ used backward.
 Ours fills accelerators with units, in the order in which their first op comes; ops that cost nothing (variables above all) come just
 before their first consumer, or else one device would take all variables. A device is also full when what its units keep would
 exceed its own memory. A unit that may not stand on the device being filled goes where it is fastest, and what the last device has no
-room for where most is left.
+room for where most is left. Times and links are not asked for.
 """
 
 from __future__ import annotations

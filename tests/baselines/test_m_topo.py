@@ -37,9 +37,11 @@ def test_variables_come_with_their_consumers():
     assert placed(ops, edges, equal_gpus(2)) == [0, 0, 0, 1] * 2
 
 
-@pytest.mark.parametrize(("kept", "devices", "expected"), [([60, 60, 60], 3, [0, 1, 2]), ([60, 80, 30], 2, [0, 1, 0])])
+@pytest.mark.parametrize(
+    ("kept", "devices", "expected"), [([60, 60, 60], 3, [0, 1, 2]), ([60, 60, 30], 2, [0, 1, 1]), ([60, 80, 30], 2, [0, 1, 0])]
+)
 def test_devices_are_not_filled_beyond_their_memory(kept: list[int], devices: int, expected: list[int]):
-    """100 bytes each, below the caps of 120 and 165; 30 finds no room behind 80 and goes back."""
+    """100 bytes each, below the caps of 120, 135 and 165; what is full stays behind, but 30 finds no room behind 80 and goes back."""
     ops = [op(f"o{i}", persistent_bytes=size) for i, size in enumerate(kept)]
     assert placed(ops, [(i, 0, i + 1) for i in range(len(kept) - 1)], equal_gpus(devices, memory_bytes=100)) == expected
 
