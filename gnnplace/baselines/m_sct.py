@@ -29,7 +29,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
 from gnnplace.transforms.units import Units, UnitsName, unit_edges, units, work_ns
 
-MAX_CELLS = 12_000  # HiGHS takes about two seconds for them
+MAX_CELLS = 8_000  # HiGHS takes up to three seconds for them
 THRESHOLD = 0.1  # below 0.5, so that rounding leaves at most one favourite child and parent
 START_WEIGHT = 0.01
 
