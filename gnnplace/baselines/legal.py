@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Float, Int32, Int64
 
 from gnnplace.problem import Problem
 from gnnplace.transforms.units import Units, allowed, work_ns
@@ -29,6 +29,16 @@ def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) 
     return np.where(fast.any(axis=1, keepdims=True), fast, legal)
 
 
+def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units devices"]]:
+    """Where units may stand; and, if there are CPUs, the same without CPUs wherever that leaves a device.
+
+    Raises ValueError where a unit may stand nowhere.
+    """
+    legal = allowed(problem, units)
+    fast = on_accelerators(problem, legal)
+    return [legal] if np.array_equal(fast, legal) else [legal, fast]
+
+
 def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, " units"]) -> Int32[np.ndarray, " units"]:
     """The wanted device of each unit; where it is not allowed, the allowed device on which the unit's work is shortest.
 
@@ -37,3 +47,15 @@ def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, " units"
     legal = allowed(problem, units)
     shortest = np.where(legal, work_ns(problem, units), np.iinfo(np.int64).max).argmin(axis=1)
     return np.where(legal[np.arange(units.num_units), wanted], wanted, shortest).astype(np.int32)
+
+
+def mean_transfer_ns(
+    problem: Problem, devices: Int64[np.ndarray, " devices"], carried: Int64[np.ndarray, " edges"]
+) -> Float[np.ndarray, " edges"]:
+    """What so many bytes take on a mean link between these devices; the bytes themselves where they have none."""
+    names = [problem.cluster.device_names[device] for device in devices]
+    links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
+    if not links:
+        return carried.astype(np.float64)
+    per_byte = np.mean([1e9 / link.bandwidth_bytes_per_s for link in links])
+    return carried * per_byte + np.mean([link.overhead_ns + link.latency_ns for link in links])

@@ -7,17 +7,30 @@ without a device yet (and their outputs) don't hold anyone up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, no_type_check
 
 import numba
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.gaps import Gaps, earliest, free, take
+from gnnplace.baselines.legal import device_sets
+from gnnplace.baselines.sequence import Sequence
 from gnnplace.graph import NONE
+from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
 from gnnplace.transforms.schedule import compact
-from gnnplace.transforms.units import Units, persistent_bytes, work_ns
+from gnnplace.transforms.units import Units, expand, persistent_bytes, work_ns
+
+
+class Guide(NamedTuple):
+    """What tells list schedulers apart: the order of ops, and what an op adds to its end on each device where devices are compared."""
+
+    sequence: Sequence
+    added_ns: Int64[np.ndarray, "ops devices"] | None = None
 
 
 class Instance(NamedTuple):
@@ -27,6 +40,7 @@ class Instance(NamedTuple):
     leader: Int64[np.ndarray, " ops"]
     unit: Int32[np.ndarray, " ops"]
     legal: Bool[np.ndarray, "units devices"]
+    added_ns: Int64[np.ndarray, "ops devices"]
     work_ns: Int64[np.ndarray, "units devices"]
     persistent: Int64[np.ndarray, " units"]
     memory: Int64[np.ndarray, " devices"]
@@ -55,18 +69,30 @@ class Progress(NamedTuple):
     channel: Gaps
 
 
-def instance(
+def fastest_schedule(
     problem: Problem,
+    evaluate: Evaluator,
     units: Units,
-    legal: Bool[np.ndarray, "units devices"],
-    sequence: Int64[np.ndarray, " ops"],
-    leader: Int64[np.ndarray, " ops"],
-) -> Instance:
-    """The constants of a problem whose ops are scheduled in `sequence`, a topological order."""
+    guide: Callable[[Bool[np.ndarray, "units devices"]], Guide],
+    schedule: Schedule,
+) -> Placement:
+    """The fastest of four list schedules: each under the guide for its legal devices (all, then without CPUs), without and with `balance`.
+
+    Raises ValueError where a unit may stand nowhere.
+    """
+    given = [instance(problem, units, legal, guide(legal)) for legal in device_sets(problem, units)]
+    found = [schedule_units(each, balance)[0] for each in given for balance in (False, True)]
+    return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
+
+
+def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devices"], guide: Guide) -> Instance:
+    """The constants of a problem whose ops are scheduled in the order of a guide."""
     graph, cluster = problem.graph, problem.cluster
     streams = np.concatenate([[0], np.cumsum(cluster.streams)])
+    added_ns = np.zeros_like(problem.time_ns) if guide.added_ns is None else guide.added_ns
     columns = {
-        "sequence": sequence, "leader": leader, "unit": units.unit, "legal": legal, "work_ns": work_ns(problem, units),
+        "sequence": guide.sequence.op, "leader": guide.sequence.leader, "added_ns": added_ns,
+        "unit": units.unit, "legal": legal, "work_ns": work_ns(problem, units),
         "persistent": persistent_bytes(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
         "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
         "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
@@ -79,10 +105,17 @@ def schedule_units(given: Instance, balance: bool) -> tuple[Int32[np.ndarray, " 
     """The device of each unit and the length of the schedule in ns.
 
     A unit goes where its work would end first: after its first op's start there and, with `balance`, after all the work that
-    units chosen before it will do there.
+    units chosen before it will do there. Where devices are compared, what its first op adds on them counts.
     """
+    done = nothing_yet(given)
+    _schedule(given, done, balance)
+    return done.device, int(done.end.max())
+
+
+def nothing_yet(given: Instance) -> Progress:
+    """The progress of a schedule in which nothing is placed."""
     ops, (units, devices) = len(given.unit), given.legal.shape
-    done = Progress(
+    return Progress(
         device=np.full(units, NONE, dtype=np.int32),
         end=np.full(ops, NONE, dtype=np.int64),
         arrival=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
@@ -91,8 +124,6 @@ def schedule_units(given: Instance, balance: bool) -> tuple[Int32[np.ndarray, " 
         stream=free(int(given.streams[-1])),
         channel=free(int(given.channel.max(initial=0)) + 1),
     )
-    _schedule(given, done, balance)
-    return done.device, int(done.end.max())
 
 
 @no_type_check
@@ -100,22 +131,33 @@ def schedule_units(given: Instance, balance: bool) -> tuple[Int32[np.ndarray, " 
 def _schedule(given, done, balance):
     for op in given.sequence:
         leader = given.leader[op]
-        if done.device[given.unit[leader]] == -1:
-            _settle(given, done, given.unit[leader], _choose(given, done, leader, balance))
-        unit = given.unit[op]
-        if done.device[unit] == -1:
-            device = done.device[given.unit[leader]]
-            joins = given.legal[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
-            _settle(given, done, unit, device if joins else _choose(given, done, op, balance))
-        device = done.device[unit]
-        stream, gap, start = _slot(given, done, op, device, _ready(given, done, op, device, True))
+        device = place(given, done, op, place(given, done, leader, -1, balance), balance)
+        stream, gap, start = _slot(given, done, op, device, ready_ns(given, done, op, device, True))
         take(done.stream, stream, gap, start, given.time_ns[op, device])
         done.end[op] = start + given.time_ns[op, device]
 
 
 @no_type_check
 @numba.njit(cache=True)
-def _settle(given, done, unit, device):
+def place(given, done, op, beside, balance):
+    """The device of an op's unit; where it has none yet, `beside` if it fits there and that is no -1, else the op's own choice."""
+    unit = given.unit[op]
+    if done.device[unit] == -1:
+        joins = beside != -1 and fits(given, done, unit, beside)
+        settle(given, done, unit, beside if joins else choose(given, done, op, balance))
+    return done.device[unit]
+
+
+@no_type_check
+@numba.njit(cache=True)
+def fits(given, done, unit, device):
+    """Whether a unit may stand on a device and finds room there."""
+    return given.legal[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
+
+
+@no_type_check
+@numba.njit(cache=True)
+def settle(given, done, unit, device):
     done.device[unit] = device
     done.held[device] += given.persistent[unit]
     done.committed[device] += given.work_ns[unit, device]
@@ -123,18 +165,18 @@ def _settle(given, done, unit, device):
 
 @no_type_check
 @numba.njit(cache=True)
-def _choose(given, done, op, balance):
+def choose(given, done, op, balance):
     """The device for an op's unit: legal, linked to its inputs and with room, as far as that may be; then by the earliest end."""
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
     for device in range(given.legal.shape[1]):
         if not given.legal[unit, device]:
             continue
-        ready = _ready(given, done, op, device, False)
+        ready = ready_ns(given, done, op, device, False)
         start = _slot(given, done, op, device, max(0, ready))[2]
         if balance:
             start = max(start, done.committed[device])
-        end = start + given.work_ns[unit, device]
+        end = start + given.work_ns[unit, device] + given.added_ns[op, device]
         lacks = 2 * (ready == -1) + (done.held[device] + given.persistent[unit] > given.memory[device])
         if best == -1 or lacks < best_lacks or (lacks == best_lacks and end < best_end):
             best, best_lacks, best_end = device, lacks, end
@@ -155,7 +197,7 @@ def _slot(given, done, op, device, ready):
 
 @no_type_check
 @numba.njit(cache=True)
-def _ready(given, done, op, device, sends):
+def ready_ns(given, done, op, device, sends):
     """When the inputs of an op are on a device, -1 without a link (0 then, where it `sends`: this also occupies the channels)."""
     ready = 0
     for position in range(given.in_ptr[op], given.in_ptr[op + 1]):

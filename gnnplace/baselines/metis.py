@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 import pymetis
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.baselines.legal import accelerators, legalised, mean_transfer_ns
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -37,7 +37,7 @@ def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " par
     work = work_ns(problem, units)[:, devices]
     speed = work.sum(axis=0).min() / work.sum(axis=0)
     edges = unit_edges(problem.graph, units)
-    joined = adjacency(edges, units.num_units, _transfer_ns(problem, devices, edges.bytes))
+    joined = adjacency(edges, units.num_units, mean_transfer_ns(problem, devices, edges.bytes))
     parts = [
         pymetis.part_graph(
             len(devices),
@@ -50,15 +50,3 @@ def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " par
         for seed in range(seeds)
     ]
     return [np.array(part, dtype=np.int64) for part in parts]
-
-
-def _transfer_ns(
-    problem: Problem, devices: Int64[np.ndarray, " parts"], carried: Int64[np.ndarray, " edges"]
-) -> Float[np.ndarray, " edges"]:
-    """What edges would take over a mean link of the parts."""
-    names = [problem.cluster.device_names[device] for device in devices]
-    links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
-    if not links:
-        return carried.astype(np.float64)
-    per_byte = np.mean([1e9 / link.bandwidth_bytes_per_s for link in links])
-    return carried * per_byte + np.mean([link.overhead_ns + link.latency_ns for link in links])

@@ -5,56 +5,36 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from graphs import chains, equal_gpus, op
+from published import topcuoglu, without_waiting
 
-from gnnplace.baselines.heft import _sequence, heft, upward_rank_ns
-from gnnplace.baselines.list_schedule import instance, schedule_units
-from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.baselines.heft import heft
+from gnnplace.baselines.list_schedule import Guide, instance, schedule_units
+from gnnplace.baselines.ranks import upward_rank_ns
+from gnnplace.baselines.sequence import sequence
+from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.problem import Problem
 from gnnplace.transforms.units import allowed, units
 
-TIMES = [
-    (14, 16, 9),
-    (13, 19, 18),
-    (11, 13, 19),
-    (13, 8, 17),
-    (12, 13, 10),
-    (13, 16, 9),
-    (7, 15, 11),
-    (5, 11, 14),
-    (18, 12, 20),
-    (21, 7, 16),
-]
-SENDS = {(1, 2): 18, (1, 3): 12, (1, 4): 9, (1, 5): 11, (1, 6): 14, (2, 8): 19, (2, 9): 16, (3, 7): 23, (4, 8): 27, (4, 9): 23,
-         (5, 9): 13, (6, 8): 15, (7, 10): 17, (8, 10): 11, (9, 10): 13}  # fmt: skip
 RANKS = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
-
-
-def topcuoglu() -> Problem:
-    """Figure 2 of the paper. Its messages never wait for each other; ours take turns on each of the links."""
-    outputs = {i: [size for (src, _), size in SENDS.items() if src == i] for i in range(1, 11)}
-    ops = [
-        Op(f"n{i}", "Op", tuple(map(Output, outputs[i])), time_ns={f"gpu:{d}": time for d, time in enumerate(TIMES[i - 1])})
-        for i in range(1, 11)
-    ]
-    number = {edge: [other for other in SENDS if other[0] == edge[0]].index(edge) for edge in SENDS}
-    devices = tuple(Device(f"gpu:{d}", "gpu", 10**9, 1, 1) for d in range(3))
-    links = tuple(Link(a.name, b.name, 10**9, channel=f"{a.name}->{b.name}") for a in devices for b in devices if a is not b)
-    edges = [(src - 1, number[src, dst], dst - 1) for src, dst in SENDS]
-    return problem(ComputationGraph.from_ops("topcuoglu", ops, edges), Cluster("three", devices, links))
 
 
 def schedule(posed: Problem, balance: bool = False) -> tuple[list[int], int]:
     made = units(posed.graph, "ops")
-    sequence, leader = _sequence(posed, upward_rank_ns(posed))
-    device, length = schedule_units(instance(posed, made, allowed(posed, made), sequence, leader), balance)
+    guide = Guide(sequence(posed.graph, upward_rank_ns(posed)))
+    device, length = schedule_units(instance(posed, made, allowed(posed, made), guide), balance)
     return device[made.unit].tolist(), length
 
 
 def test_published_ranks():
     assert upward_rank_ns(topcuoglu()).round(3).tolist() == RANKS
+
+
+def test_published_makespan():
+    posed = topcuoglu()
+    assert without_waiting(posed, Guide(sequence(posed.graph, upward_rank_ns(posed)))) == 80
 
 
 def test_published_example_by_hand_with_messages_that_wait():

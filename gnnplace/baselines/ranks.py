@@ -1,0 +1,76 @@
+"""Ranks of list schedulers: longest paths to and from ops, with times and transfers that are means over the accelerators."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, no_type_check
+
+import numba
+import numpy as np
+from jaxtyping import Float
+
+from gnnplace.baselines.legal import accelerators
+from gnnplace.graph import CONTROL
+from gnnplace.problem import Problem
+
+
+class MeanCosts(NamedTuple):
+    """Mean ns over the accelerators: of ops, of an output's message between two of them, and of a control message."""
+
+    work: Float[np.ndarray, " ops"]
+    data: Float[np.ndarray, " outputs"]
+    control: float
+
+
+def mean_costs(problem: Problem) -> MeanCosts:
+    """The mean costs of a problem; messages take no time where accelerators have no links."""
+    devices = accelerators(problem)
+    links = problem.cluster.link_index[np.ix_(devices, devices)]
+    links = links[links >= 0]
+    latency = problem.cluster.link_latency_ns[links]
+    data, control = np.zeros(len(problem.graph.output_bytes)), 0.0
+    if len(links):
+        data = (problem.transfer_ns[:, problem.link_rate[links]] + latency).mean(axis=1)
+        control = float(np.maximum(1, latency).mean())
+    return MeanCosts(problem.time_ns[:, devices].mean(axis=1), data, control)
+
+
+def upward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
+    """The longest path from the start of each op, with mean costs."""
+    graph = problem.graph
+    return _upward(graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, mean_costs(problem))
+
+
+def downward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
+    """The longest path to the start of each op, with mean costs."""
+    graph = problem.graph
+    return _downward(graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, mean_costs(problem))
+
+
+@no_type_check
+@numba.njit(cache=True)
+def message_ns(mean, output):
+    """The mean time of the message of an edge, by the output that it carries."""
+    return mean.control if output == CONTROL else mean.data[output]
+
+
+@no_type_check
+@numba.njit(cache=True)
+def _upward(order, out_ptr, edge_dst, edge_data, mean):
+    rank = np.zeros(len(order))
+    for op in order[::-1]:
+        behind = 0.0
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            behind = max(behind, message_ns(mean, edge_data[edge]) + rank[edge_dst[edge]])
+        rank[op] = mean.work[op] + behind
+    return rank
+
+
+@no_type_check
+@numba.njit(cache=True)
+def _downward(order, out_ptr, edge_dst, edge_data, mean):
+    rank = np.zeros(len(order))
+    for op in order:
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            path = rank[op] + mean.work[op] + message_ns(mean, edge_data[edge])
+            rank[edge_dst[edge]] = max(rank[edge_dst[edge]], path)
+    return rank

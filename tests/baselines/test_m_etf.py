@@ -1,0 +1,91 @@
+"""m-ETF by hand: earliest starts, messages that make them later, memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphs import equal_gpus, op
+
+from gnnplace.baselines.earliest_first import schedule_earliest_first
+from gnnplace.baselines.list_schedule import Guide, instance
+from gnnplace.baselines.m_etf import m_etf
+from gnnplace.baselines.ranks import upward_rank_ns
+from gnnplace.baselines.sequence import sequence
+from gnnplace.cluster import Cluster, Device
+from gnnplace.costs.roofline import problem
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.graph import NONE, ComputationGraph, Op, Output
+from gnnplace.problem import Problem
+from gnnplace.transforms.units import allowed, units
+
+
+def posed(ops: list[Op], edges: list[tuple[int, int, int]], machine: Cluster) -> Problem:
+    return problem(ComputationGraph.from_ops("g", ops, edges), machine)
+
+
+def schedule(given: Problem, favourite: dict[int, int] | None = None) -> tuple[list[int], int]:
+    """Devices and length, with favourite children if any."""
+    made = units(given.graph, "ops")
+    child = np.full(given.num_ops, NONE, dtype=np.int64)
+    for parent, own in (favourite or {}).items():
+        child[parent] = own
+    guide = Guide(sequence(given.graph, upward_rank_ns(given)))
+    device, length = schedule_earliest_first(given.graph, instance(given, made, allowed(given, made), guide), child)
+    return device[made.unit].tolist(), length
+
+
+def test_equal_starts_go_by_rank():
+    """30 and 20 start at 0, 10 behind 20."""
+    assert schedule(posed([op("a", 10), op("b", 20), op("c", 30)], [], equal_gpus(2))) == ([1, 1, 0], 30)
+
+
+def test_it_takes_the_earliest_start_not_the_earliest_finish():
+    """Both start at 0: the first where it is fast, the second where it is slow, although it could end at 20 behind the first."""
+    ops = [Op(name, "Op", time_ns={"gpu:0": 10, "gpu:1": 1000}) for name in "ab"]
+    assert schedule(posed(ops, [], equal_gpus(2))) == ([0, 1], 1000)
+
+
+@pytest.mark.parametrize(("message", "expected"), [(5, ([0, 0, 1], 25)), (50, ([0, 0, 0], 30))])
+def test_messages_count(message: int, expected: tuple[list[int], int]):
+    """a (0-10), b behind it; c behind b at 20, or after its message at 15 or 60."""
+    ops = [op("a", 10, message), op("b", 10), op("c", 10)]
+    assert schedule(posed(ops, [(0, 0, 1), (0, 0, 2)], equal_gpus(2))) == expected
+
+
+def test_messages_that_wait_for_their_channel_make_starts_later():
+    """a ends at 10 and sends two messages of 5: b1 starts on gpu:1 at 15, b2 could on gpu:2 at 20. There, e ends at 17 and d goes first,
+    though b2 has the higher rank and seemed ready by 15; b2 starts behind b0 at 111.
+    """
+    ops = [Op("a", "Op", (Output(5), Output(5), Output(5)), time_ns={"gpu:0": 10}), *(op(f"b{i}", 101) for i in range(3))]
+    ops += [Op("e", "Op", (Output(0),), time_ns={"gpu:2": 17}), Op("d", "Op", time_ns={"gpu:2": 100})]
+    given = posed(ops, [(0, 0, 1), (0, 1, 2), (0, 2, 3), (4, 0, 5)], equal_gpus(3))
+    assert schedule(given) == ([0, 0, 1, 0, 2, 2], 212)
+
+
+def test_streams_run_side_by_side():
+    devices = (Device("gpu:0", "gpu", 10**9, 1, 1, streams=2),)
+    assert schedule(posed([op(f"o{i}") for i in range(4)], [], Cluster("one", devices, ()))) == ([0, 0, 0, 0], 20)
+
+
+def test_what_has_no_room_left_when_its_turn_comes_goes_elsewhere():
+    """All are ready at 0 on both. `large` takes gpu:0 and `fast` joins it; `late` could start there at 20, but only gpu:1 has room."""
+    ops = [op("large", 15, persistent_bytes=60), op("slow", 100), op("fast", 5, persistent_bytes=30), op("late", 4, persistent_bytes=30)]
+    assert schedule(posed(ops, [], equal_gpus(2, memory_bytes=100))) == ([1, 0, 1, 0], 104)
+
+
+def test_what_fits_nowhere_is_placed_all_the_same():
+    """o2 (rank 17) and o0 take a device each; o1 starts behind o2 as HEFT would have it, `behind` after a message of 1 at 11 on gpu:1."""
+    ops = [op(f"o{i}", 10, persistent_bytes=60) for i in range(3)]
+    given = posed([*ops, op("behind", 7)], [(2, 0, 3)], equal_gpus(2, memory_bytes=100))
+    assert schedule(given) == ([1, 0, 0, 1], 20)
+    assert simulate(given, [m_etf(given, simulate, units_name="ops")])[0].infeasible is not None
+
+
+def test_variables_stand_with_the_first_consumer_that_starts():
+    """`early` is next behind the variable (0-1) on gpu:1; `late`, of higher rank, waits for `before` and a message of 1 ns. The variable's
+    own message would take 10^6 ns to gpu:0.
+    """
+    ops = [Op("v", "Variable", (Output(10**6),), kernel=False), Op("before", "Op", (Output(0),), time_ns={"gpu:0": 50})]
+    ops += [Op("late", "Op", time_ns={"gpu": 100}), Op("early", "Op", time_ns={"gpu:1": 20})]
+    given = posed(ops, [(0, 0, 2), (0, 0, 3), (1, 0, 2)], equal_gpus(2))
+    assert schedule(given) == ([1, 0, 1, 1], 151)
