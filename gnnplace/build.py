@@ -6,40 +6,60 @@ A new baseline is a name and a `case` here; contract tests and commands take the
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, assert_never, get_args
+from typing import Literal, Protocol, assert_never, get_args
 
 import numpy as np
 
+from gnnplace.baselines.annealing import annealing
+from gnnplace.baselines.budget import Budget
+from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.hill_climb import hill_climb
+from gnnplace.baselines.m_etf import m_etf
+from gnnplace.baselines.m_sct import m_sct
+from gnnplace.baselines.m_topo import m_topo
 from gnnplace.baselines.metis import metis
+from gnnplace.baselines.peft import peft
 from gnnplace.baselines.random_units import random_units
+from gnnplace.baselines.scotch import min_cut, scotch
+from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.single import single_cpu, single_gpu
+from gnnplace.config.policies import UnitsName
 from gnnplace.frontends import strict_json
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
 
 PlannerName = Literal[
-    "cpu", "gpu", "expert", "metis-ops", "metis-weights", "metis-coarse", "heft-ops", "heft-weights", "heft-coarse", "random", "hill-climb"
-]
-SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb")  # draw at random and take as long as they are given
+    "cpu", "gpu", "expert",
+    "scotch", "min-cut", "metis",
+    "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct",
+    "random", "hill-climb", "annealing",
+]  # fmt: skip
+SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing")  # draw at random and take as long as they are given
+SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
+UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
 
 
 def planners(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> dict[str, Planner]:
-    """Every baseline that a problem's cluster allows, by name: `cpu` needs a CPU."""
-    has_cpu = any(device.kind == "cpu" for device in problem.cluster.devices)
+    """Every baseline that a problem's cluster and this machine allow, by name: `cpu` needs a CPU, `SCOTCH` its library."""
+    absent = [*missing()] + ([] if any(device.kind == "cpu" for device in problem.cluster.devices) else ["cpu"])
     names: tuple[PlannerName, ...] = get_args(PlannerName)
-    return {name: planner(name, evaluate, seed, schedule) for name in names if name != "cpu" or has_cpu}
+    return {name: planner(name, evaluate, seed, schedule) for name in names if name not in absent}
+
+
+def missing() -> dict[str, str]:
+    """The planners whose library is not installed here, and how to get it."""
+    return {} if available() else dict.fromkeys(SCOTCH, HOW_TO_GET)
 
 
 def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> Planner:
-    """The baseline of a name; searches draw from `seed`, the others are deterministic."""
+    """The baseline of a name; searches draw from `seed`, the others are deterministic. What places units is the best of all `UNITS`."""
     match name:
         case "cpu":
             return partial(single_cpu, evaluate=evaluate, schedule=schedule)
@@ -47,22 +67,30 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(single_gpu, evaluate=evaluate, schedule=schedule)
         case "expert":
             return partial(expert, evaluate=evaluate, schedule=schedule)
-        case "metis-ops":
-            return partial(metis, evaluate=evaluate, units_name="ops", schedule=schedule)
-        case "metis-weights":
-            return partial(metis, evaluate=evaluate, units_name="weights", schedule=schedule)
-        case "metis-coarse":
-            return partial(metis, evaluate=evaluate, units_name="coarse", schedule=schedule)
-        case "heft-ops":
-            return partial(heft, evaluate=evaluate, units_name="ops", schedule=schedule)
-        case "heft-weights":
-            return partial(heft, evaluate=evaluate, units_name="weights", schedule=schedule)
-        case "heft-coarse":
-            return partial(heft, evaluate=evaluate, units_name="coarse", schedule=schedule)
+        case "scotch":
+            return _on_units(scotch, evaluate, schedule)
+        case "min-cut":
+            return _on_units(min_cut, evaluate, schedule)
+        case "metis":
+            return _on_units(metis, evaluate, schedule)
+        case "heft":
+            return _on_units(heft, evaluate, schedule)
+        case "peft":
+            return _on_units(peft, evaluate, schedule)
+        case "critical-path-first":
+            return _on_units(critical_path_first, evaluate, schedule)
+        case "m-topo":
+            return _on_units(m_topo, evaluate, schedule)
+        case "m-etf":
+            return _on_units(m_etf, evaluate, schedule)
+        case "m-sct":
+            return _on_units(m_sct, evaluate, schedule)
         case "random":
             return partial(_random, evaluate=evaluate, seed=seed, schedule=schedule)
         case "hill-climb":
             return partial(_climb, evaluate=evaluate, seed=seed, schedule=schedule)
+        case "annealing":
+            return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
         case _:
             assert_never(name)
 
@@ -70,6 +98,8 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
     """The baseline that a user names. Raises ValueError with the names that the problem's cluster allows."""
     named = planners(problem, evaluate, seed)
+    if name in missing():
+        raise ValueError(f"planner {name!r}: {missing()[name]}")
     if name not in named:
         raise ValueError(strict_json.unknown("planner", name, tuple(named)))
     return named[name]
@@ -81,6 +111,20 @@ def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "
     return fastest(problem, [plan(problem) for name, plan in named.items() if name not in SEARCHES], evaluate)
 
 
+class _PlacesUnits(Protocol):
+    """A baseline that places units of any name."""
+
+    def __call__(self, problem: Problem, evaluate: Evaluator, *, units_name: UnitsName, schedule: Schedule) -> Placement: ...
+
+
+def _on_units(baseline: _PlacesUnits, evaluate: Evaluator, schedule: Schedule) -> Planner:
+    def plan(problem: Problem) -> Placement:
+        found = [baseline(problem, evaluate, units_name=name, schedule=schedule) for name in UNITS]
+        return fastest(problem, found, evaluate)
+
+    return plan
+
+
 def _random(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
     return random_units(problem, evaluate, np.random.default_rng(seed), evaluations=RANDOM_EVALUATIONS, schedule=schedule)
 
@@ -89,3 +133,9 @@ def _climb(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule)
     """A climb from the best heuristic, so that it is never worse."""
     start, generator = best_heuristic(problem, evaluate, schedule), np.random.default_rng(seed)
     return hill_climb(problem, evaluate, generator, start=start, evaluations=CLIMB_EVALUATIONS, schedule=schedule)
+
+
+def _anneal(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
+    """Annealing from the best heuristic, with as many evaluations as a climb."""
+    start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
+    return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)

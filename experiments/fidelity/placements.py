@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from experiments.training import config_of, teacher_of, train
 from gnnplace import build
+from gnnplace.baselines.expert import expert
+from gnnplace.baselines.heft import heft
+from gnnplace.baselines.metis import metis
 from gnnplace.baselines.random_units import draw
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
+from gnnplace.result import Planner
 from gnnplace.training import rollout
 from gnnplace.transforms.units import UnitsName, allowed, expand, units
 
 SEED = 0
 POLICY = ("--training.updates=30", "--training.warm_start.updates=60", "--training.placements=32", "--tracking=none")
-PLANNED = ("expert", "metis-ops", "metis-weights", "heft-ops", "heft-coarse", "hill-climb")
+PLANNED: dict[str, Planner] = {
+    "expert": partial(expert, evaluate=simulate),
+    "metis-ops": partial(metis, evaluate=simulate, units_name="ops"),
+    "metis-weights": partial(metis, evaluate=simulate, units_name="weights"),
+    "heft-ops": partial(heft, evaluate=simulate, units_name="ops"),
+    "heft-coarse": partial(heft, evaluate=simulate, units_name="coarse"),
+    "hill-climb": build.planner("hill-climb", simulate, SEED),
+}
 FIFO_TOO = ("expert", "metis-weights", "hill-climb")
 RANDOM: tuple[tuple[UnitsName, float], ...] = (
     ("coarse", 0.5), ("coarse", 0.3), ("coarse", 0.1), ("weights", 0.5), ("weights", 0.2), ("ops", 0.5), ("ops", 0.1),
@@ -24,8 +37,7 @@ RANDOM: tuple[tuple[UnitsName, float], ...] = (
 
 def placements(problem: Problem) -> dict[str, Placement]:
     """The placements by name, schedule included."""
-    planners = build.planners(problem, simulate, SEED)
-    devices = {f"{name}": planners[name](problem).device for name in PLANNED}
+    devices = {name: plan(problem).device for name, plan in PLANNED.items()}
     found: dict[str, Placement] = {}
     for device in range(2):
         found[f"{problem.cluster.device_names[device]} alone"] = Placement(np.full(problem.num_ops, device, dtype=np.int32))

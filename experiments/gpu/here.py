@@ -106,18 +106,19 @@ def some_placements(problem: Any) -> dict[str, Any]:
     """Each device alone, what planners find, and random ones."""
     import numpy as np
 
-    from gnnplace import build
+    from gnnplace.baselines.heft import heft
+    from gnnplace.baselines.metis import metis
     from gnnplace.baselines.random_units import draw
     from gnnplace.evaluate.simulator import simulate
     from gnnplace.placement import Placement
     from gnnplace.transforms.units import allowed, expand, units
 
-    named = build.planners(problem, simulate, SEED)
     found = {
         f"{device} alone": Placement(np.full(problem.num_ops, place, dtype=np.int32))
         for place, device in enumerate(problem.cluster.device_names[:2])
     }
-    found |= {name: named[name](problem) for name in ("metis-weights", "metis-coarse", "heft-weights", "heft-coarse")}
+    for name, plan in (("metis", metis), ("heft", heft)):
+        found |= {f"{name}-{units_name}": plan(problem, simulate, units_name=units_name) for units_name in ("weights", "coarse")}
     made, generator = units(problem.graph, "weights"), np.random.default_rng(SEED)
     for number in range(PLACEMENTS - len(found)):
         found[f"random {number}"] = Placement(expand(made, draw(allowed(problem, made), 1, generator)[0].astype(np.int32)))

@@ -1,8 +1,8 @@
 """Simulated annealing over placements (Kirkpatrick, Gelatt and Vecchi, 1983), by moves of blocks at every grain.
 
-A move sends a block (an op's colocation group, a layer, a time step, a layer at a time step ..., or a walk along edges) to a device, or
-has two blocks change places. A few moves are evaluated together; they are looked at in the order in which they were drawn, and the first that is accepted is
-the next placement. Temperatures are shares of the step time and fall geometrically with what is used of the budget.
+A move sends a block (a colocation group, a layer, a time step, a layer at a time step ..., or a walk along edges) to a device, or has two
+blocks change places. A few moves are evaluated together; they are looked at in the order in which they were drawn, and the first that is
+accepted is the next placement. Temperatures are shares of the step time and fall geometrically with what is used of the budget.
 """
 
 from __future__ import annotations

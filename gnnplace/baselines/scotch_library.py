@@ -51,6 +51,15 @@ def mapped(graph: Weighted, machine: Weighted, seed: int) -> Int64[np.ndarray, "
     return part.astype(np.int64)
 
 
+def available() -> bool:
+    """Whether the library is installed here."""
+    try:
+        _library()
+    except MissingScotchError:
+        return False
+    return True
+
+
 @cache
 def _library() -> CDLL:
     os.environ["SCOTCH_PTHREAD_NUMBER"] = "1"  # with several threads results differ from run to run

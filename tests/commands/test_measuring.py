@@ -30,7 +30,7 @@ def test_a_machine_is_calibrated_a_step_profiled_placed_and_measured(tmp_path, c
     assert profiled["links"][0]["samples"]
 
     capsys.readouterr()
-    measured = ["measure", WORKLOAD, "--cluster", cluster, "--planner", "metis-weights", "--protocol", "paper", "--json"]
+    measured = ["measure", WORKLOAD, "--cluster", cluster, "--planner", "metis", "--protocol", "paper", "--json"]
     assert cli.main(measured) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["outcome"] == "ok" and len(found["step_ns"]) == 5
