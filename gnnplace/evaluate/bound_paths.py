@@ -24,8 +24,8 @@ from jaxtyping import Float, Int64
 
 from gnnplace.evaluate.relaxed import NEVER, Relaxed
 
-NEAREST = 64  # ancestors that "together or apart" looks at, those that end last
-MAX_WAITING = 4096
+NEAREST = 32  # ancestors that "together or apart" looks at, those that end last
+MAX_WAITING = 1024  # ancestors that may wait for being looked at
 
 
 class Ends(NamedTuple):
@@ -80,10 +80,11 @@ def _heads(order, ptr, before, delay, machine, above, price, worth, error):
     least = np.zeros(ops, np.int64)  # the head on the best class
     ends = np.zeros(ops, np.int64)  # the end on the best class
     latest = np.empty(ops, np.int64)  # ops so far, the largest `least` first
-    scratch = (np.zeros((ops, classes), np.int64), np.zeros((ops, classes), np.int64), np.full(ops, -1, np.int64), np.zeros(ops, np.bool_))
+    between, apart = np.zeros((ops, classes), np.int64), np.zeros((ops, classes), np.int64)
+    scratch = (between, apart, np.full(ops, -1, np.int64), np.zeros(ops, np.bool_), np.empty((2, MAX_WAITING), np.int64))
     for count, op in enumerate(order):
         loaded, alone = 0, _has_one_input(op, ptr, before)
-        if len(price) and not alone:
+        if len(price) and not alone and not _has_one_last_input(op, ptr, before, ends, above):
             loaded = _load(op, latest[:count], least, above[op], price, worth, error)
         for c in range(classes):
             if time_ns[op, c] >= NEVER:
@@ -100,7 +101,7 @@ def _heads(order, ptr, before, delay, machine, above, price, worth, error):
             least[op] = min(least[op], head[op, c])
             ends[op] = min(ends[op], head[op, c] + time_ns[op, c])
         place = count
-        while place > 0 and least[latest[place - 1]] < least[op]:
+        while len(price) and place > 0 and least[latest[place - 1]] < least[op]:
             latest[place] = latest[place - 1]
             place -= 1
         latest[place] = op
@@ -111,8 +112,23 @@ def _heads(order, ptr, before, delay, machine, above, price, worth, error):
 @no_type_check
 def _has_one_input(op, ptr, before):
     """Whether no more than one op comes right before: then its own head and the path from it say all that can be said."""
+    same = True
     for edge in range(ptr[op] + 1, ptr[op + 1]):
-        if before[edge] != before[ptr[op]]:
+        same &= before[edge] == before[ptr[op]]
+    return same
+
+
+@numba.njit(cache=True)
+@no_type_check
+def _has_one_last_input(op, ptr, before, ends, above):
+    """Whether all other inputs are ancestors of one: then the load of what comes before op is that input's, and its own."""
+    last = before[ptr[op]]
+    for edge in range(ptr[op] + 1, ptr[op + 1]):
+        if ends[before[edge]] > ends[last]:
+            last = before[edge]
+    for edge in range(ptr[op], ptr[op + 1]):
+        other = before[edge]
+        if other != last and not (above[last, other >> 6] >> np.uint64(other & 63)) & np.uint64(1):
             return False
     return True
 
@@ -146,8 +162,8 @@ def _arrival(head, time_ns, source, delay, c):
 def _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, scratch, stamp):
     """The least start on class c, at least `start`, see the module: first the ancestors with their arrivals, then the best j."""
     time_ns, classes = machine[0], len(machine[1])
-    between, apart, seen, waits = scratch  # from the end of an ancestor to the start of op: at least; where it is on another device
-    heap_end, heap_op = np.empty(MAX_WAITING, np.int64), np.empty(MAX_WAITING, np.int64)
+    between, apart, seen, waits, heap = scratch  # from the end of an ancestor to the start of op: at least; where it is on another device
+    heap_end, heap_op = heap
     near, arrives = np.empty(NEAREST, np.int64), np.empty(NEAREST, np.int64)
     size, count, here = 0, 0, op
     while True:
@@ -199,10 +215,14 @@ def _best_split(op, c, start, near, arrives, machine, head):
     """The least over j of max(the first j by arrival on op's device, the arrival of the next): where the first passes the second."""
     if len(near) == 0:
         return start
-    by_arrival = np.argsort(-arrives, kind="mergesort")
+    by_arrival = _descending(arrives)
     rank = np.empty(len(near), np.int64)
-    rank[by_arrival] = np.arange(len(near))
-    by_head = np.argsort(-head[near, c], kind="mergesort")
+    for place, i in enumerate(by_arrival):
+        rank[i] = place
+    starts = np.empty(len(near), np.int64)
+    for i, other in enumerate(near):
+        starts[i] = head[other, c]
+    by_head = _descending(starts)
     low, high, together = 1, len(near), 0
     found = 0
     while low <= high:  # the first j >= 1 at which being together takes at least as long as the next arrival
@@ -213,6 +233,20 @@ def _best_split(op, c, start, near, arrives, machine, head):
         else:
             low = j + 1
     return max(start, min(together, arrives[by_arrival[found - 1]]))
+
+
+@numba.njit(cache=True)
+@no_type_check
+def _descending(keys):
+    """Places by their keys, the largest first: few, so they are inserted one by one."""
+    order = np.empty(len(keys), np.int64)
+    for count, key in enumerate(keys):
+        place = count
+        while place > 0 and keys[order[place - 1]] < key:
+            order[place] = order[place - 1]
+            place -= 1
+        order[place] = count
+    return order
 
 
 @numba.njit(cache=True)

@@ -8,7 +8,7 @@ that no memory holds is cut somewhere. The larger the component, the weaker: som
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int32, Int64
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -40,7 +40,7 @@ def _cut_ns(made: Relaxed, found: Ends) -> Int64[np.ndarray, " edges"]:
     return best
 
 
-def _whole_ns(made: Relaxed, label: Int64[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, "components classes"]:
+def _whole_ns(made: Relaxed, label: Int32[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, "components classes"]:
     """The work of a component on one device of a class; `NEVER` where it is forbidden or does not fit."""
     work, held, forbidden = (np.zeros((count, made.num_classes), dtype=np.int64) for _ in range(3))
     np.add.at(work, label, np.where(made.time_ns < NEVER, made.time_ns, 0))
