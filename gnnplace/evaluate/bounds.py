@@ -1,37 +1,43 @@
 """Lower bounds on the step time of any feasible placement: proved, so "how far from the best possible" has a floor.
 
-`critical-path`: the longest path with every op on its fastest allowed device and free transfers. `load`: all work at its
-fastest over all streams. `prices`: the load with unequal devices. For any prices of the devices' time that sum to 1 over
-streams, no step is shorter than the sum of every op's cheapest cost (weak duality of the fractional assignment of ops
-to devices; Lenstra, Shmoys and Tardos, 1990), and the prices are raised where load gathers.
+Feasible: legal, groups whole, all links there, every memory large enough. Each bound holds by itself; files named prove theirs:
+
+- `critical-path`: the longest path with every op on its fastest device where it is allowed and fits, and free transfers.
+- `load`: all work, divided as if units could be split among unequal devices and their memories (`bound_load`).
+- `paths`: for some op, what must come before it, itself, and what must come after it, counting transfers that no placement
+  avoids, ops that wait for one device, and the load of its ancestors and descendants (`bound_paths`).
+- `transfers`: the same without the load of ancestors and descendants, instead of `paths` beyond `MOST_QUADRATIC` ops.
+- `windows`: the load of the ops that can only run in some window of time, and what is left at its ends (`bound_windows`).
+- `split`: ops that hang together stand on one device, if it holds them, or something is sent between them (`bound_split`).
+
+A bound that finds that no placement is feasible at all is left out.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
-import numpy as np
-from jaxtyping import Int64
-
+from gnnplace.evaluate.bound_load import best_prices, load_ns, loads, op_prices
+from gnnplace.evaluate.bound_paths import ends, through_ns
+from gnnplace.evaluate.bound_split import split_ns
+from gnnplace.evaluate.bound_windows import best_window
+from gnnplace.evaluate.relaxed import NEVER, Relaxed, relaxed
 from gnnplace.problem import Problem
 from gnnplace.transforms.paths import longest_paths
 
-ROUNDS = 300
+MOST_QUADRATIC = 20_000  # ops up to which ancestors are told apart: 50 MB, and about a second
+MOST_PRICED = 64  # classes of devices with prices of their own
+MOST_CLASSES = 4  # classes that paths tell apart: their time grows with the square
 _bounds: WeakKeyDictionary[Problem, Mapping[str, int]] = WeakKeyDictionary()
 
 
 def bounds(problem: Problem) -> Mapping[str, int]:
     """Every lower bound in ns by its name, remembered as long as the problem lives."""
     if problem not in _bounds:
-        times = _allowed_ns(problem)
-        fastest = times.min(axis=1)
-        _bounds[problem] = {
-            "critical-path": longest_paths(problem.graph, fastest).critical_path_ns,
-            "load": -(-int(fastest.sum()) // int(problem.cluster.streams.sum())),
-            "prices": _prices(times, problem.cluster.streams),
-        }
+        priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
+        found = {"critical-path": longest_paths(problem.graph, priced.fastest_ns).critical_path_ns} | _loads_and_paths(priced, classes)
+        _bounds[problem] = {name: bound for name, bound in found.items() if bound < NEVER}
     return _bounds[problem]
 
 
@@ -45,27 +51,17 @@ def bound_name(problem: Problem) -> str:
     return max(bounds(problem), key=lambda name: bounds(problem)[name])
 
 
-def _allowed_ns(problem: Problem) -> Int64[np.ndarray, "ops devices"]:
-    """Times where an op may stand, elsewhere one that nobody pays; the times of all devices for an op that may stand nowhere."""
-    nowhere = ~problem.allowed.any(axis=1, keepdims=True)
-    forbidden = np.iinfo(np.int64).max // 4
-    return np.where(problem.allowed | nowhere, problem.time_ns, forbidden)
-
-
-def _prices(times: Int64[np.ndarray, "ops devices"], streams: Int64[np.ndarray, " devices"]) -> int:
-    """The best bound that multiplicative updates of the prices find; each set of prices proves its own bound."""
-    best, log_price = 0, np.zeros(len(streams))
-    for round_ in range(ROUNDS):
-        price = np.exp(log_price - log_price.max())
-        price /= (price * streams).sum()
-        cost = times * price
-        best = max(best, _rounded_down(float(cost.min(axis=1).sum()), len(times)))
-        choice = cost.argmin(axis=1)
-        load = np.bincount(choice, weights=times[np.arange(len(times)), choice], minlength=len(streams)) / streams
-        log_price += (load / max(load.max(), 1.0) - 0.5) / math.sqrt(1 + round_)
-    return best
-
-
-def _rounded_down(value: float, terms: int) -> int:
-    """A whole number that the exact sum of `terms` rounded products surely reaches."""
-    return max(0, math.floor(value * (1 - (terms + 4) * np.finfo(np.float64).eps)))
+def _loads_and_paths(priced: Relaxed, classes: Relaxed) -> dict[str, int]:
+    needs = loads(priced)
+    prices = best_prices(needs)
+    price, worth = op_prices(priced, prices)
+    quadratic = len(price) <= MOST_QUADRATIC
+    found = ends(classes, price, worth) if quadratic else ends(classes)
+    through = through_ns(classes, found)
+    bounds = {"load": load_ns(needs, prices), "paths" if quadratic else "transfers": through}
+    if through >= NEVER:
+        return bounds
+    window = best_window(found.head_ns.min(axis=1), found.tail_ns.min(axis=1), price)
+    inside = loads(priced, window.ops)
+    within = max(load_ns(inside, prices), load_ns(inside, best_prices(inside)))
+    return bounds | {"windows": window.head_ns + within + window.tail_ns, "split": split_ns(classes, found)}
