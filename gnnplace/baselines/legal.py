@@ -29,7 +29,7 @@ def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) 
     return np.where(fast.any(axis=1, keepdims=True), fast, legal)
 
 
-def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, " units"]) -> Int32[np.ndarray, " units"]:
+def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, "*samples units"]) -> Int32[np.ndarray, "*samples units"]:
     """The wanted device of each unit; where it is not allowed, the allowed device on which the unit's work is shortest.
 
     Raises ValueError where a unit may stand nowhere.
