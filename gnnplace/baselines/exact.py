@@ -27,8 +27,9 @@ from gnnplace.result import Evaluator, StepResult
 from gnnplace.transforms.units import UnitsName, allowed, expand, units
 
 MAX_CHOICES = 600  # ops x devices of the largest program that is solved as it is
+CONTRACTED_CHOICES = 1000  # parts x devices that a larger one is contracted to
 SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which of them proves soonest differs from problem to problem
-WORK_PER_S = 0.12  # CP-SAT's deterministic time in a second of search, as measured
+WORK_PER_S = 0.06  # CP-SAT's deterministic time in a second of search, as measured
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def exact(
     if problem.num_ops * problem.num_devices <= MAX_CHOICES:
         found = solve(problem, budget, units_name=units_name, start=_start(problem, evaluate, known)).placement
     else:
-        small = contracted(problem, units(problem.graph, units_name), MAX_CHOICES)
+        small = contracted(problem, units(problem.graph, "coarse" if units_name == "ops" else units_name), CONTRACTED_CHOICES)
         begin = _start(small.problem, evaluate, _known(small.problem, evaluate, "ops"))
         part = solve(small.problem, budget, start=begin).placement
         found = None if part is None else lifted(problem, small, part)
@@ -97,6 +98,7 @@ def solve(problem: Problem, budget: Budget, *, units_name: UnitsName = "ops", st
     add_memory(program)
     if start is not None and start.result.feasible_ns is not None:
         hint(program, start.device, start.result)
+        _complete(program, cp_model.CpSolver())
     solver = cp_model.CpSolver()
     _configure(solver.parameters, budget)
     status = solver.solve(program.model)
@@ -118,6 +120,18 @@ def _configure(parameters: Any, budget: Budget) -> None:
         parameters.max_deterministic_time = budget.seconds * WORK_PER_S
     else:
         parameters.max_time_in_seconds = budget.seconds
+
+
+def _complete(program: Program, solver: Any) -> None:
+    """Hints at what follows from the hints: when buffers are held. A search that has to find that first may lose its start."""
+    solver.parameters.num_workers = 1
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    solver.parameters.stop_after_first_solution = True
+    status = solver.solve(program.model)
+    assert solver.status_name(status) in ("OPTIMAL", "FEASIBLE"), "a simulated step breaks no constraint"
+    program.model.clear_hints()
+    for index, value in enumerate(solver.response_proto.solution):
+        program.model.add_hint(program.model.get_int_var_from_proto_index(index), value)
 
 
 def _known(problem: Problem, evaluate: Evaluator, units_name: UnitsName) -> Placement:

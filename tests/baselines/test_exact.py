@@ -138,7 +138,7 @@ def tiny(seed: int) -> Problem | None:
     return posed if count <= 400 and posed.num_ops > 2 else None
 
 
-TINY = [(seed, posed) for seed in range(400) if (posed := tiny(seed)) is not None][:60]
+TINY = [(seed, posed) for seed in range(400) if (posed := tiny(seed)) is not None][:45]
 
 
 def test_bounds_are_below_every_simulated_step_and_nothing_is_infeasible_that_the_simulator_can_do():
@@ -157,7 +157,7 @@ def test_bounds_are_below_every_simulated_step_and_nothing_is_infeasible_that_th
         compared += 1
         (again,) = simulate(posed, [found.placement])
         reached += again.feasible_ns is not None and again.feasible_ns <= best
-    assert compared >= 40 and infeasible >= 5 and reached >= 0.8 * compared, (compared, infeasible, reached)
+    assert compared >= 30 and infeasible >= 3 and reached >= 0.8 * compared, (compared, infeasible, reached)
 
 
 def test_a_start_is_never_lost_and_does_not_change_the_optimum():
@@ -169,7 +169,7 @@ def test_a_start_is_never_lost_and_does_not_change_the_optimum():
         begun, alone = solve(posed, ENOUGH, start=Start(start.device, result)), solve(posed, ENOUGH)
         assert begun.bound_ns == alone.bound_ns <= result.feasible_ns, seed
         hasty = solve(posed, Budget(0.01), start=Start(start.device, result))
-        assert hasty.step_time_ns is None or hasty.step_time_ns <= result.feasible_ns
+        assert hasty.step_time_ns is not None and hasty.step_time_ns <= result.feasible_ns
 
 
 def test_the_planner_is_valid_under_every_schedule_and_never_worse_than_heft():
@@ -230,6 +230,7 @@ def test_contraction_keeps_work_memory_traffic_and_colocation():
 def test_a_large_problem_is_contracted_and_still_better_than_what_was_known(monkeypatch: pytest.MonkeyPatch):
     posed = chains(4, 30, 2)
     monkeypatch.setattr(exact_module, "MAX_CHOICES", 24)
+    monkeypatch.setattr(exact_module, "CONTRACTED_CHOICES", 24)
     asked: list[int] = []
     monkeypatch.setattr(exact_module, "solve", lambda small, *rest, **more: asked.append(small.num_ops) or solve(small, *rest, **more))
     monkeypatch.setattr(exact_module, "heft", lambda posed, *rest, **more: Placement(np.zeros(posed.num_ops, np.int32)))

@@ -10,7 +10,7 @@ from graphs import chains, equal_gpus, op
 from random_problems import random_case
 
 from gnnplace.baselines.fastest import standing
-from gnnplace.baselines.pipeline import Stages, _row, pipeline, split
+from gnnplace.baselines.pipeline import Stages, _row, _rows, _transfers, pipeline, split
 from gnnplace.baselines.single import single_gpu
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
@@ -72,6 +72,9 @@ def test_what_crosses_a_cut_is_sent_once_each_way_by_hand():
     row = _row(posed, np.array([0, 1, 2, 0]))
     assert row.send_ns[:, :, 0].tolist() == [[0, 5, 5, 0], [0, 3, 3, 0]]
     assert row.crosses.tolist() == [[0, 2, 2, 0], [0, 1, 1, 0]]
+    assert _transfers(posed, row, np.array([0, 1])).tolist() == [[0, 0, 0, 0], [0, 5, 5, 0]]  # the slower way
+    one_way = Cluster("one-way", posed.cluster.devices, posed.cluster.links[1:])
+    assert _transfers(problem(posed.graph, one_way), row, np.array([0, 1]))[1].tolist() == [0, np.inf, np.inf, 0]
     assert row.work_ns[:, 0].tolist() == [0, 20, 30, 40] and row.outputs.tolist() == [0, 5, 5, 8]
 
 
@@ -127,6 +130,22 @@ def test_memory_is_evened_out_where_all_that_stages_produce_fits_nowhere():
     assert placed.device.tolist() in ([0] * 2 + [1] * 6, [1] * 2 + [0] * 6)
 
 
+def test_what_is_produced_and_freed_again_does_not_keep_a_stage_from_its_place():
+    """Places of 1000 ns in a row make 6 tensors of 300 each, of which 2 live at a time: 1,800 bytes are no reason to leave out devices."""
+    ops = [op(f"{i}/{k}", 100, 300, layer=f"l{i}") for i in range(4) for k in range(6)]
+    edges = [(6 * i + k, 0, 6 * i + k + 1) for i in range(4) for k in range(5)]
+    posed = problem(ComputationGraph.from_ops("freed", ops, edges), equal_gpus(4, memory_bytes=700))
+    assert simulate(posed, [pipeline(posed, simulate)])[0].step_time_ns == 600
+
+
+def test_rows_are_of_blocks_of_their_layers_and_of_layers_alone_by_hand():
+    """Two blocks of two layers; levels run 0, 1, 2, 3 but block 1 holds the first and the last. A gradient stands with its layer."""
+    ops = [op(f"o{i}", layer=f"l{i}", block=(1, 0, 0, 1)[i], phase="forward") for i in range(4)]
+    ops += [op("o1/gradient", layer="l1", block=0, phase="backward_data")]
+    posed = problem(ComputationGraph.from_ops("g", ops, [(0, 0, 1), (1, 0, 2), (2, 0, 3), (3, 0, 4)]), equal_gpus(2))
+    assert [row.tolist() for row in _rows(posed)] == [[1, 0, 0, 1, 0], [2, 0, 1, 3, 0], [0, 1, 2, 3, 1]]
+
+
 def test_faster_devices_get_more_layers():
     devices = tuple(Device(f"gpu:{i}", "gpu", 10**9, 1, 1) for i in range(2))
     links = tuple(Link(a.name, b.name, 10**9) for a in devices for b in devices if a is not b)
@@ -147,9 +166,9 @@ def test_neighbours_in_the_row_are_linked():
 
 
 def test_never_worse_than_a_single_accelerator_and_legal_on_random_problems():
-    posed = [random_case(seed).problem() for seed in range(60)]
+    posed = [random_case(seed).problem() for seed in range(40)]
     posed = [one for one in posed if one.allowed.any(axis=1).all() and one.graph.colocation.index.max() == -1]
-    assert len(posed) > 20
+    assert len(posed) > 15
     for one in posed:
         placed, single = pipeline(one, simulate), single_gpu(one, simulate)
         found, alone = simulate(one, [placed, single])
