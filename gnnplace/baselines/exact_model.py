@@ -151,7 +151,6 @@ def _add_transfer(program: Program, output: int, takers: list[int], there: int) 
         rest += (duration * (receiver != NO_CHANNEL) + program.units(cluster.link_latency_ns[link])) * on
     model.add(start >= program.end[op])
     model.add(received >= start + occupied)
-    model.add(program.step >= received + rest)
     for taker in takers:
         model.add_bool_or([program.stands[taker][there].negated(), program.stands[op][there], present])
         model.add(program.start[taker] >= received + rest).only_enforce_if(program.stands[taker][there])

@@ -10,7 +10,7 @@ from graphs import chains, equal_gpus, op
 from random_problems import random_case
 
 from gnnplace.baselines import exact as exact_module
-from gnnplace.baselines.contracted import contracted
+from gnnplace.baselines.contracted import Contracted, contracted, lifted
 from gnnplace.baselines.exact import Budget, Solution, Start, exact, solve
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import fastest, standing
@@ -78,6 +78,41 @@ def test_transfers_share_a_channel():
     pairs = [(a, b) for a in range(3) for b in range(3) if a != b]
     assert proved(made(ops, edges, gpus(*(link(*pair) for pair in pairs)))).step_time_ns == 40
     assert proved(made(ops, edges, gpus(*(link(*pair, channel=f"{pair}") for pair in pairs)))).step_time_ns == 35
+
+
+def there(name: str, device: int, *outputs: Output, time_ns: int = 10) -> Op:
+    """An op that may stand on one device alone."""
+    return Op(name, "Op", outputs, time_ns={f"gpu:{device}": time_ns})
+
+
+@pytest.mark.parametrize(("channels", "optimum_ns"), [(("in", "in"), 35), (("in", "also"), 30)])
+def test_a_receive_channel_takes_one_after_another(channels, optimum_ns):
+    """a and b (10 ns, 5 bytes) send side by side until 15; c is done 10 ns after both were received, 5 ns each."""
+    ops = [there("a", 0, Output(5)), there("b", 1, Output(5)), there("c", 2)]
+    links = [link(device, 2, receive_channel=name) for device, name in enumerate(channels)]
+    assert proved(made(ops, [(0, 0, 2), (1, 0, 2)], gpus(*links))).step_time_ns == optimum_ns
+
+
+def test_a_buffer_is_held_until_it_is_sent():
+    """a's 60 bytes leave at 70; only then is there room for b's: 80. With room for both, c is last, at 75."""
+    ops = [there("a", 0, Output(60)), there("b", 0, Output(60)), there("c", 1, time_ns=5)]
+    for memory_bytes, optimum_ns in ((119, 80), (120, 75)):
+        posed = made(ops, [(0, 0, 2), (0, -1, 1)], gpus(link(0, 1), memory_bytes=memory_bytes))
+        assert proved(posed).step_time_ns == optimum_ns
+
+
+def test_a_buffer_is_received_from_the_start_of_its_transfer():
+    """b's 60 bytes are free again at 10, when a's begin to arrive: there is room for either."""
+    ops = [there("a", 0, Output(60)), there("b", 1, Output(60)), there("c", 1)]
+    assert proved(made(ops, [(0, 0, 2)], gpus(link(0, 1), memory_bytes=60))).step_time_ns == 80
+
+
+def test_what_was_sent_has_the_bytes_of_what_was_sent():
+    """Only the alias of 20 bytes is sent, so that 30 bytes are enough on gpu:1; the root's 60 are on gpu:0."""
+    ops = [there("a", 0, Output(60)), there("view", 0, Output(20, alias_of=(0, 0))), there("c", 1)]
+    graph = ComputationGraph.from_ops("alias", ops, [(0, 0, 1), (1, 0, 2)])
+    devices = tuple(Device(f"gpu:{i}", "gpu", memory, 1, 1) for i, memory in enumerate((60, 30)))
+    assert proved(problem(graph, Cluster("two", devices, (link(0, 1),)))).step_time_ns == 50
 
 
 def test_streams_run_ops_side_by_side():
@@ -225,6 +260,24 @@ def test_contraction_keeps_work_memory_traffic_and_colocation():
     assert graph.persistent_bytes.tolist() == [3, 0, 0] and graph.workspace_bytes.tolist() == [0, 0, 4]
     edges = zip(graph.edge_src.tolist(), graph.edge_bytes.tolist(), graph.edge_dst.tolist(), strict=True)
     assert list(edges) == [(0, 5, 1), (0, 5, 2), (1, 9, 2)]
+
+
+def test_a_read_inside_its_unit_has_no_bytes_of_its_own():
+    """w and its read stand with d; only w crosses to b."""
+    ops = [op("w", 10, 8, colocation="u"), Op("read", "Op", (Output(8, alias_of=(0, 0)),), time_ns={"gpu": 1}, colocation="u"),
+           op("b", 10, 3), op("d", 10, colocation="u")]  # fmt: skip
+    posed = problem(ComputationGraph.from_ops("g", ops, [(0, 0, 1), (0, 0, 2), (1, 0, 3), (2, 0, 3)]), equal_gpus(2))
+    graph = contracted(posed, units(posed.graph, "ops"), 8).problem.graph
+    edges = zip(graph.edge_src.tolist(), graph.edge_bytes.tolist(), graph.edge_dst.tolist(), strict=True)
+    assert list(edges) == [(0, 8, 1), (0, 0, 2), (1, 3, 2)]
+
+
+def test_ops_go_in_the_order_of_their_parts_and_then_by_what_remains():
+    """Two chains of two ops, each a part: the second part goes first, and in it the op that more hangs on."""
+    posed = chains(2, 2, 1)
+    small = Contracted(problem(ComputationGraph.from_ops("parts", [op("p"), op("q")], []), equal_gpus(1)), np.array([0, 0, 1, 1]))
+    placed = lifted(posed, small, Placement(np.zeros(2, np.int32), "given", np.array([5, 7])))
+    assert placed.priority is not None and np.argsort(-placed.priority).tolist() == [2, 3, 0, 1]
 
 
 def test_a_large_problem_is_contracted_and_still_better_than_what_was_known(monkeypatch: pytest.MonkeyPatch):
