@@ -13,6 +13,7 @@ import numpy as np
 from gnnplace.baselines.annealing import annealing
 from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.critical_path_first import critical_path_first
+from gnnplace.baselines.exact import exact
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
@@ -22,6 +23,7 @@ from gnnplace.baselines.m_sct import m_sct
 from gnnplace.baselines.m_topo import m_topo
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
+from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
@@ -33,17 +35,18 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
 
 PlannerName = Literal[
-    "cpu", "gpu", "expert",
+    "cpu", "gpu", "expert", "pipeline",
     "scotch", "min-cut", "metis",
     "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct",
-    "random", "hill-climb", "annealing",
+    "random", "hill-climb", "annealing", "exact",
 ]  # fmt: skip
-SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing")  # draw at random and take as long as they are given
+SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing", "exact")  # take as long as they are given
 SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
+EXACT_S = 5.0
 
 
 def planners(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> dict[str, Planner]:
@@ -67,6 +70,8 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(single_gpu, evaluate=evaluate, schedule=schedule)
         case "expert":
             return partial(expert, evaluate=evaluate, schedule=schedule)
+        case "pipeline":
+            return partial(pipeline, evaluate=evaluate, schedule=schedule)
         case "scotch":
             return _on_units(scotch, evaluate, schedule)
         case "min-cut":
@@ -91,6 +96,8 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(_climb, evaluate=evaluate, seed=seed, schedule=schedule)
         case "annealing":
             return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
+        case "exact":
+            return partial(exact, evaluate=evaluate, budget_s=EXACT_S, schedule=schedule)
         case _:
             assert_never(name)
 

@@ -39,7 +39,7 @@ def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units 
     return [legal] if np.array_equal(fast, legal) else [legal, fast]
 
 
-def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, " units"]) -> Int32[np.ndarray, " units"]:
+def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, "*samples units"]) -> Int32[np.ndarray, "*samples units"]:
     """The wanted device of each unit; where it is not allowed, the allowed device on which the unit's work is shortest.
 
     Raises ValueError where a unit may stand nowhere.

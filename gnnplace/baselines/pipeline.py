@@ -1,0 +1,199 @@
+"""Contiguous splits by dynamic programming (PipeDream, Narayanan et al., 2019, section 3.1, without replication).
+
+The model's layers stand in a row, with all that belongs to them; a stage is a run of that row on one accelerator. A split makes
+the slowest of all stages and of all transfers between neighbours as fast as may be: what a pipeline of many steps would take. A single
+step is another matter, so every number of stages is tried, on devices in several orders, and the evaluator chooses. Memory is
+limited by what stages hold for the whole step, and by that and all they produce; and one more split evens out memory alone.
+For graphs without layers or blocks the row is of coarse units, by the time at which they could start, so that stages are
+contiguous splits of a graph (Tarnawski et al., 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, no_type_check
+
+import numba
+import numpy as np
+from jaxtyping import Float, Int64
+
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.layers import block_of_ops, layer_of_ops, with_families
+from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.cluster import NO_LINK
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
+from gnnplace.transforms.unit_tables import decision_order
+from gnnplace.transforms.units import expand, units
+
+
+class Row(NamedTuple):
+    """What stands in a row: sums over the places before each cut, and what crosses a cut (cut c lies before place c).
+
+    `send_ns[way, c, r]` is how long all that crosses cut c onwards (way 0) or backwards (1) occupies a channel of rate r.
+    """
+
+    work_ns: Float[np.ndarray, "cuts devices"]
+    persistent: Float[np.ndarray, " cuts"]
+    outputs: Float[np.ndarray, " cuts"]
+    send_ns: Float[np.ndarray, "2 cuts rates"]
+    crosses: Float[np.ndarray, "2 cuts"]
+
+
+class Stages(NamedTuple):
+    """Stage s stands on the s-th device: its load is a difference of `load[s]`, and so is what it holds, of `room[s]` at most."""
+
+    load: Float[np.ndarray, "stages cuts"]
+    held: Float[np.ndarray, " cuts"]
+    room: Float[np.ndarray, " stages"]
+    cut: Float[np.ndarray, "stages cuts"]  # the load of the transfer between stages s - 1 and s
+
+
+def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
+    """The fastest of all splits, of every number of stages. Raises ValueError where a colocation group may stand nowhere."""
+    made = units(problem.graph, "ops")
+    first = np.unique(made.unit, return_index=True)[1]  # the ops of a unit agree
+    wanted = np.stack(list(_splits(problem)))[:, first]
+    device = expand(made, np.unique(legalised(problem, made, wanted), axis=0))
+    return fastest(problem, [Placement(row, schedule) for row in device], evaluate)
+
+
+def split(stages: Stages) -> list[Int64[np.ndarray, " bounds"]]:
+    """For each number of stages that fits, its cuts from 0 to the end: the largest load is as small as may be.
+
+    Among equals the transfers are small, and then the last stages short.
+    """
+    start, load = _best_starts(*stages)
+    found = []
+    for count in range(1, len(start) + 1):
+        if np.isfinite(load[count - 1]):
+            bounds = [len(stages.held) - 1]
+            for stage in range(count - 1, -1, -1):
+                bounds.append(int(start[stage, bounds[-1]]))
+            found.append(np.array(bounds[::-1], dtype=np.int64))
+    return found
+
+
+def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
+    """The device of every op in each of the splits, and on each accelerator alone, whatever fits there."""
+    for device in accelerators(problem):
+        yield np.full(problem.num_ops, device)
+    for place in _rows(problem):
+        row = _row(problem, place)
+        for devices in _orders(problem):
+            for stages in _objectives(problem, row, devices):
+                for bounds in split(stages):
+                    yield devices[np.searchsorted(bounds[1:-1], place, side="right")]
+
+
+def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
+    """The place of every op in the model: blocks, with their layers in a row and without; layers alone; or else coarse units."""
+    graph = problem.graph
+    layer = layer_of_ops(graph)
+    if graph.block.max() >= 1:
+        block = block_of_ops(graph)
+        yield block
+        yield _numbered(with_families(graph, block * graph.num_ops + layer))
+    if layer.max() >= 1:
+        yield layer
+    elif graph.block.max() < 1:
+        yield _coarse_row(problem, graph)
+
+
+def _coarse_row(problem: Problem, graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    made = units(graph, "coarse")
+    place = np.empty(made.num_units, dtype=np.int64)
+    place[decision_order(problem, made)] = np.arange(made.num_units)
+    return place[made.unit]
+
+
+def _numbered(label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    return np.unique(label, return_inverse=True)[1].reshape(-1).astype(np.int64)
+
+
+def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:
+    """Sums and crossings of a row of ops. What a stage sends to several others crosses the cuts on the way once."""
+    graph, length = problem.graph, int(place.max()) + 1
+    owned = np.where(graph.output_alias == NONE, graph.output_bytes, 0)
+    carried = np.where(graph.edge_data == NONE, len(owned) + np.arange(graph.num_edges), graph.edge_data)  # control edges one by one
+    source = np.concatenate([place[graph.output_op], place[graph.edge_src]])
+    ends = np.stack([source, source])
+    np.maximum.at(ends[0], carried, place[graph.edge_dst])
+    np.minimum.at(ends[1], carried, place[graph.edge_dst])
+    weight = np.ones((len(source), problem.transfer_ns.shape[1] + 1))
+    weight[:, :-1] = 0.0
+    weight[: len(owned), :-1] = problem.transfer_ns
+    crossing = np.stack([_over(source, ends[0], weight, length), _over(ends[1], source, weight, length)])
+    work, persistent = _sums(place, problem.time_ns, length), _sums(place, graph.persistent_bytes, length)
+    return Row(work, persistent, _sums(place[graph.output_op], owned, length), crossing[:, :, :-1], crossing[:, :, -1])
+
+
+def _over(
+    low: Int64[np.ndarray, " carried"], high: Int64[np.ndarray, " carried"], weight: Float[np.ndarray, "carried columns"], length: int
+) -> Float[np.ndarray, "cuts columns"]:
+    """The weight of all that lies over each cut: from place `low` to place `high`."""
+    change = np.zeros((length + 2, weight.shape[1]))
+    np.add.at(change, low + 1, weight)
+    np.subtract.at(change, high + 1, weight)
+    return np.cumsum(change, axis=0)[:-1]
+
+
+def _sums(place: Int64[np.ndarray, " rows"], values: Int64[np.ndarray, "rows *columns"], length: int) -> Float[np.ndarray, "cuts *columns"]:
+    """What stands before each cut."""
+    change = np.zeros((length + 1, *values.shape[1:]))
+    np.add.at(change, place + 1, values)
+    return np.cumsum(change, axis=0)
+
+
+def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
+    """The accelerators as they come, backwards, and the fastest first."""
+    devices = accelerators(problem)
+    by_speed = devices[np.argsort(problem.time_ns[:, devices].sum(axis=0), kind="stable")]
+    orders = {tuple(order.tolist()): order for order in (devices, devices[::-1], by_speed)}
+    return list(orders.values())
+
+
+def _objectives(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> list[Stages]:
+    """Time within what memory holds for the whole step, time within all that a stage produces too, and evenly filled memory."""
+    load, cut = row.work_ns[:, devices].T.copy(), _transfers(problem, row, devices)
+    room = problem.cluster.memory_bytes[devices].astype(np.float64)
+    everything = row.persistent + row.outputs
+    endless = np.full(len(devices), np.inf)
+    filled = everything[None, :] / np.maximum(room, 1.0)[:, None]
+    linked = np.where(np.isinf(cut), np.inf, 0.0)
+    return [Stages(load, row.persistent, room, cut), Stages(load, everything, room, cut), Stages(filled, everything, endless, linked)]
+
+
+def _transfers(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> Float[np.ndarray, "stages cuts"]:
+    """The slower way across each cut between neighbouring stages; endless without a link that is needed."""
+    cut = np.zeros((len(devices), len(row.persistent)))
+    for stage in range(1, len(devices)):
+        for way, (src, dst) in enumerate([(devices[stage - 1], devices[stage]), (devices[stage], devices[stage - 1])]):
+            link = problem.cluster.link_index[src, dst]
+            missing = np.where(row.crosses[way] > 0, np.inf, 0.0)
+            cut[stage] = np.maximum(cut[stage], missing if link == NO_LINK else row.send_ns[way, :, problem.link_rate[link]])
+    return cut
+
+
+@no_type_check
+@numba.njit(cache=True)
+def _best_starts(load, held, room, cut):
+    stages, cuts = cut.shape
+    start = np.zeros((stages, cuts), np.int64)
+    slowest, sent = np.full((stages + 1, cuts), np.inf), np.zeros((stages + 1, cuts))
+    slowest[0, 0] = 0.0
+    for stage in range(stages):
+        for end in range(stage + 1, cuts):
+            best, best_sent = np.inf, np.inf
+            for begin in range(end - 1, stage - 1, -1):
+                here = load[stage, end] - load[stage, begin]
+                if here > best or held[end] - held[begin] > room[stage]:
+                    break  # a longer stage is slower and holds more
+                worst = max(here, slowest[stage, begin], cut[stage, begin])
+                total = sent[stage, begin] + cut[stage, begin]
+                if worst < best or (worst == best and worst < np.inf and total < best_sent):
+                    best, best_sent, start[stage, end] = worst, total, begin
+            slowest[stage + 1, end], sent[stage + 1, end] = best, best_sent
+    return start, slowest[1:, -1]
