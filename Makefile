@@ -6,7 +6,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 export OMP_NUM_THREADS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test lint graphs clean
+.PHONY: train test lint scotch graphs clean
 
 train: $(VENV)/installed
 	$(BIN)/python train.py --encoder gnn
@@ -23,7 +23,13 @@ lint: $(VENV)/installed-dev
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv" >&2; exit 1; }
 
-$(VENV)/installed: pyproject.toml requirements.lock | $(VENV)/bin/python
+# Scotch's library is a package of Debian's, not of Python's: root gets it here, others are told how
+scotch:
+	@$(PYTHON) -c "import ctypes; ctypes.CDLL('libscotcherr-7.0.so')" 2>/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && apt-get -qq update >/dev/null 2>&1 && apt-get -qq install --yes libscotch-7.0 >/dev/null 2>&1; } \
+	|| echo "without Scotch: apt-get install libscotch-7.0" >&2
+
+$(VENV)/installed: pyproject.toml requirements.lock | $(VENV)/bin/python scotch
 	$(INSTALL) "torch==$$(sed -n 's/^torch==//p' requirements.lock)"
 	$(INSTALL) --editable .
 	touch $@

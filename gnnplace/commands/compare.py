@@ -9,7 +9,7 @@ from gnnplace import build
 from gnnplace.commands import inputs, terminal
 from gnnplace.commands.candidates import Candidate, candidates
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
-from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.problem import Problem
 
@@ -38,7 +38,9 @@ def _document(problem: Problem, found: list[Candidate]) -> dict[str, Any]:
         "ops": problem.num_ops,
         "bound_ns": lower_bound(problem),
         "schedule": found[0].result.schedule,
+        "bound": bound_name(problem),
         "planners": [_row(problem, candidate) for candidate in found],
+        "missing": build.missing(),
     }
 
 
@@ -59,9 +61,14 @@ def _row(problem: Problem, candidate: Candidate) -> dict[str, Any]:
 
 def _print(problem: Problem, found: list[Candidate]) -> None:
     bound = lower_bound(problem)
-    title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}; bound {terminal.milliseconds(bound)}"
+    title = (
+        f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}; "
+        f"bound {terminal.milliseconds(bound)} ({bound_name(problem)})"
+    )
     columns = ("planner", found[0].result.schedule, "over bound", "fifo", "largest peak", "transferred", "planning", "feasible")
     terminal.print_table(columns, [_cells(candidate, bound) for candidate in found], title)
+    for name, how in build.missing().items():
+        print(f"{name}: {how}")
 
 
 def _cells(candidate: Candidate, bound: int) -> tuple[str, ...]:
