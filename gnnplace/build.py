@@ -11,7 +11,8 @@ from typing import Literal, Protocol, assert_never, get_args
 import numpy as np
 
 from gnnplace.baselines.annealing import annealing
-from gnnplace.baselines.budget import Budget
+from gnnplace.baselines.best import Progress, Winner, best
+from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import exact
 from gnnplace.baselines.expert import expert
@@ -47,6 +48,7 @@ UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
 EXACT_S = 5.0
+LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
 
 def planners(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> dict[str, Planner]:
@@ -110,6 +112,30 @@ def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -
     if name not in named:
         raise ValueError(strict_json.unknown("planner", name, tuple(named)))
     return named[name]
+
+
+def portfolio(
+    problem: Problem,
+    evaluate: Evaluator,
+    seed: int,
+    budget: Budget,
+    schedule: Schedule = "critical-path",
+    policy: Planner | None = None,
+    progress: Progress = lambda planner, standing: None,
+) -> Winner:
+    """All planners but searches, single devices first, then a policy's placement if there is one, then annealing until the budget ends."""
+    named = planners(problem, Counted(evaluate, budget), seed, schedule)
+    quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
+
+    def search(problem: Problem, start: Placement, budget: Budget) -> Placement:
+        return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
+
+    return best(problem, Counted(evaluate, budget), quick, {"annealing": search}, budget, progress)
+
+
+def enough(problem: Problem) -> Budget:
+    """The budget of a portfolio where nobody gives one: evaluations that take some ten seconds on a core, the same on every machine."""
+    return Budget(evaluations=max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, SIMULATED_OPS // problem.num_ops)))
 
 
 def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "critical-path") -> Placement:

@@ -1,4 +1,7 @@
-"""A portfolio (Huberman, Lukose and Hogg, 1997): planners in their order, then a search from the best placement, until the budget ends."""
+"""A portfolio (Huberman, Lukose and Hogg, 1997): planners in their order, then searches from the best placement, until the budget ends.
+
+No planner starts once half of the budget is gone: the rest is for the searches, which get further than any of them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
 
+FOR_PLANNERS = 0.5  # of the budget
 Search = Callable[[Problem, Placement, Budget], Placement]  # never worse than where it starts
 Progress = Callable[[str, Standing], object]
 
@@ -31,13 +35,13 @@ def best(
     budget: Budget,
     progress: Progress = lambda planner, standing: None,
 ) -> Winner:
-    """The best of all planners that the budget allowed (the first one in any case), and of searches from there, one after another.
+    """The best of the planners that half of the budget allowed (the first one in any case), and of searches from there, one after another.
 
     Evaluations that planners make count where their evaluator is `Counted` against this budget. Raises ValueError without a planner.
     """
     winner: Winner | None = None
     for name, plan in planners.items():
-        if winner is None or budget.allows(1):
+        if winner is None or budget.used < FOR_PLANNERS:
             winner = _better(winner, _judged(problem, evaluate, name, plan(problem)))
             progress(winner.planner, winner.standing)
     if winner is None:

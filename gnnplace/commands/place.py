@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from gnnplace import build
+from gnnplace.baselines.budget import Budget
+from gnnplace.baselines.fastest import Standing
 from gnnplace.commands import inputs, terminal
 from gnnplace.commands.candidates import Candidate, candidates
+from gnnplace.commands.measure import seconds
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
-from gnnplace.frontends import strict_json
 from gnnplace.frontends.json_placement import Provenance, predicted, write_placement
 from gnnplace.problem import Problem
 from gnnplace.result import Planner
@@ -36,15 +39,26 @@ def main(arguments: Sequence[str]) -> int:
     """Writes a placement of a graph on a cluster; where none is feasible, nothing."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
+    if chosen.planner not in (None, BEST):
+        for option in ("checkpoint", "budget", "evaluations"):
+            if getattr(chosen, option) is not None:
+                parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
+    if chosen.planner is None and chosen.checkpoint is None:
+        chosen.planner = BEST
     inputs.check_folder(chosen.output)
     problem = inputs.problem(chosen)
-    source = _policy(chosen) if chosen.checkpoint else _planners(problem, chosen, parser)
+    started = time.perf_counter_ns()
+    source = _policy(chosen) if chosen.checkpoint else Source({})
+    if chosen.planner == BEST:
+        source = source._replace(planners=_portfolio(problem, chosen, source))
+    elif chosen.planner:
+        source = Source({chosen.planner: build.planner_named(chosen.planner, problem, simulate, chosen.seed)})
     found = candidates(problem, source.planners, chosen.schedule, terminal.progress(chosen.quiet))
     best = found[0]
     if best.result.infeasible is not None:
         print(f"gnnplace place: nothing feasible found; {best.planner}: {best.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE
-    _write(chosen, problem, source, best, sum(candidate.planning_ns for candidate in found))
+    _write(chosen, problem, source, best, time.perf_counter_ns() - started)
     return DONE
 
 
@@ -53,22 +67,35 @@ def _parser() -> Parser:
     inputs.add_problem_arguments(parser)
     inputs.add_planning_arguments(parser)
     parser.add_argument("-o", "--output", metavar="PLACEMENT", required=True, help="the JSON file to write")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument("--planner", metavar="NAME", default=BEST, help=f"one planner; {BEST} (the default) asks all, for the fastest")
-    way.add_argument("--checkpoint", metavar="PATH", help="a trained policy: its greedy placement")
+    parser.add_argument(
+        "--planner", metavar="NAME", help=f"one planner; {BEST} (unless there is a checkpoint) asks all, then searches from the fastest"
+    )
+    parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of that and of N samples"
     )
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine")
+    budget.add_argument("--evaluations", metavar="N", type=inputs.positive, help=f"of {BEST}; the same result everywhere")
     return parser
 
 
-def _planners(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Source:
-    planners = build.planners(problem, simulate, chosen.seed)
-    if chosen.planner == BEST:
-        return Source(planners)
-    if chosen.planner not in planners:
-        parser.error(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *planners))}")
-    return Source({chosen.planner: planners[chosen.planner]})
+def _duration(text: str) -> float:
+    return seconds(text.removesuffix("s"))
+
+
+def _portfolio(problem: Problem, chosen: argparse.Namespace, source: Source) -> Mapping[str, Planner]:
+    """The portfolio's winner, by its name."""
+    given = chosen.budget is not None or chosen.evaluations is not None
+    budget = Budget(seconds=chosen.budget, evaluations=chosen.evaluations) if given else build.enough(problem)
+    progress = terminal.progress(chosen.quiet)
+
+    def say(planner: str, standing: Standing) -> None:
+        progress(f"{planner}: {terminal.milliseconds(standing[2])}")
+
+    policy = next(iter(source.planners.values()), None)
+    winner = build.portfolio(problem, simulate, chosen.seed, budget, chosen.schedule, policy, say)
+    return {f"{BEST}: {winner.planner}": lambda problem: winner.placement}
 
 
 def _policy(chosen: argparse.Namespace) -> Source:

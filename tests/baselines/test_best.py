@@ -31,8 +31,8 @@ def test_the_fastest_wins_by_its_name(order):
     assert found.planner == "split" and found.placement.device.tolist() == DEVICES["split"] and found.standing == (0, 0, 3000)
 
 
-def test_the_first_planner_is_asked_whatever_the_budget_and_no_other_after_its_end():
-    called, budget = [], Budget(evaluations=2)
+def test_the_first_planner_is_asked_whatever_the_budget_and_no_other_after_half_of_it():
+    called, budget = [], Budget(evaluations=4)
     found = best(POSED, Counted(simulate, budget), planners("one", "cut", "split", called=called), {}, budget)
     assert called == ["one", "cut"] and found.planner == "cut" and budget.spent == 2
     budget.spent = 10
