@@ -19,6 +19,7 @@ from gnnplace.commands.measure import seconds
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
+from gnnplace.frontends import strict_json
 from gnnplace.frontends.json_placement import Provenance, predicted, write_placement
 from gnnplace.problem import Problem
 from gnnplace.result import Planner
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.planner == BEST:
         source = source._replace(planners=_portfolio(problem, chosen, source))
     elif chosen.planner:
-        source = Source({chosen.planner: build.planner_named(chosen.planner, problem, simulate, chosen.seed)})
+        source = Source(_one(problem, chosen, parser))
     found = candidates(problem, source.planners, chosen.schedule, terminal.progress(chosen.quiet))
     best = found[0]
     if best.result.infeasible is not None:
@@ -82,6 +83,15 @@ def _parser() -> Parser:
 
 def _duration(text: str) -> float:
     return seconds(text.removesuffix("s"))
+
+
+def _one(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Mapping[str, Planner]:
+    planners = build.planners(problem, simulate, chosen.seed)
+    if chosen.planner in build.missing():
+        parser.error(f"--planner: {chosen.planner}: {build.missing()[chosen.planner]}")
+    if chosen.planner not in planners:
+        parser.error(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *planners))}")
+    return {chosen.planner: planners[chosen.planner]}
 
 
 def _portfolio(problem: Problem, chosen: argparse.Namespace, source: Source) -> Mapping[str, Planner]:

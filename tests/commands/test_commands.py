@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace import cli
+from gnnplace import build, cli
 from gnnplace.commands import candidates
 from gnnplace.corpus import manifest
 from gnnplace.frontends.json_cluster import read_cluster
@@ -36,6 +36,7 @@ CLUSTER = {
         {"src": "gpu:0", "dst": "cpu:0", "bandwidth_bytes_per_s": 10**12, "overhead_ns": 4, "latency_ns": 3},
     ],
 }  # fmt: skip
+IN = ("graph.json", "--cluster", "cluster.json")
 PLACEMENT = {"format": "gnnplace.placement", "version": 1, "device": {"x": "cpu:0", "left": "gpu:0", "right": "cpu:0"}}
 
 
@@ -199,6 +200,33 @@ def test_one_planner_may_be_named(folder, capsys):
     assert status == 2 and "'heff' is no planner" in err and name in err and err.count("\n") == 1
 
 
+def test_best_is_never_worse_than_any_planner_names_its_winner_and_is_the_same_again(folder, capsys):
+    _, out, _ = run(capsys, "compare", *IN, "--json", "-q")
+    fastest = json.loads(out)["planners"][0]["step_time_ns"]
+    found = []
+    for output in ("one.json", "two.json"):
+        assert run(capsys, "place", *IN, "-o", output, "--evaluations", "900", "-q")[0] == 0
+        found.append(json.loads((folder / output).read_text()))
+        assert found[-1]["provenance"].pop("wall_ns") > 0
+    assert found[0] == found[1] and found[0]["provenance"]["planner"].startswith("best: ")
+    assert found[0]["predicted"]["step_time_ns"] <= fastest
+    status, _, said = run(capsys, "place", *IN, "-o", "three.json", "--budget", "0.2s")
+    assert status == 0 and "best: " in said
+
+
+def test_without_scotch_it_is_said_how_to_get_it(folder, capsys, monkeypatch):
+    monkeypatch.setattr(build, "available", lambda: False)
+    _, out, _ = run(capsys, "compare", *IN, "--json", "-q")
+    document = json.loads(out)
+    assert set(document["missing"]) == {"scotch", "min-cut"} and not {row["planner"] for row in document["planners"]} & {
+        "scotch",
+        "min-cut",
+    }
+    assert run(capsys, "compare", *IN, "-q")[1].count("apt-get install libscotch-7.0") == 2
+    status, _, err = run(capsys, "place", *IN, "-o", "found.json", "--planner", "scotch")
+    assert status == 2 and "apt-get install libscotch-7.0" in err
+
+
 def test_where_nothing_is_feasible_the_status_is_3_and_nothing_is_written(folder, capsys):
     small = [device | {"memory_bytes": 10} for device in CLUSTER["devices"]]
     (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"devices": small}))
@@ -206,9 +234,6 @@ def test_where_nothing_is_feasible_the_status_is_3_and_nothing_is_written(folder
     assert (status, out) == (3, "") and "nothing feasible found" in err and not (folder / "found.json").exists()
     status, out, _ = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q")
     assert status == 3 and all(row["infeasible"] for row in json.loads(out)["planners"])
-
-
-IN = ("graph.json", "--cluster", "cluster.json")
 
 
 @pytest.mark.parametrize(
@@ -227,7 +252,11 @@ IN = ("graph.json", "--cluster", "cluster.json")
         (("simulate", "nmt", "--cluster", "k40-2", "--placement", "placement.json"), 4, "'nmt' is no graph of the corpus"),
         (("compare", "graph.json", "--cluster", "k80-2"), 4, "'k80-2' is no cluster preset"),
         (("place", *IN, "-o", "none/found.json"), 4, "none/found.json: there is no such folder"),
-        (("place", *IN, "-o", "p.json", "--planner", "heft", "--checkpoint", "c"), 2, "not allowed with"),
+        (("place", *IN, "-o", "p.json", "--planner", "heft", "--checkpoint", "c"), 2, "--checkpoint: heft takes none; best does"),
+        (("place", *IN, "-o", "p.json", "--planner", "heft", "--budget", "1s"), 2, "--budget: heft takes none; best does"),
+        (("place", *IN, "-o", "p.json", "--budget", "soon"), 2, "'soon' is not a number of seconds"),
+        (("place", *IN, "-o", "p.json", "--evaluations", "0"), 2, "0 is too few"),
+        (("place", *IN, "-o", "p.json", "--evaluations", "9", "--budget", "1s"), 2, "not allowed with"),
         (("place", *IN, "-o", "p.json", "--samples", "-1"), 2, "'-1' is not a count"),
         (("graphs", "shwo"), 2, "invalid choice: 'shwo'"),
         (("graphs", "show", "none"), 4, "'none' is no graph of the corpus"),
