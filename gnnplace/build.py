@@ -6,7 +6,7 @@ A new baseline is a name and a `case` here; contract tests and commands take the
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, Protocol, assert_never, get_args
+from typing import Literal, Protocol, assert_never, get_args, runtime_checkable
 
 import numpy as np
 
@@ -144,6 +144,7 @@ def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "
     return fastest(problem, [plan(problem) for name, plan in named.items() if name not in SEARCHES], evaluate)
 
 
+@runtime_checkable
 class _PlacesUnits(Protocol):
     """A baseline that places units of any name."""
 
