@@ -60,8 +60,8 @@ def test_the_error_of_memory_is_that_of_the_worse_device_in_the_median_step():
 
 def test_halves_are_every_other_turn_of_two_steps():
     turns = {"00": [1, 1, 9, 9, 1, 1], "01": [2, 2, 8, 8, 2, 2], "11": [3, 3, 7, 7, 3, 3]}
-    assert figures.of({device: row(device, step_ns, 5) for device, step_ns in turns.items()})["halves"] == -1
-    assert figures.of({device: row(device, step_ns[:2], 5) for device, step_ns in turns.items()})["halves"] is None
+    assert figures.of({device: row(device, step_ns, step_ns[0]) for device, step_ns in turns.items()})["halves"] == -1
+    assert figures.of({device: row(device, step_ns[:2], step_ns[0]) for device, step_ns in turns.items()})["halves"] is None
 
 
 def test_a_schedule_is_worth_what_the_same_placement_takes_under_the_other():
