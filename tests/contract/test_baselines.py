@@ -21,7 +21,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import Planner
 from gnnplace.transforms.units import allowed, units
 
-NAMES = get_args(build.PlannerName)
+NAMES = [name for name in get_args(build.PlannerName) if name not in build.missing()]
 
 
 def cpu_and_gpus(gpus: int) -> Cluster:
