@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import numpy as np
 import pytest
 from by_hand import gpus, link, made
@@ -11,7 +13,7 @@ from random_problems import random_case
 
 from gnnplace.baselines import exact as exact_module
 from gnnplace.baselines.contracted import Contracted, contracted, lifted
-from gnnplace.baselines.exact import Budget, Solution, Start, exact, solve
+from gnnplace.baselines.exact import Limit, Solution, Start, exact, solve
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import fastest, standing
 from gnnplace.baselines.heft import heft
@@ -23,7 +25,7 @@ from gnnplace.placement import Placement, check
 from gnnplace.problem import Problem
 from gnnplace.transforms.units import allowed, units
 
-ENOUGH = Budget(60.0)
+ENOUGH = Limit(60.0)
 
 
 def proved(posed: Problem) -> Solution:
@@ -182,7 +184,7 @@ def test_bounds_are_below_every_simulated_step_and_nothing_is_infeasible_that_th
     for seed, posed in TINY:
         rows = [simulate(posed, [exhaustive(posed, simulate, schedule=schedule)])[0] for schedule in ("critical-path", "fifo")]
         best = min((row.feasible_ns for row in rows if row.feasible_ns is not None), default=None)
-        found = solve(posed, Budget(5.0))
+        found = solve(posed, Limit(5.0))
         assert found.proved or best is None, seed
         if best is None:
             infeasible += found.placement is None
@@ -203,7 +205,7 @@ def test_a_start_is_never_lost_and_does_not_change_the_optimum():
             continue
         begun, alone = solve(posed, ENOUGH, start=Start(start.device, result)), solve(posed, ENOUGH)
         assert begun.bound_ns == alone.bound_ns <= result.feasible_ns, seed
-        hasty = solve(posed, Budget(0.01), start=Start(start.device, result))
+        hasty = solve(posed, Limit(0.01), start=Start(start.device, result))
         assert hasty.step_time_ns is not None and hasty.step_time_ns <= result.feasible_ns
 
 
@@ -241,7 +243,7 @@ def test_layered_graphs_are_proved_and_better_than_heft(seed: int, ops: int, dev
 
 def test_the_same_work_gives_the_same_placement():
     posed = problem(layered(3, 40), equal_gpus(4))
-    first, second = (solve(posed, Budget(1.0)) for _ in range(2))
+    first, second = (solve(posed, Limit(1.0)) for _ in range(2))
     assert (first.step_time_ns, first.bound_ns, first.proved) == (second.step_time_ns, second.bound_ns, False)
     for placement, again in [(first.placement, second.placement)]:
         assert (placement is None) == (again is None)
@@ -291,3 +293,30 @@ def test_a_large_problem_is_contracted_and_still_better_than_what_was_known(monk
         placed = exact(posed, simulate, schedule=schedule)
         assert placed.schedule == schedule and simulate(posed, [placed])[0].step_time_ns == 60_000
     assert asked and max(asked) <= 12
+
+
+def test_tensorflow_in_the_same_process_does_no_harm():
+    """Its symbols in the solver's process end a search in a segmentation fault: it has a process of its own."""
+    import tensorflow  # noqa: F401
+
+    assert proved(made([hand_op("a", 30, 9), hand_op("b", 30, 9)], [], gpus(*BOTH))).step_time_ns == 30
+
+
+def test_a_search_whose_process_dies_is_an_error_and_the_next_one_has_another():
+    posed = made([hand_op("a", 30, 9)], [], gpus(*BOTH))
+    proved(posed)
+    exact_module._process().kill()
+    with pytest.raises(RuntimeError, match="its process ended with -9"):
+        proved(posed)
+    assert proved(posed).step_time_ns == 30
+
+
+def test_an_interrupted_search_leaves_no_process_that_answers_it_later(monkeypatch: pytest.MonkeyPatch):
+    posed, other = (made([hand_op("a", time, 9)], [], gpus(*BOTH)) for time in (30, 40))
+    process = exact_module._process()
+    with monkeypatch.context() as patched:
+        patched.setattr(exact_module.pickle, "load", lambda stream: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            solve(posed, ENOUGH)
+    assert process.wait(10) == -9
+    assert proved(other).step_time_ns == 40
