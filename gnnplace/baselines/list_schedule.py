@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from gnnplace.baselines.compiled import allocates_nothing
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.gaps import Gaps, earliest, free, take
 from gnnplace.baselines.legal import device_sets
@@ -54,6 +54,7 @@ class Instance(NamedTuple):
     rate: Int32[np.ndarray, " links"]
     latency: Int64[np.ndarray, " links"]
     channel: Int32[np.ndarray, " links"]
+    receiver: Int32[np.ndarray, " links"]  # the second channel that a transfer occupies, or -1
     streams: Int64[np.ndarray, " devices_plus_1"]  # those of device d are numbers streams[d]:streams[d+1]
 
 
@@ -96,7 +97,8 @@ def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devi
         "persistent": persistent_bytes(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
         "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
         "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
-        "latency": cluster.link_latency_ns, "channel": cluster.link_channel, "streams": streams,
+        "latency": cluster.link_latency_ns, "channel": cluster.link_channel,
+        "receiver": cluster.link_receive_channel, "streams": streams,
     }  # fmt: skip
     return Instance(**{name: compact(column, column.dtype.type) for name, column in columns.items()})
 
@@ -122,12 +124,12 @@ def nothing_yet(given: Instance) -> Progress:
         held=np.zeros(devices, dtype=np.int64),
         committed=np.zeros(devices, dtype=np.int64),
         stream=free(int(given.streams[-1])),
-        channel=free(int(given.channel.max(initial=0)) + 1),
+        channel=free(1 + max(int(given.channel.max(initial=0)), int(given.receiver.max(initial=0)))),
     )
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def _schedule(given, done, balance):
     for op in given.sequence:
         leader = given.leader[op]
@@ -138,7 +140,7 @@ def _schedule(given, done, balance):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def place(given, done, op, beside, balance):
     """The device of an op's unit; where it has none yet, `beside` if it fits there and that is no -1, else the op's own choice."""
     unit = given.unit[op]
@@ -149,14 +151,14 @@ def place(given, done, op, beside, balance):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def fits(given, done, unit, device):
     """Whether a unit may stand on a device and finds room there."""
     return given.legal[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def settle(given, done, unit, device):
     done.device[unit] = device
     done.held[device] += given.persistent[unit]
@@ -164,7 +166,7 @@ def settle(given, done, unit, device):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def choose(given, done, op, balance):
     """The device for an op's unit: legal, linked to its inputs and with room, as far as that may be; then by the earliest end."""
     unit = given.unit[op]
@@ -184,7 +186,7 @@ def choose(given, done, op, balance):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def _slot(given, done, op, device, ready):
     """The stream of a device on which an op can start first, the gap there, and the start."""
     best_stream, best_gap, best_start = -1, -1, 0
@@ -196,7 +198,7 @@ def _slot(given, done, op, device, ready):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def ready_ns(given, done, op, device, sends):
     """When the inputs of an op are on a device, -1 without a link (0 then, where it `sends`: this also occupies the channels)."""
     ready = 0
@@ -216,11 +218,22 @@ def ready_ns(given, done, op, device, sends):
             elif done.arrival[output, device] != -1:
                 time = done.arrival[output, device]
             else:
-                duration = given.transfer_ns[output, given.rate[link]]
-                gap, start = earliest(done.channel, given.channel[link], time, duration)
-                time = start + duration + given.latency[link]
+                time = _arrival(given, done, output, link, time, sends)
                 if sends:
-                    take(done.channel, given.channel[link], gap, start, duration)
                     done.arrival[output, device] = time
         ready = max(ready, time)
     return ready
+
+
+@no_type_check
+@allocates_nothing
+def _arrival(given, done, output, link, time, sends):
+    """When an output arrives that leaves from `time` on, over the channel of its link and, where there is one, that which receives."""
+    duration = given.transfer_ns[output, given.rate[link]]
+    for channel in (given.channel[link], given.receiver[link]):
+        if channel != -1:
+            gap, start = earliest(done.channel, channel, time, duration)
+            if sends:
+                take(done.channel, channel, gap, start, duration)
+            time = start + duration
+    return time + given.latency[link]
