@@ -19,8 +19,9 @@ from gnnplace.baselines.compiled import allocates_nothing
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.gaps import NEVER, take
 from gnnplace.baselines.heaps import is_less, pop, push
+from gnnplace.baselines.instance import Guide, Instance, instance, nothing_yet
 from gnnplace.baselines.legal import device_sets
-from gnnplace.baselines.list_schedule import Guide, Instance, fits, instance, nothing_yet, place, ready_ns, settle
+from gnnplace.baselines.list_schedule import OWN_END, fits, place, ready_ns, settle
 from gnnplace.baselines.ranks import upward_rank_ns
 from gnnplace.baselines.sequence import append_after_inputs, costly, sequence
 from gnnplace.baselines.waiting import nobody_yet, offer, withdraw
@@ -87,7 +88,7 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst):
 @allocates_nothing
 def _run(given, done, op, beside, earliest):
     """Runs an op behind all others on the device of its unit, from `earliest` on."""
-    device = place(given, done, op, beside, False)
+    device = place(given, done, op, beside, OWN_END)
     stream, gap, free = _free(given, done, device)
     start = max(earliest, free, ready_ns(given, done, op, device, True))
     take(done.stream, stream, gap, start, given.time_ns[op, device])

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Int64
 
 from gnnplace.baselines.compiled import allocates_nothing
 from gnnplace.baselines.heaps import Heaps, heaps, push
-from gnnplace.baselines.list_schedule import Instance, choose, fits, ready_ns, settle
+from gnnplace.baselines.instance import Instance
+from gnnplace.baselines.list_schedule import OWN_END, choose, fits, ready_ns, settle
 from gnnplace.baselines.sequence import costly_inputs
 from gnnplace.graph import NONE
 
@@ -57,7 +58,7 @@ def offer(given, done, ready, op):
                 ready.options[op] += 1
         if ready.options[op] > 0:
             return
-        settle(given, done, unit, choose(given, done, op, False))
+        settle(given, done, unit, choose(given, done, op, OWN_END))
     _offer_at_home(given, done, ready, op)
 
 
@@ -78,7 +79,7 @@ def withdraw(given, done, ready, op):
     ready.options[op] -= 1
     lost = done.device[given.unit[op]] == -1 and ready.options[op] == 0
     if lost:
-        settle(given, done, given.unit[op], choose(given, done, op, False))
+        settle(given, done, given.unit[op], choose(given, done, op, OWN_END))
     if done.device[given.unit[op]] != -1:
         _offer_at_home(given, done, ready, op)
     return lost

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.baselines.list_schedule import Instance
+from gnnplace.baselines.instance import Instance
 from gnnplace.baselines.sequence import costly
 from gnnplace.graph import ComputationGraph
 

@@ -8,8 +8,8 @@ from plain_earliest_first import LostError, Plain
 from random_problems import random_case
 
 from gnnplace.baselines.earliest_first import schedule_earliest_first
+from gnnplace.baselines.instance import Guide, instance
 from gnnplace.baselines.legal import device_sets
-from gnnplace.baselines.list_schedule import Guide, instance
 from gnnplace.baselines.ranks import upward_rank_ns
 from gnnplace.baselines.sequence import sequence
 from gnnplace.graph import NONE, ComputationGraph
