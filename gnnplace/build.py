@@ -6,6 +6,7 @@ names from `PlannerName`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal, Protocol, get_args, runtime_checkable
 
@@ -105,10 +106,16 @@ def portfolio(
     schedule: Schedule = "critical-path",
     policy: Planner | None = None,
     progress: Progress = lambda planner, standing: None,
+    starts: Mapping[str, Planner] | None = None,
 ) -> Winner:
-    """All planners but searches, single devices first, then a policy's placement if there is one, then annealing until the budget ends."""
-    named = planners(problem, Counted(evaluate, budget), seed, schedule)
-    quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
+    """All planners but searches, single devices first, then a policy's placement if there is one, then annealing until the budget ends.
+
+    `starts`, where they are given, are asked instead of all planners.
+    """
+    if starts is None:
+        named = planners(problem, Counted(evaluate, budget), seed, schedule)
+        starts = {name: plan for name, plan in named.items() if name not in SEARCHES}
+    quick = {**starts} if policy is None else {**starts, "policy": policy}
 
     def search(problem: Problem, start: Placement, budget: Budget) -> Placement:
         return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
