@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         for option in ("checkpoint", "budget", "evaluations"):
             if getattr(chosen, option) is not None:
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
-    if chosen.planner is None and chosen.checkpoint is None:
+    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None or chosen.evaluations is not None):
         chosen.planner = BEST
     inputs.check_folder(chosen.output)
     problem = inputs.problem(chosen)
@@ -64,7 +64,7 @@ def _parser() -> Parser:
     inputs.add_planning_arguments(parser)
     parser.add_argument("-o", "--output", metavar="PLACEMENT", required=True, help="the JSON file to write")
     parser.add_argument(
-        "--planner", metavar="NAME", help=f"one planner; {BEST} (unless there is a checkpoint) asks all, then searches from the fastest"
+        "--planner", metavar="NAME", help=f"one planner; {BEST} (unless there is a checkpoint and no budget) asks all, then searches from the fastest"
     )
     parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
     parser.add_argument(

@@ -97,6 +97,15 @@ def test_a_checkpoint_places_a_problem_that_it_never_saw(trained):
     assert times[1] <= times[0] and plain.encoder == "gnn" and plain.name == "unit-placer"
 
 
+def test_a_budget_asks_the_whole_portfolio_and_the_policy_too(files, trained, tmp_path):
+    graph, cluster = files.removeprefix("--problems=[[").removesuffix("]]").split(", ")
+    given = ["place", graph, "--cluster", cluster, "--checkpoint", trained[1]["checkpoint"], "-q", "-o"]
+    for name, budget in (("alone", []), ("best", ["--evaluations", "300"])):
+        assert cli.main([*given, str(tmp_path / name), *budget]) == 0
+    planners = {name: json.loads((tmp_path / name).read_text())["provenance"]["planner"] for name in ("alone", "best")}
+    assert planners["alone"] == "unit-placer" and planners["best"].startswith("best: ")
+
+
 def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninterrupted_one(files, tmp_path):
     long = [files, *QUICK, "--training.updates=80", "--tracking=none", "--runs", str(tmp_path)]
     command = [sys.executable, "-m", "gnnplace", "train", *long, "--training.checkpoint_every=1"]
