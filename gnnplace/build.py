@@ -11,10 +11,10 @@ from typing import Literal, Protocol, assert_never, get_args, runtime_checkable
 import numpy as np
 
 from gnnplace.baselines.annealing import annealing
-from gnnplace.baselines.best import Progress, Winner, best
+from gnnplace.baselines.best import Progress, Search, Winner, best
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
-from gnnplace.baselines.exact import exact
+from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
@@ -30,6 +30,7 @@ from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.config.policies import UnitsName
+from gnnplace.evaluate.bounds import least_times
 from gnnplace.frontends import strict_json
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
@@ -47,7 +48,7 @@ UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
-EXACT_S = 5.0
+EXACT_S, LEAST_EXACT_S = 3.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
 
@@ -99,7 +100,7 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
         case "annealing":
             return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
         case "exact":
-            return partial(exact, evaluate=evaluate, budget_s=EXACT_S, schedule=schedule)
+            return partial(exact, evaluate=evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
         case _:
             assert_never(name)
 
@@ -123,14 +124,31 @@ def portfolio(
     policy: Planner | None = None,
     progress: Progress = lambda planner, standing: None,
 ) -> Winner:
-    """All planners but searches, single devices first, then a policy's placement if there is one, then annealing until the budget ends."""
+    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best of them.
+
+    A small problem is searched exactly, then annealing takes what is left of the budget.
+    """
     named = planners(problem, Counted(evaluate, budget), seed, schedule)
     quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
+
+    def solve(problem: Problem, start: Placement, budget: Budget) -> Placement:
+        if (limit := _exact_limit(budget)) is None:
+            return start
+        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
 
     def search(problem: Problem, start: Placement, budget: Budget) -> Placement:
         return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
 
-    return best(problem, Counted(evaluate, budget), quick, {"annealing": search}, budget, progress)
+    small: dict[str, Search] = {"exact": solve} if problem.num_ops * problem.num_devices <= MAX_CHOICES else {}
+    return best(problem, Counted(evaluate, budget), quick, small | {"annealing": search}, budget, progress)
+
+
+def _exact_limit(budget: Budget) -> Limit | None:
+    """So much work as `EXACT_S`; under a clock at most half of the time that is left, and none at all where that is too little."""
+    if budget.seconds_left is None:
+        return Limit(EXACT_S)
+    seconds = min(EXACT_S, budget.seconds_left / 2)
+    return Limit(seconds, deterministic=False) if seconds >= LEAST_EXACT_S else None
 
 
 def enough(problem: Problem) -> Budget:

@@ -35,6 +35,11 @@ class Budget:
             shares.append((time.monotonic() - self._start) / self.seconds)
         return max(shares)
 
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the end of the time, negative after it; None where evaluations alone count."""
+        return None if self.seconds is None else self._start + self.seconds - time.monotonic()
+
     def allows(self, wanted: int) -> int:
         """How many of the evaluations that somebody wants there may be now."""
         if self.used >= 1:
