@@ -48,6 +48,7 @@ UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
+FOR_ORDER = 0.1  # of a budget: the order of ops, where it is free and the problem small
 EXACT_S, LEAST_EXACT_S = 3.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -126,8 +127,11 @@ def portfolio(
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best of them.
 
-    A small problem is searched exactly, then annealing takes what is left of the budget.
+    A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, the order of ops
+    is free in the end: that of the critical path, unless the problem is small and CP-SAT finds a faster step.
     """
+    if schedule == "given":
+        return _ordered(problem, evaluate, seed, budget, policy, progress)
     named = planners(problem, Counted(evaluate, budget), seed, schedule)
     quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
 
@@ -139,8 +143,28 @@ def portfolio(
     def search(problem: Problem, start: Placement, budget: Budget) -> Placement:
         return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
 
-    small: dict[str, Search] = {"exact": solve} if problem.num_ops * problem.num_devices <= MAX_CHOICES else {}
+    small: dict[str, Search] = {"exact": solve} if _is_small(problem) else {}
     return best(problem, Counted(evaluate, budget), quick, small | {"annealing": search}, budget, progress)
+
+
+def _ordered(problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, policy: Planner | None, progress: Progress) -> Winner:
+    """The portfolio under the critical-path schedule with most of the budget, and CP-SAT from its winner, with every order."""
+    most = budget.left(1 - FOR_ORDER) if _is_small(problem) else budget
+    winner = portfolio(problem, evaluate, seed, most, "critical-path", policy, progress)
+
+    def order(problem: Problem, start: Placement, budget: Budget) -> Placement:
+        if (limit := _exact_limit(budget)) is None:
+            return start
+        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule="given")
+
+    if most is budget:
+        return winner
+    budget.spent += most.spent
+    return best(problem, Counted(evaluate, budget), {winner.planner: lambda _: winner.placement}, {"order": order}, budget, progress)
+
+
+def _is_small(problem: Problem) -> bool:
+    return problem.num_ops * problem.num_devices <= MAX_CHOICES
 
 
 def _exact_limit(budget: Budget) -> Limit | None:

@@ -36,7 +36,10 @@ def crowded_case(seed):
 
 def _as_link(pattern, link):
     """A link of another's rates, whose channels are its own devices where the other's are."""
-    found = {key: value for key, value in pattern.items() if key not in ("channel", "receive_channel")} | {"src": link["src"], "dst": link["dst"]}
+    found = {key: value for key, value in pattern.items() if key not in ("channel", "receive_channel")} | {
+        "src": link["src"],
+        "dst": link["dst"],
+    }
     for field, end in (("channel", "src"), ("receive_channel", "dst")):
         if field in pattern:
             found[field] = link[end] if pattern[field] == pattern[end] else pattern[field]

@@ -42,7 +42,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Start:
-    """A simulated step to begin with: a search never ends with a longer schedule."""
+    """A simulated step to begin with: a search that has time to look at it never ends with a longer schedule."""
 
     device: Int32[np.ndarray, " ops"]
     result: StepResult
