@@ -49,7 +49,7 @@ UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
 FOR_ORDER = 0.1  # of a budget: the order of ops, where it is free and the problem small
-EXACT_S, LEAST_EXACT_S = 3.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
+EXACT_S, ORDER_S, LEAST_EXACT_S = 3.0, 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
 
@@ -136,7 +136,7 @@ def portfolio(
     quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
 
     def solve(problem: Problem, start: Placement, budget: Budget) -> Placement:
-        if (limit := _exact_limit(budget)) is None:
+        if (limit := _exact_limit(budget, EXACT_S)) is None:
             return start
         return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
 
@@ -153,7 +153,7 @@ def _ordered(problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, p
     winner = portfolio(problem, evaluate, seed, most, "critical-path", policy, progress)
 
     def order(problem: Problem, start: Placement, budget: Budget) -> Placement:
-        if (limit := _exact_limit(budget)) is None:
+        if (limit := _exact_limit(budget, ORDER_S)) is None:
             return start
         return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule="given")
 
@@ -167,11 +167,11 @@ def _is_small(problem: Problem) -> bool:
     return problem.num_ops * problem.num_devices <= MAX_CHOICES
 
 
-def _exact_limit(budget: Budget) -> Limit | None:
-    """So much work as `EXACT_S`; under a clock at most half of the time that is left, and none at all where that is too little."""
+def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
+    """So much work; under a clock at most half of the time that is left, and none at all where that is too little."""
     if budget.seconds_left is None:
-        return Limit(EXACT_S)
-    seconds = min(EXACT_S, budget.seconds_left / 2)
+        return Limit(most_s)
+    seconds = min(most_s, budget.seconds_left / 2)
     return Limit(seconds, deterministic=False) if seconds >= LEAST_EXACT_S else None
 
 

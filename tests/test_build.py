@@ -49,7 +49,7 @@ def test_where_the_order_is_free_a_step_is_never_longer(monkeypatch: pytest.Monk
 
 
 def test_time_for_exact_search_is_a_part_of_what_is_left():
-    assert build._exact_limit(Budget(evaluations=1)) == build.Limit(build.EXACT_S)
-    limit = build._exact_limit(Budget(seconds=4.0))
+    assert build._exact_limit(Budget(evaluations=1), 3.0) == build.Limit(3.0)
+    limit = build._exact_limit(Budget(seconds=4.0), 3.0)
     assert limit is not None and 1 <= limit.seconds <= 2 and not limit.deterministic
-    assert build._exact_limit(Budget(seconds=1.0)) is None
+    assert build._exact_limit(Budget(seconds=1.0), 3.0) is None

@@ -29,7 +29,7 @@ from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
 SEED, RESAMPLES = 0, 10_000
-BEST, ANNEALING, ORDERED = "best", "annealing alone", "best, then the order free"
+BEST, ANNEALING, ORDERED, LONGER = "best", "annealing alone", "best, then the order free", "the same with the proof's time"
 BOUND = "lower bound"
 
 
@@ -69,8 +69,17 @@ def _fastest_ns(problem: Problem, placement: Placement) -> int | None:
 
 def gaps(cells: Sequence[Cell], name: str) -> list[float]:
     """How much longer than the proved optimum, as a share, where it is proved and the planner found something feasible."""
-    times = [(cell["bound_ns"] if name == BOUND else cell["times_ns"].get(name), cell["program_bound_ns"]) for cell in cells]
-    return [time / optimum - 1 for (time, optimum), cell in zip(times, cells, strict=True) if cell["proved"] and time is not None]
+    times = [(_ns(cell, name), cell["program_bound_ns"]) for cell in cells if cell["proved"]]
+    return [time / optimum - 1 for time, optimum in times if time is not None]
+
+
+def _ns(cell: Cell, name: str) -> int | None:
+    """A planner's step time; `LONGER` is the fastest of all and of what CP-SAT's proof found, simulated: it began there."""
+    if name == BOUND:
+        return int(cell["bound_ns"])
+    if name == LONGER:
+        return min((time for time in (*cell["times_ns"].values(), cell["program_simulated_ns"]) if time is not None), default=None)
+    return cell["times_ns"].get(name)
 
 
 def table(cells: Sequence[Cell]) -> str:
@@ -84,7 +93,7 @@ def table(cells: Sequence[Cell]) -> str:
     }  # fmt: skip
     chosen = {part: [cell for cell in cells if inside(cell)] for part, inside in parts.items()}
     names = sorted(
-        {name for cell in cells for name in cell["times_ns"]}, key=lambda name: (len(gaps(cells, name)) == 0, _mean(cells, name))
+        {LONGER, *(name for cell in cells for name in cell["times_ns"])}, key=lambda name: (len(gaps(cells, name)) == 0, _mean(cells, name))
     )
     proved = [f"{sum(cell['proved'] for cell in part)} of {len(part)}" for part in chosen.values()]
     lines = [["*proved*", "", "", *proved]]
