@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import IntVar
 
 
+MOST_PAIRS = 20_000  # a program of more is too large to be proved in seconds, and slower to write and to start
+
+
 class Block(NamedTuple):
     """What one op sends over a channel, if `used`: no earlier than `first` and gone at `last`."""
 
@@ -40,10 +43,15 @@ class Send(NamedTuple):
 
 
 def add_queues(program: Program) -> None:
-    """Orders what two ops send over one channel by their ends."""
+    """Orders what two ops send over one channel by their ends; nothing where there are more than `MOST_PAIRS` such pairs."""
     model, earlier = program.model, _earlier(program.problem.graph)
     order: dict[tuple[int, int], Any] = {}
-    for blocks in _blocks(program).values():
+    channels = _sends(program)
+    if sum(len(ops) * (len(ops) - 1) // 2 for ops in channels.values()) > MOST_PAIRS:
+        return
+    first, last = _ranges(program)
+    for ops in channels.values():
+        blocks = {op: _block(program, sends, first, last) for op, sends in ops.items()}
         for (p, before), (q, after) in combinations(sorted(blocks.items()), 2):
             if (p, q) not in order:
                 order[p, q] = _order(program, p, q, earlier)
@@ -74,16 +82,15 @@ def _order(program: Program, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"
     return first
 
 
-def _blocks(program: Program) -> dict[int, dict[int, Block]]:
-    """The block of each op on each channel that it may send over."""
+def _sends(program: Program) -> dict[int, dict[int, list[Send]]]:
+    """What each op may send over each channel, by output and destination."""
     cluster, owner = program.problem.cluster, program.problem.graph.output_op
     sends: dict[int, dict[int, list[Send]]] = defaultdict(lambda: defaultdict(list))
     for (output, there), sent in sorted(program.sent.items()):
         for here, on in sent.by.items():
             channel = int(cluster.link_channel[cluster.link_index[here, there]])
             sends[channel][int(owner[output])].append(Send(output, there, sent, on))
-    first, last = _ranges(program)
-    return {channel: {op: _block(program, found, first, last) for op, found in ops.items()} for channel, ops in sends.items()}
+    return sends
 
 
 def _ranges(program: Program) -> tuple[list[int], list[int]]:
