@@ -96,12 +96,12 @@ def table(cells: Sequence[Cell]) -> str:
         {LONGER, *(name for cell in cells for name in cell["times_ns"])}, key=lambda name: (len(gaps(cells, name)) == 0, _mean(cells, name))
     )
     proved = [f"{sum(cell['proved'] for cell in part)} of {len(part)}" for part in chosen.values()]
-    lines = [["*proved*", "", "", *proved]]
+    lines = [["*proved*", "", "", "", *proved]]
     for name in [*names, BOUND]:
         worst = "-" if not (all_gaps := gaps(cells, name)) else _percent(min(all_gaps) if name == BOUND else max(all_gaps))
         shown = [_percent(_mean(part, name)) for part in chosen.values()]
-        lines.append([name, _interval(all_gaps), worst, *shown])
-    return results.markdown_table(["", "95 % interval", "worst", *parts], lines)
+        lines.append([name, str(len(all_gaps)), _interval(all_gaps), worst, *shown])
+    return results.markdown_table(["", "feasible", "95 % interval", "worst", *parts], lines)
 
 
 def _mean(cells: Sequence[Cell], name: str) -> float:
