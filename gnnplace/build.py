@@ -6,6 +6,7 @@ names from `PlannerName`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Literal, Protocol, get_args, runtime_checkable
 
@@ -107,16 +108,20 @@ def portfolio(
     schedule: Schedule = "critical-path",
     policy: Planner | None = None,
     progress: Progress = lambda planner, standing: None,
+    starts: Mapping[str, Planner] | None = None,
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best of them.
 
     A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, the order of ops
-    is free in the end: that of the critical path, unless the problem is small and CP-SAT finds a faster step.
+    is free in the end: that of the critical path, unless the problem is small and CP-SAT finds a faster step. `starts`, where they
+    are given, are asked instead of all planners.
     """
     if schedule == "given":
-        return _ordered(problem, evaluate, seed, budget, policy, progress)
-    named = planners(problem, Counted(evaluate, budget), seed, schedule)
-    quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
+        return _ordered(problem, evaluate, seed, budget, policy, progress, starts)
+    if starts is None:
+        named = planners(problem, Counted(evaluate, budget), seed, schedule)
+        starts = {name: plan for name, plan in named.items() if name not in SEARCHES}
+    quick = {**starts} if policy is None else {**starts, "policy": policy}
 
     def solve(problem: Problem, start: Placement, budget: Budget) -> Placement:
         if (limit := _exact_limit(budget, EXACT_S)) is None:
@@ -130,10 +135,18 @@ def portfolio(
     return best(problem, Counted(evaluate, budget), quick, small | {"annealing": search}, budget, progress)
 
 
-def _ordered(problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, policy: Planner | None, progress: Progress) -> Winner:
+def _ordered(
+    problem: Problem,
+    evaluate: Evaluator,
+    seed: int,
+    budget: Budget,
+    policy: Planner | None,
+    progress: Progress,
+    starts: Mapping[str, Planner] | None,
+) -> Winner:
     """The portfolio under the critical-path schedule with most of the budget, and CP-SAT from its winner, with every order."""
     most = budget.left(1 - FOR_ORDER) if _is_small(problem) else budget
-    winner = portfolio(problem, evaluate, seed, most, "critical-path", policy, progress)
+    winner = portfolio(problem, evaluate, seed, most, "critical-path", policy, progress, starts)
 
     def order(problem: Problem, start: Placement, budget: Budget) -> Placement:
         if (limit := _exact_limit(budget, ORDER_S)) is None:

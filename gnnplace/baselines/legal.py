@@ -11,8 +11,7 @@ from gnnplace.transforms.units import Units, allowed, work_ns
 
 def accelerators(problem: Problem) -> Int64[np.ndarray, " accelerators"]:
     """The devices that are no CPU; all devices where there is no such device."""
-    others = [index for index, device in enumerate(problem.cluster.devices) if device.kind != "cpu"]
-    return np.array(others or range(problem.num_devices), dtype=np.int64)
+    return problem.cluster.accelerators
 
 
 def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
