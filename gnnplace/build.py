@@ -13,10 +13,10 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from gnnplace.baselines.annealing import annealing
-from gnnplace.baselines.best import Progress, Winner, best
+from gnnplace.baselines.best import Progress, Search, Winner, best
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
-from gnnplace.baselines.exact import exact
+from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
@@ -32,6 +32,7 @@ from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.config.policies import UnitsName
+from gnnplace.evaluate.bounds import least_times
 from gnnplace.frontends import strict_json
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
@@ -49,7 +50,8 @@ UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
 CLIMB_EVALUATIONS = 500
-EXACT_S = 5.0
+FOR_ORDER = 0.1  # of a budget: the order of ops, where it is free and the problem small
+EXACT_S, ORDER_S, LEAST_EXACT_S = 3.0, 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
 
@@ -83,7 +85,7 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
         case "annealing":
             return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
         case "exact":
-            return partial(exact, evaluate=evaluate, budget_s=EXACT_S, schedule=schedule)
+            return partial(exact, evaluate=evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
         case _:
             return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=schedule)
 
@@ -108,19 +110,65 @@ def portfolio(
     progress: Progress = lambda planner, standing: None,
     starts: Mapping[str, Planner] | None = None,
 ) -> Winner:
-    """All planners but searches, single devices first, then a policy's placement if there is one, then annealing until the budget ends.
+    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best of them.
 
-    `starts`, where they are given, are asked instead of all planners.
+    A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, the order of ops
+    is free in the end: that of the critical path, unless the problem is small and CP-SAT finds a faster step. `starts`, where they
+    are given, are asked instead of all planners.
     """
+    if schedule == "given":
+        return _ordered(problem, evaluate, seed, budget, policy, progress, starts)
     if starts is None:
         named = planners(problem, Counted(evaluate, budget), seed, schedule)
         starts = {name: plan for name, plan in named.items() if name not in SEARCHES}
     quick = {**starts} if policy is None else {**starts, "policy": policy}
 
+    def solve(problem: Problem, start: Placement, budget: Budget) -> Placement:
+        if (limit := _exact_limit(budget, EXACT_S)) is None:
+            return start
+        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+
     def search(problem: Problem, start: Placement, budget: Budget) -> Placement:
         return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
 
-    return best(problem, Counted(evaluate, budget), quick, {"annealing": search}, budget, progress)
+    small: dict[str, Search] = {"exact": solve} if _is_small(problem) else {}
+    return best(problem, Counted(evaluate, budget), quick, small | {"annealing": search}, budget, progress)
+
+
+def _ordered(
+    problem: Problem,
+    evaluate: Evaluator,
+    seed: int,
+    budget: Budget,
+    policy: Planner | None,
+    progress: Progress,
+    starts: Mapping[str, Planner] | None,
+) -> Winner:
+    """The portfolio under the critical-path schedule with most of the budget, and CP-SAT from its winner, with every order."""
+    most = budget.left(1 - FOR_ORDER) if _is_small(problem) else budget
+    winner = portfolio(problem, evaluate, seed, most, "critical-path", policy, progress, starts)
+
+    def order(problem: Problem, start: Placement, budget: Budget) -> Placement:
+        if (limit := _exact_limit(budget, ORDER_S)) is None:
+            return start
+        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule="given")
+
+    if most is budget:
+        return winner
+    budget.spent += most.spent
+    return best(problem, Counted(evaluate, budget), {winner.planner: lambda _: winner.placement}, {"order": order}, budget, progress)
+
+
+def _is_small(problem: Problem) -> bool:
+    return problem.num_ops * problem.num_devices <= MAX_CHOICES
+
+
+def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
+    """So much work; under a clock at most half of the time that is left, and none at all where that is too little."""
+    if budget.seconds_left is None:
+        return Limit(most_s)
+    seconds = min(most_s, budget.seconds_left / 2)
+    return Limit(seconds, deterministic=False) if seconds >= LEAST_EXACT_S else None
 
 
 def enough(problem: Problem) -> Budget:

@@ -51,6 +51,17 @@ class StepResult:
         return self.step_time_ns if self.infeasible is None else None
 
 
+@dataclass(frozen=True, eq=False)
+class LeastTimes:
+    """What holds for every step of a feasible placement: it takes `step_ns`; an op on a device starts `head_ns` after its beginning and
+    ends `tail_ns` before its end. None of them may be less; `MAX_STEP_NS` where an op stands in no feasible placement.
+    """
+
+    step_ns: int
+    head_ns: Int64[np.ndarray, "ops devices"]
+    tail_ns: Int64[np.ndarray, "ops devices"]
+
+
 @runtime_checkable
 class Evaluator(Protocol):
     """Evaluates placements of one problem, all together (a simulator runs them in parallel), in their order."""

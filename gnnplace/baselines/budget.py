@@ -35,6 +35,16 @@ class Budget:
             shares.append((time.monotonic() - self._start) / self.seconds)
         return max(shares)
 
+    def left(self, share: float) -> Budget:
+        """A budget of a share of what is left, an evaluation at least; what is spent of it is for its user to count here."""
+        evaluations = None if self.evaluations is None else max(1, int(share * (self.evaluations - self.spent)))
+        return Budget(evaluations=evaluations, seconds=None if self.seconds_left is None else max(1e-9, share * self.seconds_left))
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until the end of the time, negative after it; None where evaluations alone count."""
+        return None if self.seconds is None else self._start + self.seconds - time.monotonic()
+
     def allows(self, wanted: int) -> int:
         """How many of the evaluations that somebody wants there may be now."""
         if self.used >= 1:

@@ -2,8 +2,8 @@
 
 `solve` proves: no simulated step of any feasible placement of these units, under any schedule, is shorter than its `bound_ns`
 (`exact_model` says why). What its placement takes is for the simulator to say: a list schedule never idles on purpose, so it may be
-slower than the program's own schedule. `exact` is the planner: it starts from HEFT and the single devices, and what it gives is never
-slower. A problem too large to solve is contracted first; then nothing is proved.
+slower than the program's own schedule. `exact` is the planner: it starts from HEFT, the single devices and a placement that is known,
+and what it gives is never slower. A problem too large to solve is contracted first; then nothing is proved.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -24,7 +25,7 @@ from gnnplace.baselines.heft import heft
 from gnnplace.baselines.legal import legalised
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
-from gnnplace.result import Evaluator, StepResult
+from gnnplace.result import Evaluator, LeastTimes, StepResult
 from gnnplace.transforms.units import UnitsName, expand, units
 
 MAX_CHOICES = 600  # ops x devices of the largest program that is solved as it is
@@ -41,7 +42,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Start:
-    """A simulated step to begin with: a search never ends with a longer schedule."""
+    """A simulated step to begin with: a search that has time to look at it never ends with a longer schedule."""
 
     device: Int32[np.ndarray, " ops"]
     result: StepResult
@@ -65,34 +66,38 @@ def exact(
     problem: Problem,
     evaluate: Evaluator,
     *,
-    budget_s: float = 10.0,
-    deterministic: bool = True,
+    start: Placement | None = None,
+    least_times: Callable[[Problem], LeastTimes] | None = None,
+    limit: Limit = Limit(),
     units_name: UnitsName = "ops",
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The fastest of what CP-SAT finds, HEFT's and each device alone; with the schedule `given`, each in its own order.
+    """The fastest of what CP-SAT finds, of `start`, HEFT's and each device alone; with the schedule `given`, each in its own order.
 
-    `evaluate` simulates the problem's own costs. Raises ValueError where a unit may stand nowhere.
+    `evaluate` simulates the problem's own costs. `start` keeps units whole. What `least_times` says of a problem saves the search
+    from finding it. Raises ValueError where a unit may stand nowhere.
     """
-    limit = Limit(budget_s, deterministic)
-    known = _known(problem, evaluate, units_name)
+    known = fastest(problem, [*([] if start is None else [start]), _known(problem, evaluate, units_name)], evaluate)
     if problem.num_ops * problem.num_devices <= MAX_CHOICES:
-        found = solve(problem, limit, units_name=units_name, start=_start(problem, evaluate, known)).placement
+        begin, least = _start(problem, evaluate, known), least_times and least_times(problem)
+        found = solve(problem, limit, units_name=units_name, start=begin, least=least).placement
     else:
         small = contracted(problem, units(problem.graph, "coarse" if units_name == "ops" else units_name), CONTRACTED_CHOICES)
         begin = _start(small.problem, evaluate, _known(small.problem, evaluate, "ops"))
-        part = solve(small.problem, limit, start=begin).placement
+        part = solve(small.problem, limit, start=begin, least=least_times and least_times(small.problem)).placement
         found = None if part is None else lifted(problem, small, part)
     candidates = [known] if found is None else [found, known]
     return fastest(problem, [option for one in candidates for option in _under(problem, one, schedule)], evaluate)
 
 
-def solve(problem: Problem, limit: Limit, *, units_name: UnitsName = "ops", start: Start | None = None) -> Solution:
+def solve(
+    problem: Problem, limit: Limit, *, units_name: UnitsName = "ops", start: Start | None = None, least: LeastTimes | None = None
+) -> Solution:
     """`exact_search.search` in a process of its own. Raises ValueError where a unit may stand nowhere, RuntimeError where it dies."""
     process = _process()
     assert process.stdin is not None and process.stdout is not None
     try:
-        pickle.dump((problem, limit, units_name, start), process.stdin)
+        pickle.dump((problem, limit, units_name, start, least), process.stdin)
         process.stdin.flush()
         answer = pickle.load(process.stdout)
     except (EOFError, BrokenPipeError):

@@ -16,15 +16,19 @@ from ortools.sat.python import cp_model
 
 from gnnplace.baselines.contracted import by_start
 from gnnplace.baselines.exact import Limit, Solution, Start
+from gnnplace.baselines.exact_cuts import add_cuts
 from gnnplace.baselines.exact_hint import hint
 from gnnplace.baselines.exact_memory import add_memory
 from gnnplace.baselines.exact_model import Program, write
+from gnnplace.baselines.exact_queues import add_queues
+from gnnplace.baselines.exact_symmetry import add_symmetry
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.result import LeastTimes
 from gnnplace.transforms.units import UnitsName, allowed, units
 
 SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which of them proves soonest differs from problem to problem
-WORK_PER_S = 0.06  # CP-SAT's deterministic time in a second of search, as measured
+WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, as measured
 
 
 def main() -> None:
@@ -44,12 +48,16 @@ def main() -> None:
         answers.flush()
 
 
-def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None) -> Solution:
+def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None) -> Solution:
     """The fastest step of a problem whose units stand together. Raises ValueError where one may stand nowhere."""
     made = units(problem.graph, units_name)
     horizon_ns = _longest(problem) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
     program = write(cp_model.CpModel(), problem, made.unit.astype(np.int64), allowed(problem, made), horizon_ns)
     add_memory(program)
+    add_queues(program)
+    add_symmetry(program)
+    if least is not None:
+        add_cuts(program, least)
     if start is not None and start.result.feasible_ns is not None:
         hint(program, start.device, start.result)
         _complete(program, cp_model.CpSolver())
@@ -91,7 +99,8 @@ def _complete(program: Program, solver: Any) -> None:
 def _longest(problem: Problem) -> int:
     """Nanoseconds that no list schedule of a linked placement exceeds: everything after everything else."""
     delay = 2 * int(problem.transfer_ns.max(initial=0)) + int(problem.cluster.link_latency_ns.max(initial=0)) + 1
-    return int(problem.time_ns.max(axis=1).sum()) + delay * problem.graph.num_edges
+    slowest = problem.time_ns if problem.contended_ns is None else problem.contended_ns
+    return int(slowest.max(axis=1).sum()) + delay * problem.graph.num_edges
 
 
 def _placement(program: Program, solver: Any) -> Placement:

@@ -55,10 +55,8 @@ def heads(order, ptr, before, delay, machine, above, price, worth, error):
             if start < NEVER and not alone:
                 start = _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, scratch, op * classes + c)
             head[op, c] = min(start, NEVER)
-        least[op], ends[op] = NEVER, NEVER
-        for c in range(classes):
-            least[op] = min(least[op], head[op, c])
-            ends[op] = min(ends[op], head[op, c] + time_ns[op, c])
+        least[op] = head[op].min()
+        ends[op] = min(NEVER, (head[op] + time_ns[op]).min())
         place = count
         while len(price) and place > 0 and least[latest[place - 1]] < least[op]:
             latest[place] = latest[place - 1]
@@ -131,26 +129,31 @@ def _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, sc
             if seen[source] != stamp:
                 seen[source], waits[source] = stamp, False
                 between[source], apart[source] = 0, 0
-            arrival = NEVER
             for a in range(classes):
                 on, off = _between(op, here, a, c, delay[edge], time_ns, between, apart)
                 between[source, a] = max(between[source, a], min(on, NEVER))
                 apart[source, a] = max(apart[source, a], min(off, NEVER))
-                arrival = min(arrival, head[source, a] + time_ns[source, a] + apart[source, a])
-            if not waits[source] and arrival > start and size < MAX_WAITING:
+            if not waits[source] and _apart_arrival(source, head, time_ns, apart) > start and size < MAX_WAITING:
                 waits[source] = True
                 _push(heap_end, heap_op, size, ends[source], source)
                 size += 1
         if size == 0 or count == NEAREST:
             break
-        here = heap_op[0]
-        size -= 1
+        here, size = heap_op[0], size - 1
         _pop(heap_end, heap_op, size)
-        near[count], arrives[count] = here, NEVER
-        for a in range(classes):
-            arrives[count] = min(arrives[count], head[here, a] + time_ns[here, a] + apart[here, a])
+        near[count], arrives[count] = here, _apart_arrival(here, head, time_ns, apart)
         count += 1
     return _best_split(op, c, start, near[:count], arrives[:count], machine, head)
+
+
+@numba.njit(cache=True)
+@no_type_check
+def _apart_arrival(source, head, time_ns, apart):
+    """When what an ancestor sends arrives at the earliest if it stands on another device than the op."""
+    arrival = NEVER
+    for a in range(time_ns.shape[1]):
+        arrival = min(arrival, head[source, a] + time_ns[source, a] + apart[source, a])
+    return arrival
 
 
 @numba.njit(cache=True)
@@ -176,12 +179,8 @@ def _best_split(op, c, start, near, arrives, machine, head):
         return start
     by_arrival = _descending(arrives)
     rank = np.empty(len(near), np.int64)
-    for place, i in enumerate(by_arrival):
-        rank[i] = place
-    starts = np.empty(len(near), np.int64)
-    for i, other in enumerate(near):
-        starts[i] = head[other, c]
-    by_head = _descending(starts)
+    rank[by_arrival] = np.arange(len(near))
+    by_head = _descending(head[near, c])
     low, high, found, together = 1, len(near), 0, 0
     while low <= high:  # the first j >= 1 at which being together takes at least as long as the next arrival
         j = (low + high) // 2

@@ -18,12 +18,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
+import numpy as np
+from jaxtyping import Float
+
 from gnnplace.evaluate.bound_load import best_prices, load_ns, loads, op_prices
-from gnnplace.evaluate.bound_paths import ends, through_ns
+from gnnplace.evaluate.bound_paths import Ends, ends, through_ns
 from gnnplace.evaluate.bound_split import split_ns
 from gnnplace.evaluate.bound_windows import best_window
 from gnnplace.evaluate.relaxed import NEVER, Relaxed, relaxed
 from gnnplace.problem import Problem
+from gnnplace.result import LeastTimes
 from gnnplace.transforms.paths import longest_paths
 
 MOST_QUADRATIC = 20_000  # ops up to which ancestors are told apart: 50 MB, and about a second
@@ -51,12 +55,23 @@ def bound_name(problem: Problem) -> str:
     return max(bounds(problem), key=lambda name: bounds(problem)[name])
 
 
+def least_times(problem: Problem) -> LeastTimes:
+    """The best bound, and the heads and tails that bounds are made of."""
+    priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
+    found = _ends(classes, *op_prices(priced, best_prices(loads(priced))))
+    return LeastTimes(int(lower_bound(problem)), found.head_ns[:, classes.class_of], found.tail_ns[:, classes.class_of])
+
+
+def _ends(classes: Relaxed, price: Float[np.ndarray, " ops"], worth: float) -> Ends:
+    return ends(classes, price, worth) if len(price) <= MOST_QUADRATIC else ends(classes)
+
+
 def _loads_and_paths(priced: Relaxed, classes: Relaxed) -> dict[str, int]:
     needs = loads(priced)
     prices = best_prices(needs)
     price, worth = op_prices(priced, prices)
     quadratic = len(price) <= MOST_QUADRATIC
-    found = ends(classes, price, worth) if quadratic else ends(classes)
+    found = _ends(classes, price, worth)
     through = through_ns(classes, found)
     bounds = {"load": load_ns(needs, prices), "paths" if quadratic else "transfers": through}
     if through >= NEVER:

@@ -212,7 +212,7 @@ def test_a_start_is_never_lost_and_does_not_change_the_optimum():
 def test_the_planner_is_valid_under_every_schedule_and_never_worse_than_heft():
     for seed, posed in TINY[:12]:
         for schedule in ("critical-path", "fifo", "given"):
-            placed = exact(posed, simulate, schedule=schedule, budget_s=0.5)
+            placed = exact(posed, simulate, schedule=schedule, limit=Limit(0.2))
             assert placed.schedule == schedule
             other = heft(posed, simulate, units_name="ops", schedule="critical-path" if schedule == "given" else schedule)
             if schedule != "fifo":
@@ -237,7 +237,7 @@ def test_layered_graphs_are_proved_and_better_than_heft(seed: int, ops: int, dev
     (result,) = simulate(posed, [known], timeline=True)
     found = solve(posed, ENOUGH, start=Start(known.device, result))
     assert found.proved and found.bound_ns == found.step_time_ns <= result.feasible_ns
-    planned = exact(posed, simulate, schedule="given", budget_s=60.0)
+    planned = exact(posed, simulate, schedule="given", limit=ENOUGH)
     assert found.bound_ns <= simulated_ns(posed, planned) <= result.feasible_ns
 
 

@@ -1,4 +1,4 @@
-"""Bounds on random problems: never above the fastest of all placements, monotone, and each of them the best one for some."""
+"""Bounds on random problems: never above a step of any placement in any order, monotone, and each of them the best one for some."""
 
 import itertools
 from collections import Counter
@@ -7,12 +7,13 @@ from random import Random
 
 import numpy as np
 import pytest
-from every_placement import best_step, posed
+from every_placement import best_step, posed, some_steps
 from graphs import equal_gpus, op
-from random_problems import Case, random_case, random_cluster, random_graph
+from random_problems import random_case
+from tight_problems import crowded_case, tight_case
 
 from gnnplace.evaluate import bounds as module
-from gnnplace.evaluate.bounds import bound_name, bounds, lower_bound
+from gnnplace.evaluate.bounds import bound_name, bounds, least_times, lower_bound
 from gnnplace.evaluate.simulator import feasible, simulate_devices
 from gnnplace.problem import Problem
 
@@ -46,20 +47,6 @@ def test_more_of_anything_never_raises_the_load_or_the_critical_path(seed):
     assert bounds(slower)["critical-path"] == 2 * bounds(made)["critical-path"]
 
 
-def tight_case(seed):
-    """A random case of few ops whose every placement can be tried, on devices that hold about half of what there is to hold."""
-    random = Random(seed)
-    cluster = random_cluster(random)
-    names = [device["name"] for device in cluster["devices"]]
-    graph = random_graph(random, random.randint(1, {1: 8, 2: 8, 3: 6, 4: 5}[len(names)]), names)
-    for fields in graph["ops"]:
-        fields["persistent_bytes"] = random.choice([0, 40, 100, 100])
-    held = sum(fields["persistent_bytes"] for fields in graph["ops"])
-    for device in cluster["devices"]:
-        device["memory_bytes"] = int(held * random.choice([0.4, 0.6, 0.8, 2])) + random.choice([60, 120])
-    return Case(graph, cluster, [], "fifo", None)
-
-
 def wide_case(seed):
     """Two sources and three consumers of each on three devices, of which one waits for a source; no op is behind both or before all."""
     random = Random(seed)
@@ -84,11 +71,37 @@ def test_each_bound_is_the_best_one_somewhere():
 def test_never_above_the_optimum_of_tight_problems(part):
     reached = 0
     for seed in range(part, 320, 8):
-        for made in (tight_case(seed).problem(), *((wide_case(seed), zigzag_case(seed)) if seed < 64 else ())):
+        cases = (tight_case(seed).problem(), crowded_case(seed).problem())
+        for made in (*cases, *((wide_case(seed), zigzag_case(seed)) if seed < 64 else ())):
             best = best_step(made)
             assert best is None or all(bound <= best for bound in bounds(made).values()), (seed, best, bounds(made))
             reached += best == lower_bound(made)
     assert reached >= 5
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_nothing_starts_or_ends_too_early_in_any_order(part):
+    """Heads and tails of every op on its device, and the bounds, against timelines of random placements in random orders."""
+    looked_at, met = 0, Counter()
+    for seed in range(part, 160, 4):
+        for case in (tight_case, crowded_case):
+            made = case(seed).problem()
+            looked_at += holds(made, np.random.default_rng(seed), met)
+    assert looked_at >= 600 and min(met["head"], met["tail"], met["step"]) >= 20, (looked_at, met)
+
+
+def holds(made, generator, met):
+    """Asserts the bounds of some steps of a problem, counts in `met` what is met exactly, and returns how many steps there were."""
+    least, found = least_times(made), some_steps(made, generator, 30)
+    ops = np.arange(made.num_ops)
+    for placement, result in found:
+        head, tail = (column[ops, placement.device] for column in (least.head_ns, least.tail_ns))
+        early, late = result.timeline.start_ns - head, result.step_time_ns - result.timeline.end_ns - tail
+        assert early.min() >= 0 and late.min() >= 0 and result.step_time_ns >= least.step_ns, (placement, result, least)
+        met["head"] += int(((early == 0) & (head > 0)).sum())
+        met["tail"] += int(((late == 0) & (tail > 0)).sum())
+        met["step"] += result.step_time_ns == least.step_ns
+    return len(found)
 
 
 @pytest.mark.parametrize("seed", range(150))

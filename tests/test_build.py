@@ -1,0 +1,55 @@
+"""The portfolio: small problems are searched exactly, others are not; and the order of ops where it is free."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from graphs import chains
+
+from experiments.optimality.graphs import Kind, drawn
+from gnnplace import build
+from gnnplace.baselines.budget import Budget
+from gnnplace.evaluate.simulator import simulate
+
+PUZZLE = Kind(20, 2, 1.0, unequal=True, tight=False, shape=2.0)
+SOLVED = Kind(20, 2, 0.2, unequal=False, tight=False, shape=0.5)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The schedules under which CP-SAT was asked from now on."""
+    schedules, exact = [], build.exact
+    monkeypatch.setattr(build, "exact", lambda *rest, **more: schedules.append(more["schedule"]) or exact(*rest, **more))
+    return schedules
+
+
+def test_a_small_problem_is_searched_exactly_and_the_same_every_time(monkeypatch: pytest.MonkeyPatch):
+    schedules, posed, budgets = asked(monkeypatch), drawn(SOLVED, 0), [Budget(evaluations=300) for _ in range(2)]
+    first, second = (build.portfolio(posed, simulate, 0, budget) for budget in budgets)
+    assert schedules == ["critical-path"] * 2 and first.planner == second.planner and "exact from" in first.planner
+    assert np.array_equal(first.placement.device, second.placement.device) and first.placement.schedule == "critical-path"
+    assert budgets[0].spent == budgets[1].spent <= 301  # and the winner's own
+
+
+def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatch):
+    schedules = asked(monkeypatch)
+    build.portfolio(chains(2, 2, 2), simulate, 0, Budget(seconds=0.5))
+    monkeypatch.setattr(build, "MAX_CHOICES", 7)
+    for schedule in ("critical-path", "given"):
+        found = build.portfolio(chains(2, 2, 2), simulate, 0, Budget(evaluations=300), schedule)
+        assert found.standing[2] == 2000 and found.placement.schedule == "critical-path"
+    assert schedules == []
+
+
+def test_where_the_order_is_free_a_step_is_never_longer(monkeypatch: pytest.MonkeyPatch):
+    schedules, posed, budget = asked(monkeypatch), drawn(PUZZLE, 0), Budget(evaluations=600)
+    under, free = build.portfolio(posed, simulate, 0, Budget(evaluations=600)), build.portfolio(posed, simulate, 0, budget, "given")
+    assert schedules == ["critical-path", "critical-path", "given"] and budget.spent <= 601
+    assert free.standing < under.standing and free.placement.schedule == "given" and free.planner.startswith("order from")
+    assert simulate(posed, [free.placement])[0].feasible_ns == free.standing[2]
+
+
+def test_time_for_exact_search_is_a_part_of_what_is_left():
+    assert build._exact_limit(Budget(evaluations=1), 3.0) == build.Limit(3.0)
+    limit = build._exact_limit(Budget(seconds=4.0), 3.0)
+    assert limit is not None and 1 <= limit.seconds <= 2 and not limit.deterministic
+    assert build._exact_limit(Budget(seconds=1.0), 3.0) is None
