@@ -17,6 +17,7 @@ from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import exact
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.genetic import genetic
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.m_etf import m_etf
@@ -39,9 +40,9 @@ PlannerName = Literal[
     "cpu", "gpu", "expert", "pipeline",
     "scotch", "min-cut", "metis",
     "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct",
-    "random", "hill-climb", "annealing", "exact",
+    "random", "hill-climb", "annealing", "genetic", "exact",
 ]  # fmt: skip
-SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing", "exact")  # take as long as they are given
+SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing", "genetic", "exact")  # take as long as they are given
 SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
@@ -98,6 +99,8 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(_climb, evaluate=evaluate, seed=seed, schedule=schedule)
         case "annealing":
             return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
+        case "genetic":
+            return partial(_evolve, evaluate=evaluate, seed=seed, schedule=schedule)
         case "exact":
             return partial(exact, evaluate=evaluate, budget_s=EXACT_S, schedule=schedule)
         case _:
@@ -173,3 +176,9 @@ def _anneal(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule
     """Annealing from the best heuristic, with as many evaluations as a climb."""
     start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
     return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
+
+
+def _evolve(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
+    """Generations from the best heuristic, with as many evaluations as a climb."""
+    start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
+    return genetic(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)

@@ -16,7 +16,7 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
-from gnnplace.placement import check
+from gnnplace.placement import RULES, check
 from gnnplace.problem import Problem
 from gnnplace.result import Planner
 from gnnplace.transforms.units import allowed, units
@@ -61,7 +61,7 @@ def test_valid_and_never_better_than_exhaustive(name: build.PlannerName, optimum
         assert standing(posed, simulate(posed, [placement])[0]) >= optimum[seed], seed
 
 
-@pytest.mark.parametrize("schedule", ["fifo", "critical-path"])
+@pytest.mark.parametrize("schedule", RULES)
 @pytest.mark.parametrize("name", NAMES)
 def test_deterministic_and_under_the_schedule_that_was_asked(name: build.PlannerName, schedule):
     graph = chains(3, 4, 1).graph
