@@ -28,9 +28,10 @@ PATIENCE = 1  # generations without a better one until the population is drawn a
 
 
 class Member(NamedTuple):
-    """A chromosome, and how what it decodes to stands."""
+    """A chromosome, what it decodes to, and how that stands."""
 
     keys: Float[np.ndarray, "2 genes"]
+    placement: Placement
     standing: Standing
 
 
@@ -50,36 +51,38 @@ def genetic(
     Raises ValueError where a unit may stand nowhere.
     """
     genes = code(problem)
-    best = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)
-    (result,) = evaluate(problem, [best])
+    own = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)
+    (result,) = evaluate(problem, [own])
     budget.spent += 1
-    least = standing(problem, result)
+    best = Member(np.zeros((2, genes.num_genes)), own, standing(problem, result))
     if not genes.num_genes or (problem.num_devices == 1 and schedule != "given"):
-        return best
+        return own
     home = Plan(_by_unit(genes, start), np.zeros(genes.closure.num_units))
-    drawn = [np.zeros((2, genes.num_genes)), *(encoded(genes, home, _by_unit(genes, other)) for other in others)]
-    drawn += [generator.random((2, genes.num_genes)) for _ in range(POPULATION - len(drawn))]
+    drawn = [best.keys, *(encoded(genes, home, _by_unit(genes, other)) for other in others)]
+    drawn += _mutants(genes, POPULATION - len(drawn), generator)
     population: list[Member] = []
     stale = 0
     while count := budget.allows(len(drawn)):
-        plans = [decoded(genes, home, keys) for keys in drawn[:count]]
-        made = placements(problem, genes, plans, schedule)
-        found = [standing(problem, result) for result in evaluate(problem, made)]
+        found = _evaluated(problem, evaluate, genes, home, drawn[:count], schedule)
         budget.spent += count
-        population += [Member(keys, stands) for keys, stands in zip(drawn, found, strict=False)]
-        population.sort(key=lambda member: member.standing)
-        stale += 1
-        if min(found) < least:
-            first = found.index(min(found))
-            least, best, stale = found[first], made[first], 0
-        if stale == PATIENCE:
-            home, stale = decoded(genes, home, population[0].keys), 0
-            population = [Member(np.zeros_like(population[0].keys), population[0].standing)]
-            drawn = [generator.random((2, genes.num_genes)) for _ in range(POPULATION - 1)]
+        population = sorted([*population[:ELITE], *found], key=lambda member: member.standing)
+        stale = 0 if population[0].standing < best.standing else stale + 1
+        best = population[0] if stale == 0 else best
+        if stale < PATIENCE:
+            drawn = _next(genes, population, generator)
         else:
-            drawn = _next(population, generator)
-            population = population[:ELITE]
-    return best
+            home, stale = decoded(genes, home, population[0].keys), 0
+            population = [population[0]._replace(keys=np.zeros_like(best.keys))]
+            drawn = _mutants(genes, POPULATION - 1, generator)
+    return best.placement
+
+
+def _evaluated(
+    problem: Problem, evaluate: Evaluator, genes: Code, home: Plan, drawn: Sequence[Float[np.ndarray, "2 genes"]], schedule: Schedule
+) -> list[Member]:
+    made = placements(problem, genes, [decoded(genes, home, keys) for keys in drawn], schedule)
+    results = evaluate(problem, made)
+    return [Member(keys, each, standing(problem, result)) for keys, each, result in zip(drawn, made, results, strict=True)]
 
 
 def _by_unit(genes: Code, placement: Placement) -> Int32[np.ndarray, " units"]:
@@ -88,12 +91,15 @@ def _by_unit(genes: Code, placement: Placement) -> Int32[np.ndarray, " units"]:
     return device
 
 
-def _next(population: Sequence[Member], generator: np.random.Generator) -> list[Float[np.ndarray, "2 genes"]]:
+def _mutants(genes: Code, count: int, generator: np.random.Generator) -> list[Float[np.ndarray, "2 genes"]]:
+    return [generator.random((2, genes.num_genes)) for _ in range(count)]
+
+
+def _next(genes: Code, population: Sequence[Member], generator: np.random.Generator) -> list[Float[np.ndarray, "2 genes"]]:
     """Mutants, and children of the elite with the rest, of a population in its order."""
-    shape = population[0].keys.shape
-    drawn = [generator.random(shape) for _ in range(MUTANTS)]
+    drawn = _mutants(genes, MUTANTS, generator)
     for _ in range(POPULATION - ELITE - MUTANTS):
         elite = population[int(generator.integers(min(ELITE, len(population))))]
         other = population[int(generator.integers(min(ELITE, len(population) - 1), len(population)))]
-        drawn.append(np.where(generator.random(shape) < FROM_ELITE, elite.keys, other.keys))
+        drawn.append(np.where(generator.random(elite.keys.shape) < FROM_ELITE, elite.keys, other.keys))
     return drawn

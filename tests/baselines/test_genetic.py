@@ -12,6 +12,7 @@ from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import standing
 from gnnplace.baselines.genetic import ELITE, MUTANTS, POPULATION, Member, _next, genetic
+from gnnplace.baselines.random_keys import code
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
@@ -117,9 +118,11 @@ def test_one_op_or_one_device_leaves_nothing_to_move():
 
 
 def test_children_inherit_mostly_from_the_elite():
-    population = [Member(np.full((2, 500), float(rank < ELITE)), (0, 0, rank)) for rank in range(POPULATION)]
-    drawn = _next(population, np.random.default_rng(0))
+    posed = chains(30, 10, 2)
+    genes, placement = code(posed), single(posed)
+    population = [Member(np.full((2, genes.num_genes), float(rank < ELITE)), placement, (0, 0, rank)) for rank in range(POPULATION)]
+    drawn = _next(genes, population, np.random.default_rng(0))
     children = drawn[MUTANTS:]
     assert len(drawn) == POPULATION - ELITE and all(set(np.unique(child)) == {0.0, 1.0} for child in children)
     assert np.mean(children) == pytest.approx(0.7, abs=0.02)
-    assert all(0.4 < mutant.mean() < 0.6 and len(np.unique(mutant)) > 900 for mutant in drawn[:MUTANTS])
+    assert all(0.4 < mutant.mean() < 0.6 and len(np.unique(mutant)) > genes.num_genes for mutant in drawn[:MUTANTS])
