@@ -19,6 +19,7 @@ from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.genetic import genetic
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.m_etf import m_etf
@@ -42,9 +43,9 @@ UnitPlannerName = Literal["scotch", "min-cut", "metis", "heft", "peft", "critica
 PlannerName = Literal[
     "cpu", "gpu", "expert", "pipeline",
     UnitPlannerName,
-    "random", "hill-climb", "annealing", "exact",
+    "random", "hill-climb", "annealing", "genetic", "exact",
 ]  # fmt: skip
-SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing", "exact")  # take as long as they are given
+SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing", "genetic", "exact")  # take as long as they are given
 SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
@@ -84,6 +85,8 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(_climb, evaluate=evaluate, seed=seed, schedule=schedule)
         case "annealing":
             return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
+        case "genetic":
+            return partial(_evolve, evaluate=evaluate, seed=seed, schedule=schedule)
         case "exact":
             return partial(exact, evaluate=evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
         case _:
@@ -214,3 +217,9 @@ def _anneal(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule
     """Annealing from the best heuristic, with as many evaluations as a climb."""
     start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
     return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
+
+
+def _evolve(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
+    """Generations from the best heuristic, with as many evaluations as a climb."""
+    start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
+    return genetic(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)

@@ -12,8 +12,9 @@ from gnnplace.cluster import NO_LINK
 from gnnplace.graph import NONE
 from gnnplace.problem import Problem
 
-Schedule = Literal["fifo", "critical-path", "given"]
+Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
+RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")  # need no priorities of a planner
 
 
 @dataclass(frozen=True, eq=False)

@@ -102,6 +102,42 @@ class PlainSimulator:
 
         return [of(i) for i in range(len(self.ops))]
 
+    def depth(self) -> list[int]:
+        """The longest path is as long as one can go on taking all consumers of what was reached."""
+        depth = []
+        for i in range(len(self.ops)):
+            reached, steps = {i}, 0
+            while reached:
+                reached, steps = {j for s, _, j in self.edges if s in reached}, steps + 1
+            depth.append(steps)
+        return depth
+
+    def memory(self) -> list[int]:
+        """The memory order: what each op adds is counted anew at every step."""
+        n, rank, sequence = len(self.ops), self.rank(), []
+        size, makes = {}, [set() for _ in range(n)]  # buffers are (root, device)
+        for (s, k), there in self.sent():
+            root = self.root((s, k))
+            if self.device[root[0]] != there:
+                makes[s].add((root, there))
+                size[root, there] = max(size.get((root, there), 0), self.bytes((s, k)))
+        for i in range(n):
+            for k, output in enumerate(self.ops[i]["outputs"]):
+                if output.get("alias_of") is None:
+                    makes[i].add(((i, k), self.device[i]))
+                    size[(i, k), self.device[i]] = output["bytes"]
+        uses = [{(root, self.device[i]) for root in self.touched[i]} for i in range(n)]
+        kept = [(self.root((i, k)), self.device[i]) for i in range(n) for k, o in enumerate(self.ops[i]["outputs"]) if o.get("is_result")]
+
+        def added(i: int) -> int:
+            later = set().union(kept, *(uses[j] for j in range(n) if j != i and j not in sequence))
+            return sum(size[key] for key in makes[i]) - sum(size[key] for key in uses[i] - later)
+
+        while len(sequence) < n:
+            ready = [i for i in range(n) if i not in sequence and all(s in sequence for s, _ in self.into[i])]
+            sequence.append(min(ready, key=lambda i: (added(i), -rank[i], i)))
+        return [n - sequence.index(i) for i in range(n)]
+
     # legality
 
     def linked(self) -> bool:
@@ -151,7 +187,14 @@ class PlainSimulator:
 
     def simulate(self, transfers: list[Transfer]) -> tuple[int, list[int], list[int | None], list[int | None]]:
         n, num_devices = len(self.ops), len(self.devices)
-        ranks = {"fifo": lambda: [0] * n, "given": lambda: self.given, "critical-path": self.rank}[self.schedule]()
+        rules = {
+            "fifo": lambda: [0] * n,
+            "critical-path": self.rank,
+            "depth": self.depth,
+            "memory": self.memory,
+            "given": lambda: self.given,
+        }
+        ranks = rules[self.schedule]()
         start: list[int | None] = [None] * n
         end: list[int | None] = [None] * n
         queues: dict[object, list[tuple[Transfer, str]]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from gnnplace.costs import roofline
 from gnnplace.frontends.json_cluster import cluster_of
 from gnnplace.frontends.json_graph import graph_of
-from gnnplace.placement import Placement
+from gnnplace.placement import SCHEDULES, Placement
 from gnnplace.problem import Problem
 
 KINDS = ("cpu", "gpu", "npu")
@@ -44,7 +44,7 @@ def random_case(seed: int) -> Case:
     cluster = random_cluster(random)
     num_ops = random.randint(1, 14)
     graph = random_graph(random, num_ops, [device["name"] for device in cluster["devices"]])
-    schedule = random.choice(["fifo", "critical-path", "given"])
+    schedule = random.choice(SCHEDULES)
     spread = random.choice([1, 3, 2**63 - 1])
     priority = [random.randint(-spread, spread) for _ in range(num_ops)] if schedule == "given" else None
     return Case(graph, cluster, _devices(random, graph, len(cluster["devices"])), schedule, priority)

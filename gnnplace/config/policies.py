@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gnnplace.config.checks import above, at_least
-from gnnplace.placement import Schedule
+from gnnplace.placement import RULES, Schedule
 
 UnitsName = Literal["ops", "weights", "coarse"]  # what is placed together: see transforms/units
 GrouperName = Literal["learned", "random", "none"]
@@ -90,4 +90,4 @@ PolicyConfig = HierarchicalConfig | UnitPlacerConfig
 
 def _without_priorities(schedule: Schedule) -> None:
     if schedule == "given":
-        raise ValueError("policy.schedule: 'given' needs priorities, which this policy doesn't propose; choose fifo or critical-path")
+        raise ValueError(f"policy.schedule: 'given' needs priorities, which this policy doesn't propose; choose {', '.join(RULES)}")

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Int32, Int64, UInt32
 
 from gnnplace.evaluate.kernel import simulate_rows
 from gnnplace.evaluate.tables import Steps, Trace, borrowed_scratch, tables
-from gnnplace.placement import Placement, Schedule, check
+from gnnplace.placement import RULES, Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult, Timeline
-from gnnplace.transforms.schedule import delays, fill_ranks
+from gnnplace.transforms.priorities import computed
 
 MIN_OPS_PER_TASK = 20_000  # a task of fewer ops (about 6 ms) costs more to hand out than it saves
 MAX_SAMPLES_PER_TASK = 16
@@ -52,13 +52,13 @@ def simulate_devices(
 
     Raises ValueError where the devices don't cover the problem or the schedule needs priorities.
     """
-    if schedule not in ("fifo", "critical-path"):
+    if schedule not in RULES:
         raise ValueError(f"schedule: {schedule!r} needs priorities; use simulate")
     _require_cover(problem, device)
     rows = device.astype(np.uint32)
 
     def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
-        return _ranks(problem, rows[low:high], np.full(high - low, schedule == "critical-path"))
+        return computed(problem, [schedule] * (high - low), rows[low:high])
 
     return _run(problem, rows, priority, _empty_trace(problem, 0), threads or usable_cores())
 
@@ -82,17 +82,11 @@ def _require_cover(problem: Problem, device: Int32[np.ndarray, "*samples ops"]) 
 
 
 def _priorities(problem: Problem, placements: Sequence[Placement], device: UInt32[np.ndarray, "rows ops"]) -> Int64[np.ndarray, "rows ops"]:
-    rows = _ranks(problem, device, np.array([placement.schedule == "critical-path" for placement in placements]))
+    rows = computed(problem, [placement.schedule for placement in placements], device)
     for row, placement in zip(rows, placements, strict=True):
         if placement.priority is not None:
             row[:] = placement.priority
     return rows
-
-
-def _ranks(problem: Problem, device: UInt32[np.ndarray, "rows ops"], wanted: Bool[np.ndarray, " rows"]) -> Int64[np.ndarray, "rows ops"]:
-    rank = np.zeros(device.shape, dtype=np.int64)
-    fill_ranks(delays(problem), device, wanted, rank)
-    return rank
 
 
 def _empty_trace(problem: Problem, rows: int) -> Trace:

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int32, Int64, Shaped, UInt32
 from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problem import Problem
+from gnnplace.transforms.buffers import buffers
 from gnnplace.transforms.schedule import Delays, compact, delays
 
 MAX_MEMORY_BYTES = 2**62
@@ -167,11 +168,9 @@ def _in_lines(count: int, record: np.dtype) -> Shaped[np.ndarray, " count"]:
 def _build(problem: Problem) -> Tables:
     graph, cluster = problem.graph, problem.cluster
     _check_memory(problem)
-    roots = np.flatnonzero(graph.output_alias == NONE)
+    held = buffers(graph)
     start_bytes = graph.workspace_bytes.copy()
-    np.add.at(start_bytes, graph.output_op[roots], graph.output_bytes[roots])
-    output_root = np.searchsorted(roots, graph.output_root)
-    touch_ptr, touch_root = _touches(graph, output_root)
+    np.add.at(start_bytes, held.root_op, held.root_bytes)
     return Tables(
         delays=delays(problem),
         num_inputs=compact(np.diff(graph.in_ptr), np.uint32),
@@ -180,14 +179,14 @@ def _build(problem: Problem) -> Tables:
         persistent_bytes=compact(graph.persistent_bytes, np.int64),
         workspace_bytes=compact(graph.workspace_bytes, np.int64),
         start_bytes=compact(start_bytes, np.int64),
-        output_bytes=compact(graph.output_bytes, np.int64),
-        output_root=compact(output_root, np.uint32),
-        touch_ptr=compact(touch_ptr, np.uint32),
-        touch_root=compact(touch_root, np.uint32),
-        root_op=compact(graph.output_op[roots], np.uint32),
-        root_bytes=compact(graph.output_bytes[roots], np.int64),
-        result_op=compact(graph.output_op[graph.output_is_result], np.uint32),
-        result_root=compact(output_root[graph.output_is_result], np.uint32),
+        output_bytes=held.output_bytes,
+        output_root=held.output_root,
+        touch_ptr=held.touch_ptr,
+        touch_root=held.touch_root,
+        root_op=held.root_op,
+        root_bytes=held.root_bytes,
+        result_op=held.result_op,
+        result_root=held.result_root,
         streams=compact(cluster.streams, np.int64),
         device_memory=compact(cluster.device_memory if problem.contended_ns is not None else np.full(cluster.num_devices, NONE), np.uint32),
         contended_ns=compact(problem.time_ns if problem.contended_ns is None else problem.contended_ns, np.int64),
@@ -199,17 +198,6 @@ def _build(problem: Problem) -> Tables:
         link_dst=compact(np.array([cluster.device_names.index(link.dst) for link in cluster.links]), np.uint32),
         num_channels=cluster.num_channels,
     )
-
-
-def _touches(
-    graph: ComputationGraph, output_root: Int64[np.ndarray, " outputs"]
-) -> tuple[Int64[np.ndarray, " ops_plus_1"], Int64[np.ndarray, " touches"]]:
-    """Every distinct root that an op consumes or produces: those of op i are `roots[ptr[i]:ptr[i+1]]`."""
-    num_outputs, data = max(1, len(output_root)), np.flatnonzero(graph.edge_data != NONE)
-    op = np.concatenate([graph.edge_dst[data], graph.output_op]).astype(np.int64)
-    root = np.concatenate([output_root[graph.edge_data[data]], output_root])
-    keys = np.unique(op * num_outputs + root)
-    return np.searchsorted(keys // num_outputs, np.arange(graph.num_ops + 1)), keys % num_outputs
 
 
 def _leader(graph: ComputationGraph) -> Int32[np.ndarray, " ops"]:

@@ -1,7 +1,6 @@
-"""Schedules: the priorities by which devices choose among ready ops (EXECUTION_MODEL.md, Schedules).
+"""Ranks: the length of the path that remains behind every op in a placement, the schedule `critical-path` (EXECUTION_MODEL.md, Schedules).
 
-`fifo` has none, `critical-path` gives every op the length of the path that remains behind it in this placement,
-`given` takes the planner's own. Ranks are exact integers, whatever order the graph's document has.
+They are exact integers, whatever order the graph's document has.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from jaxtyping import Int32, Int64, Shaped, UInt32
 from numpy.typing import DTypeLike
 
 from gnnplace.cluster import NO_CHANNEL, NO_LINK
-from gnnplace.placement import Placement, missing_link
+from gnnplace.placement import missing_link
 from gnnplace.problem import Problem
 
 NOTHING = np.uint32(2**32 - 1)  # no output, edge or message
@@ -68,18 +67,6 @@ def compact(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     view: np.ndarray = np.ascontiguousarray(array).astype(dtype, copy=False).view()
     view.setflags(write=False)
     return view
-
-
-def priorities(problem: Problem, placement: Placement) -> Int64[np.ndarray, " ops"]:
-    """The priority of every op under the placement's schedule, higher first.
-
-    Raises ValueError where a critical path needs a link that does not exist.
-    """
-    if placement.schedule == "fifo":
-        return np.zeros(problem.num_ops, dtype=np.int64)
-    if placement.priority is not None:
-        return placement.priority
-    return rank_ns(problem, placement.device)
 
 
 def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:

@@ -17,7 +17,7 @@ from gnnplace.commands.explanations import EXPLANATIONS, SINGLE, slower_than_one
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
-from gnnplace.placement import check
+from gnnplace.placement import RULES, check
 from gnnplace.problem import Problem
 from gnnplace.result import Planner
 from gnnplace.transforms.units import allowed, units
@@ -71,7 +71,7 @@ def test_who_can_be_slower_than_one_device_says_why(name: build.PlannerName):
         assert name not in slower_than_one_device(times), seed
 
 
-@pytest.mark.parametrize("schedule", ["fifo", "critical-path"])
+@pytest.mark.parametrize("schedule", RULES)
 @pytest.mark.parametrize("name", NAMES)
 def test_deterministic_and_under_the_schedule_that_was_asked(name: build.PlannerName, schedule):
     graph = chains(3, 4, 1).graph

@@ -171,7 +171,7 @@ def test_a_placement_is_read_by_name(pair):
         ({"device": {"x": "cpu:0", "left": "gpu:0", "lefd": "gpu:0"}}, "device.lefd: 'lefd' is no op of 'two'; nearest is 'left'"),
         ({"device": {"x": "cpu:0", "left": "gpu:1"}}, "device.left: 'gpu:1' is no device; nearest is 'gpu:0'; choose from cpu:0, gpu:0"),
         ({"device": {"x": "cpu:0", "left": 1}}, "device.left: 1: input should be a valid string"),
-        ({"schedule": "random"}, "schedule: 'random': input should be 'fifo', 'critical-path' or 'given'"),
+        ({"schedule": "random"}, "schedule: 'random': input should be 'fifo', 'critical-path', 'depth', 'memory' or 'given'"),
         ({"schedule": "given"}, "priority: the schedule 'given' needs priorities"),
         ({"priority": {"x": 1, "left": 1}}, "priority: the schedule 'critical-path' takes no priorities"),
         ({"schedule": "given", "priority": {"x": 1}}, "priority: op 'left' has no entry"),

@@ -1,4 +1,4 @@
-"""Priorities: worked by hand, and a rank is what remains when nothing waits."""
+"""Ranks: worked by hand, and a rank is what remains when nothing waits."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, missing_link
 from gnnplace.problem import Problem
-from gnnplace.transforms.schedule import priorities, rank_ns
+from gnnplace.transforms.schedule import rank_ns
 
 
 def fork(latency_ns: int) -> Problem:
@@ -29,14 +29,6 @@ def test_ranks_by_hand():
     assert rank(0, [0, 0, 1]) == [5 + 1 + 20, 7, 20]  # control takes at least 1 ns
     assert rank(9, [0, 0, 1]) == [5 + 9 + 20, 7, 20]
     assert rank(9, [0, 1, 0]) == [5 + (3 + 10 + 9) + 7, 7, 20]
-
-
-def test_schedules_without_ranks():
-    made = fork(0)
-    device = np.zeros(3, np.int32)
-    assert priorities(made, Placement(device, "fifo")).tolist() == [0, 0, 0]
-    assert priorities(made, Placement(device, "given", np.array([3, 1, 2]))).tolist() == [3, 1, 2]
-    assert priorities(made, Placement(device)).tolist() == rank_ns(made, device).tolist()
 
 
 def test_a_missing_link_is_refused_by_name():
