@@ -64,7 +64,9 @@ def _parser() -> Parser:
     inputs.add_planning_arguments(parser)
     parser.add_argument("-o", "--output", metavar="PLACEMENT", required=True, help="the JSON file to write")
     parser.add_argument(
-        "--planner", metavar="NAME", help=f"one planner; {BEST} (unless there is a checkpoint and no budget) asks all, then searches from the fastest"
+        "--planner",
+        metavar="NAME",
+        help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a checkpoint and no budget)",
     )
     parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
     parser.add_argument(
