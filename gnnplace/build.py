@@ -5,20 +5,20 @@ A new baseline is a name and a `case` here; contract tests and commands take the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal, Protocol, assert_never, get_args, runtime_checkable
 
 import numpy as np
 
-from gnnplace.baselines.annealing import annealing
+from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.best import Progress, Winner, best
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import exact
 from gnnplace.baselines.expert import expert
-from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.fastest import Standing, fastest
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.m_etf import m_etf
 from gnnplace.baselines.m_sct import m_sct
 from gnnplace.baselines.m_topo import m_topo
@@ -46,7 +46,7 @@ SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that i
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
-CLIMB_EVALUATIONS = 500
+SEARCH_EVALUATIONS = 500
 EXACT_S = 5.0
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -95,9 +95,9 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
         case "random":
             return partial(_random, evaluate=evaluate, seed=seed, schedule=schedule)
         case "hill-climb":
-            return partial(_climb, evaluate=evaluate, seed=seed, schedule=schedule)
+            return _from_best_heuristic(hill_climb, evaluate, seed, schedule)
         case "annealing":
-            return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
+            return _from_best_heuristic(annealing, evaluate, seed, schedule)
         case "exact":
             return partial(exact, evaluate=evaluate, budget_s=EXACT_S, schedule=schedule)
         case _:
@@ -127,8 +127,9 @@ def portfolio(
     named = planners(problem, Counted(evaluate, budget), seed, schedule)
     quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
 
-    def search(problem: Problem, start: Placement, budget: Budget) -> Placement:
-        return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
+    def search(problem: Problem, start: Placement, budget: Budget, found: Callable[[Standing], object]) -> Placement:
+        generator = np.random.default_rng(seed)
+        return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, found=found)
 
     return best(problem, Counted(evaluate, budget), quick, {"annealing": search}, budget, progress)
 
@@ -163,13 +164,11 @@ def _random(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule
     return random_units(problem, evaluate, np.random.default_rng(seed), evaluations=RANDOM_EVALUATIONS, schedule=schedule)
 
 
-def _climb(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
-    """A climb from the best heuristic, so that it is never worse."""
-    start, generator = best_heuristic(problem, evaluate, schedule), np.random.default_rng(seed)
-    return hill_climb(problem, evaluate, generator, start=start, evaluations=CLIMB_EVALUATIONS, schedule=schedule)
+def _from_best_heuristic(search: Callable[..., Placement], evaluate: Evaluator, seed: int, schedule: Schedule) -> Planner:
+    """A search of `SEARCH_EVALUATIONS` from the best heuristic, so that it is never worse."""
 
+    def plan(problem: Problem) -> Placement:
+        start, generator = best_heuristic(problem, evaluate, schedule), np.random.default_rng(seed)
+        return search(problem, evaluate, generator, start=start, budget=Budget(evaluations=SEARCH_EVALUATIONS), schedule=schedule)
 
-def _anneal(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
-    """Annealing from the best heuristic, with as many evaluations as a climb."""
-    start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
-    return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
+    return plan
