@@ -44,14 +44,20 @@ WORKLOADS = {
         tensorflow_rnnlm.build, tensorflow_rnnlm.blocks(), "rnnlm", "recurrent",
         "datasets/build/tensorflow_rnnlm.py, 2 layers of 2048, 40 steps, vocabulary 10000; batch 64; Adam",
     ),
-    "nmt-2": Workload(
-        tensorflow_nmt.build, tensorflow_nmt.blocks(), "nmt", "recurrent",
-        "datasets/build/tensorflow_nmt.py, 2 + 2 layers of 1024, attention, 40 + 40 steps, vocabulary 32000; batch 64; Adam",
-    ),
-    "resnet-50": Workload(
-        tensorflow_resnet.build, tensorflow_resnet.blocks(), "resnet", "convolutional",
-        "datasets/build/tensorflow_resnet.py, 224 x 224 x 3; batch 32; SGD with momentum", "test",
-    ),
+    **{
+        f"nmt-{layers}": Workload(
+            partial(tensorflow_nmt.build, layers), tensorflow_nmt.blocks(layers), "nmt", "recurrent", "datasets/build/tensorflow_nmt.py, "
+            f"{layers} + {layers} layers of 1024, attention, 40 + 40 steps, vocabulary 32000; batch 64; Adam",
+        )
+        for layers in (2, 4, 8)
+    },
+    **{
+        f"resnet-{depth}": Workload(
+            partial(tensorflow_resnet.build, depth, batch), tensorflow_resnet.blocks(depth), "resnet", "convolutional",
+            f"datasets/build/tensorflow_resnet.py, 224 x 224 x 3; batch {batch}; SGD with momentum", "test",
+        )
+        for depth, batch in ((50, 32), (152, 128))
+    },
     "nasnet-mobile": Workload(
         tensorflow_nasnet.build, tensorflow_nasnet.blocks(), "nasnet", "convolutional",
         "datasets/build/tensorflow_nasnet.py, NASNet-A 4 @ 1056, 224 x 224 x 3; batch 32; RMSProp", "test",

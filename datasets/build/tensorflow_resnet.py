@@ -1,7 +1,7 @@
-"""ResNet-50, one training step on 224 x 224 x 3 images (He et al., 2016); SGD with momentum as in that paper.
+"""ResNet-50 or -152, one training step on 224 x 224 x 3 images (He et al., 2016); SGD with momentum as in that paper.
 
-53 convolutions without bias, each with batch norm in training mode (moving averages updated by the step), NHWC; the stride of a stage is
-that of its first 1 x 1 convolution, as published. Rate 0.1, momentum 0.9. No weight decay.
+53 or 155 convolutions without bias, each with batch norm in training mode (moving averages updated by the step), NHWC; the stride of a
+stage is that of its first 1 x 1 convolution, as published. Rate 0.1, momentum 0.9. No weight decay.
 """
 
 from __future__ import annotations
@@ -12,34 +12,35 @@ from datasets.build.tensorflow_convolution import convolution, head, momentum
 
 v1 = tf.compat.v1
 
-STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))  # filters of the narrow layers, bottlenecks
+FILTERS = (64, 128, 256, 512)  # of the narrow layers of each stage
+BOTTLENECKS = {50: (3, 4, 6, 3), 152: (3, 8, 36, 3)}  # of each stage, by depth (table 1 of the paper)
 WIDENING = 4
 
 
-def build(batch: int = 32, size: int = 224, classes: int = 1000) -> tuple[tf.Tensor, tf.Operation]:
+def build(depth: int = 50, batch: int = 32, size: int = 224, classes: int = 1000) -> tuple[tf.Tensor, tf.Operation]:
     """The loss and the train op, in the default graph."""
     images = v1.placeholder(tf.float32, (batch, size, size, 3), "input/images")
     labels = v1.placeholder(tf.int32, (batch,), "input/labels")
     x = _relu("stem", _convolution("stem", images, 64, 7, 2))
     with tf.name_scope("stem/"):
         x = tf.nn.max_pool2d(x, 3, 2, "SAME")
-    for scope, filters, stride in _bottlenecks():
+    for scope, filters, stride in _bottlenecks(depth):
         x = _bottleneck(scope, x, filters, stride)
     loss = head("logits", x, labels, classes)
     return loss, momentum(loss, rate=0.1)
 
 
-def blocks() -> dict[str, int]:
+def blocks(depth: int = 50) -> dict[str, int]:
     """Blocks along the depth: the stem, the bottlenecks, the logits."""
-    scopes = ["stem", *(scope for scope, _, _ in _bottlenecks()), "logits"]
+    scopes = ["stem", *(scope for scope, _, _ in _bottlenecks(depth)), "logits"]
     return {"input": 0} | {scope: block for block, scope in enumerate(scopes)}
 
 
-def _bottlenecks() -> list[tuple[str, int, int]]:
+def _bottlenecks(depth: int) -> list[tuple[str, int, int]]:
     """Scope, filters and stride of each."""
     return [
         (f"stage_{stage}/bottleneck_{i}", filters, 2 if stage > 0 and i == 0 else 1)
-        for stage, (filters, count) in enumerate(STAGES)
+        for stage, (filters, count) in enumerate(zip(FILTERS, BOTTLENECKS[depth], strict=True))
         for i in range(count)
     ]
 
