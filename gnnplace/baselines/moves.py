@@ -2,8 +2,7 @@
 
 A move sends a block (a colocation group, a layer, a time step, a layer at a time step ..., or a walk along edges) to a device, or has two
 blocks change places. Half of the blocks hold a unit of the critical chain of the placement at hand, a unit by how long the step waits for
-it; where memory overflows, a unit of the devices that are too small, by its bytes. The others are drawn by their work. A device on which a
-block is fast is its target more often than one on which it is slow.
+it; where memory overflows, a unit of the devices that are too small, by its bytes. The others are drawn by their work.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def moved(moves: Moves, device: Devices, guide: Guide | None, generator: np.rand
         homes.append(int(np.bincount(device[blocks[1]]).argmax()))
         targets = homes[::-1]
     else:
-        targets = [_target(moves, blocks[0], homes[0], generator)]
+        targets = [_other(homes[0], moves.legal.shape[1], generator)]
     there = device.copy()
     for block, target in zip(blocks, targets, strict=True):
         there[block] = np.where(moves.legal[block, target], target, device[block])
@@ -123,11 +122,9 @@ def _walk(beside: Adjacency, unit: int, generator: np.random.Generator) -> Int64
     return np.unique(walk)
 
 
-def _target(moves: Moves, block: Int64[np.ndarray, " members"], home: int, generator: np.random.Generator) -> int:
-    """A device other than that on which most of a block stands, with a chance in proportion to how fast it runs the block."""
-    speed = 1 / np.maximum(1, moves.work_ns[block].sum(axis=0))
-    speed[home] = 0
-    return _drawn(np.cumsum(speed / speed.sum()), generator)
+def _other(home: int, num_devices: int, generator: np.random.Generator) -> int:
+    """A device other than that on which most of a block stands."""
+    return (home + 1 + int(generator.integers(num_devices - 1))) % num_devices
 
 
 def _drawn(cumulated: Shaped[np.ndarray, " options"], generator: np.random.Generator) -> int:

@@ -1,4 +1,4 @@
-"""Moves: legal, where the step waits, to where a block is fast."""
+"""Moves: legal, where the step waits, anywhere else."""
 
 from collections import Counter
 
@@ -48,12 +48,11 @@ def test_an_illegal_start_is_made_legal_and_a_legal_one_kept():
     assert around.placement(around.start(Placement(np.array([1, 2, 1, 2], dtype=np.int32))), "fifo").device.tolist() == [0, 2, 2, 2]
 
 
-def test_blocks_are_targeted_where_they_are_fast(monkeypatch):
+def test_every_other_device_is_a_target_alike(monkeypatch):
     monkeypatch.setattr(module, "EXCHANGES", 0.0)
-    posed = on_machine([Op(f"o{i}", "Op", (Output(4),), time_ns={"cpu": 900, "gpu": 100}) for i in range(40)])
-    to = Counter(device[device != 1].tolist()[0] for device in drawn(posed, [1] * 40, count=2000))
+    to = Counter(device[device != 1].tolist()[0] for device in drawn(on_machine([op(f"o{i}") for i in range(40)]), [1] * 40, count=2000))
     assert to[0] + to[2] == 2000  # none stays
-    assert to[0] == pytest.approx(200, abs=50)
+    assert to[0] == pytest.approx(1000, abs=150)
 
 
 def test_an_exchange_sends_each_block_to_the_other_ones_device(monkeypatch):
