@@ -87,13 +87,11 @@ def guide(problem: Problem, moves: Moves, device: Devices, result: StepResult) -
 def moved(moves: Moves, device: Devices, guide: Guide | None, generator: np.random.Generator) -> Devices:
     """Another placement of units; where a move takes a unit to where it may not stand, that one stays."""
     blocks = [_block(moves, guide, generator)]
-    homes = [int(np.bincount(device[blocks[0]]).argmax())]
     if generator.random() < EXCHANGES:
         blocks.append(_block(moves, guide, generator))
-        homes.append(int(np.bincount(device[blocks[1]]).argmax()))
-        targets = homes[::-1]
-    else:
-        targets = [_other(homes[0], moves.legal.shape[1], generator)]
+        targets = [int(np.bincount(device[block]).argmax()) for block in reversed(blocks)]
+    else:  # where most of the block stands, too: it is gathered there
+        targets = [int(generator.integers(moves.legal.shape[1]))]
     there = device.copy()
     for block, target in zip(blocks, targets, strict=True):
         there[block] = np.where(moves.legal[block, target], target, device[block])
@@ -120,11 +118,6 @@ def _walk(beside: Adjacency, unit: int, generator: np.random.Generator) -> Int64
         unit = int(beside.neighbour[generator.integers(beside.ptr[unit], beside.ptr[unit + 1])])
         walk.append(unit)
     return np.unique(walk)
-
-
-def _other(home: int, num_devices: int, generator: np.random.Generator) -> int:
-    """A device other than that on which most of a block stands."""
-    return (home + 1 + int(generator.integers(num_devices - 1))) % num_devices
 
 
 def _drawn(cumulated: Shaped[np.ndarray, " options"], generator: np.random.Generator) -> int:

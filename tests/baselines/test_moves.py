@@ -1,4 +1,4 @@
-"""Moves: legal, where the step waits, anywhere else."""
+"""Moves: legal, where the step waits, to any device."""
 
 from collections import Counter
 
@@ -48,11 +48,13 @@ def test_an_illegal_start_is_made_legal_and_a_legal_one_kept():
     assert around.placement(around.start(Placement(np.array([1, 2, 1, 2], dtype=np.int32))), "fifo").device.tolist() == [0, 2, 2, 2]
 
 
-def test_every_other_device_is_a_target_alike(monkeypatch):
+def test_every_device_is_a_target_alike_and_a_split_block_may_be_gathered(monkeypatch):
     monkeypatch.setattr(module, "EXCHANGES", 0.0)
-    to = Counter(device[device != 1].tolist()[0] for device in drawn(on_machine([op(f"o{i}") for i in range(40)]), [1] * 40, count=2000))
-    assert to[0] + to[2] == 2000  # none stays
-    assert to[0] == pytest.approx(1000, abs=150)
+    monkeypatch.setattr(module, "WALKS", 0.0)
+    posed = on_machine([op(f"o{i}", layer=f"l{i // 4}", time_step=0) for i in range(8)])
+    found = Counter(tuple(device.tolist()) for device in drawn(posed, [1, 1, 1, 2, 0, 0, 0, 0], count=3000))
+    gathered = [found[(target,) * 4 + (0,) * 4] for target in range(3)]
+    assert min(gathered) > 100 and max(gathered) < 1.5 * min(gathered)
 
 
 def test_an_exchange_sends_each_block_to_the_other_ones_device(monkeypatch):
@@ -72,7 +74,9 @@ def test_half_of_the_moves_are_on_the_critical_chain(monkeypatch):
     chances = guide(posed, around, device, result)
     assert np.diff(chances, prepend=0.0)[7] == pytest.approx(1.0)
     small = [np.flatnonzero(moved != device) for moved in drawn(posed, device.tolist(), chances)]
-    assert np.mean([7 in changed for changed in small]) == pytest.approx(0.75, abs=0.1)  # half guided, and half of the rest by work
+    assert np.mean([7 in changed for changed in small if len(changed)]) == pytest.approx(
+        0.75, abs=0.1
+    )  # half guided, and half of the rest by work
 
 
 def test_where_memory_overflows_units_of_that_device_are_drawn_by_their_bytes():
