@@ -74,9 +74,7 @@ def test_half_of_the_moves_are_on_the_critical_chain(monkeypatch):
     chances = guide(posed, around, device, result)
     assert np.diff(chances, prepend=0.0)[7] == pytest.approx(1.0)
     small = [np.flatnonzero(moved != device) for moved in drawn(posed, device.tolist(), chances)]
-    assert np.mean([7 in changed for changed in small if len(changed)]) == pytest.approx(
-        0.75, abs=0.1
-    )  # half guided, and half of the rest by work
+    assert np.mean([7 in changed for changed in small if len(changed)]) == pytest.approx(0.75, abs=0.1)  # and half of the rest by work
 
 
 def test_where_memory_overflows_units_of_that_device_are_drawn_by_their_bytes():
