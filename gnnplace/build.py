@@ -1,13 +1,14 @@
 """Names to planners: with `gnnplace.build_policy`, the one place where a string becomes a function. Needs no torch.
 
-A new baseline is a name and a `case` here; contract tests and commands take the names from `PlannerName`.
+A new baseline is a name and a `case` here, one that places units a name and a row of `PLACE_UNITS`; contract tests and commands take the
+names from `PlannerName`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal, Protocol, assert_never, get_args, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -35,10 +36,10 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
 
+UnitPlannerName = Literal["scotch", "min-cut", "metis", "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct"]
 PlannerName = Literal[
     "cpu", "gpu", "expert", "pipeline",
-    "scotch", "min-cut", "metis",
-    "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct",
+    UnitPlannerName,
     "random", "hill-climb", "annealing", "exact",
 ]  # fmt: skip
 SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing", "exact")  # take as long as they are given
@@ -74,24 +75,6 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(expert, evaluate=evaluate, schedule=schedule)
         case "pipeline":
             return partial(pipeline, evaluate=evaluate, schedule=schedule)
-        case "scotch":
-            return _on_units(scotch, evaluate, schedule)
-        case "min-cut":
-            return _on_units(min_cut, evaluate, schedule)
-        case "metis":
-            return _on_units(metis, evaluate, schedule)
-        case "heft":
-            return _on_units(heft, evaluate, schedule)
-        case "peft":
-            return _on_units(peft, evaluate, schedule)
-        case "critical-path-first":
-            return _on_units(critical_path_first, evaluate, schedule)
-        case "m-topo":
-            return _on_units(m_topo, evaluate, schedule)
-        case "m-etf":
-            return _on_units(m_etf, evaluate, schedule)
-        case "m-sct":
-            return _on_units(m_sct, evaluate, schedule)
         case "random":
             return partial(_random, evaluate=evaluate, seed=seed, schedule=schedule)
         case "hill-climb":
@@ -101,7 +84,7 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
         case "exact":
             return partial(exact, evaluate=evaluate, budget_s=EXACT_S, schedule=schedule)
         case _:
-            assert_never(name)
+            return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=schedule)
 
 
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
@@ -122,10 +105,16 @@ def portfolio(
     schedule: Schedule = "critical-path",
     policy: Planner | None = None,
     progress: Progress = lambda planner, standing: None,
+    starts: Mapping[str, Planner] | None = None,
 ) -> Winner:
-    """All planners but searches, single devices first, then a policy's placement if there is one, then annealing until the budget ends."""
-    named = planners(problem, Counted(evaluate, budget), seed, schedule)
-    quick = {name: plan for name, plan in named.items() if name not in SEARCHES} | ({} if policy is None else {"policy": policy})
+    """All planners but searches, single devices first, then a policy's placement if there is one, then annealing until the budget ends.
+
+    `starts`, where they are given, are asked instead of all planners.
+    """
+    if starts is None:
+        named = planners(problem, Counted(evaluate, budget), seed, schedule)
+        starts = {name: plan for name, plan in named.items() if name not in SEARCHES}
+    quick = {**starts} if policy is None else {**starts, "policy": policy}
 
     def search(problem: Problem, start: Placement, budget: Budget, found: Callable[[Standing], object]) -> Placement:
         generator = np.random.default_rng(seed)
@@ -152,12 +141,15 @@ class _PlacesUnits(Protocol):
     def __call__(self, problem: Problem, evaluate: Evaluator, *, units_name: UnitsName, schedule: Schedule) -> Placement: ...
 
 
-def _on_units(baseline: _PlacesUnits, evaluate: Evaluator, schedule: Schedule) -> Planner:
-    def plan(problem: Problem) -> Placement:
-        found = [baseline(problem, evaluate, units_name=name, schedule=schedule) for name in UNITS]
-        return fastest(problem, found, evaluate)
+PLACE_UNITS: dict[UnitPlannerName, _PlacesUnits] = {
+    "scotch": scotch, "min-cut": min_cut, "metis": metis,
+    "heft": heft, "peft": peft, "critical-path-first": critical_path_first, "m-topo": m_topo, "m-etf": m_etf, "m-sct": m_sct,
+}  # fmt: skip
 
-    return plan
+
+def _on_units(problem: Problem, baseline: _PlacesUnits, evaluate: Evaluator, schedule: Schedule) -> Placement:
+    found = [baseline(problem, evaluate, units_name=name, schedule=schedule) for name in UNITS]
+    return fastest(problem, found, evaluate)
 
 
 def _random(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:

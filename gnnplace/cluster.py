@@ -107,6 +107,12 @@ class Cluster:
         return np.array([device.streams for device in self.devices], dtype=np.int64)
 
     @cached_property
+    def accelerators(self) -> Int64[np.ndarray, " accelerators"]:
+        """The devices that are no CPU; all devices where there is no such device."""
+        others = [index for index, device in enumerate(self.devices) if device.kind != "cpu"]
+        return np.array(others or range(self.num_devices), dtype=np.int64)
+
+    @cached_property
     def link_index(self) -> Int32[np.ndarray, "devices devices"]:
         """The number of the link from one device to another, `NO_LINK` where there is none."""
         table = np.full((self.num_devices, self.num_devices), NO_LINK, dtype=np.int32)

@@ -30,7 +30,10 @@ class Timeline:
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """One step, simulated or real. `infeasible` is the reason, or None; time and peaks are None only without a link."""
+    """One step, simulated or real. `infeasible` is the reason, or None; time and peaks are None only without a link.
+
+    `busy_ns` is of ops alone; `occupied_ns`, how long each channel carried something, is None where nobody could see it.
+    """
 
     schedule: Schedule
     step_time_ns: int | None
@@ -39,6 +42,7 @@ class StepResult:
     busy_ns: Int64[np.ndarray, " devices"]
     transferred_bytes: int
     transfers: int
+    occupied_ns: Int64[np.ndarray, " channels"] | None = None
     timeline: Timeline | None = None
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.baselines.list_schedule import Guide
+from gnnplace.baselines.instance import Guide
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output

@@ -6,7 +6,7 @@ take the least time in sum, of those on which most of them may stand. The ready 
 path goes to that device, any other where it ends first, with insertion.
 
 Ours places units as HEFT does, and a unit with an op of the critical path is critical. Where the critical-path device is not legal for a
-critical unit, not linked to its inputs or full, the unit is placed like the others. The best of HEFT's four variants.
+critical unit, not linked to its inputs or full, the unit is placed like the others. The best of HEFT's six variants.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from gnnplace.baselines.list_schedule import Guide, fastest_schedule
+from gnnplace.baselines.instance import Guide
+from gnnplace.baselines.list_schedule import fastest_schedule
 from gnnplace.baselines.ranks import downward_rank_ns, upward_rank_ns
 from gnnplace.baselines.sequence import sequence
 from gnnplace.placement import Placement, Schedule
@@ -29,7 +30,7 @@ from gnnplace.transforms.units import Units, UnitsName, units
 def critical_path_first(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest of the four variants. Raises ValueError where a unit may stand nowhere."""
+    """The fastest of the six variants. Raises ValueError where a unit may stand nowhere."""
     made = units(problem.graph, units_name)
     upward = upward_rank_ns(problem)
     priority = upward + downward_rank_ns(problem)

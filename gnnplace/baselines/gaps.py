@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Int64
+
+from gnnplace.baselines.compiled import allocates_nothing
 
 KEPT = 512
 NEVER = 2**62
@@ -31,7 +32,7 @@ def free(resources: int) -> Gaps:
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def earliest(gaps, resource, ready, duration):
     """The first gap that can hold `duration` from `ready` on, and when it would start there."""
     low, high = 0, gaps.number[resource] - 1
@@ -49,7 +50,7 @@ def earliest(gaps, resource, ready, duration):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def take(gaps, resource, gap, start, duration):
     """Occupies a gap from `start` for `duration`, and leaves what is free before and after."""
     begins, ends = gaps.begins[resource], gaps.ends[resource]
@@ -76,7 +77,7 @@ def take(gaps, resource, gap, start, duration):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def forget_first(gaps, resource):
     """Drops the earliest gap."""
     for k in range(1, gaps.number[resource]):

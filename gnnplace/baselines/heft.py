@@ -2,12 +2,14 @@
 
 Ours places units: the first op of a unit, in the order of ranks, decides for all of it, by the time at which the unit's work could
 end; its other ops follow when their turn comes. Ops that cost nothing (variables, reads, constants) stand with their first consumer.
-The best of four by the evaluator: with and without the load that earlier units will still bring, on all devices and on accelerators.
+The best of six by the evaluator, on all devices and on accelerators: as published; with what messages cost those who wait for their
+channel; and with the load, too, that earlier units will still bring.
 """
 
 from __future__ import annotations
 
-from gnnplace.baselines.list_schedule import Guide, fastest_schedule
+from gnnplace.baselines.instance import Guide
+from gnnplace.baselines.list_schedule import fastest_schedule
 from gnnplace.baselines.ranks import upward_rank_ns
 from gnnplace.baselines.sequence import sequence
 from gnnplace.placement import Placement, Schedule
@@ -17,7 +19,7 @@ from gnnplace.transforms.units import UnitsName, units
 
 
 def heft(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:
-    """The fastest of the four variants. Raises ValueError where a unit may stand nowhere."""
+    """The fastest of the six variants. Raises ValueError where a unit may stand nowhere."""
     made = units(problem.graph, units_name)
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
     return fastest_schedule(problem, evaluate, made, lambda legal: guide, schedule)

@@ -11,8 +11,7 @@ from gnnplace.transforms.units import Units, allowed, work_ns
 
 def accelerators(problem: Problem) -> Int64[np.ndarray, " accelerators"]:
     """The devices that are no CPU; all devices where there is no such device."""
-    others = [index for index, device in enumerate(problem.cluster.devices) if device.kind != "cpu"]
-    return np.array(others or range(problem.num_devices), dtype=np.int64)
+    return problem.cluster.accelerators
 
 
 def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
@@ -57,5 +56,6 @@ def mean_transfer_ns(
     links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
     if not links:
         return carried.astype(np.float64)
-    per_byte = np.mean([1e9 / link.bandwidth_bytes_per_s for link in links])
-    return carried * per_byte + np.mean([link.overhead_ns + link.latency_ns for link in links])
+    hops = [1 if link.receive_channel is None else 2 for link in links]
+    per_byte = np.mean([count * 1e9 / link.bandwidth_bytes_per_s for count, link in zip(hops, links, strict=True)])
+    return carried * per_byte + np.mean([count * link.overhead_ns + link.latency_ns for count, link in zip(hops, links, strict=True)])

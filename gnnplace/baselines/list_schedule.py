@@ -8,65 +8,22 @@ without a device yet (and their outputs) don't hold anyone up.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, no_type_check
+from typing import no_type_check
 
-import numba
 import numpy as np
-from jaxtyping import Bool, Int32, Int64
+from jaxtyping import Bool, Int32
 
+from gnnplace.baselines.compiled import allocates_nothing
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.gaps import Gaps, earliest, free, take
+from gnnplace.baselines.gaps import earliest, take
+from gnnplace.baselines.instance import Guide, Instance, instance, nothing_yet
 from gnnplace.baselines.legal import device_sets
-from gnnplace.baselines.sequence import Sequence
-from gnnplace.graph import NONE
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.schedule import compact
-from gnnplace.transforms.units import Units, expand, persistent_bytes, work_ns
+from gnnplace.transforms.units import Units, expand
 
-
-class Guide(NamedTuple):
-    """What tells list schedulers apart: the order of ops, and what an op adds to its end on each device where devices are compared."""
-
-    sequence: Sequence
-    added_ns: Int64[np.ndarray, "ops devices"] | None = None
-
-
-class Instance(NamedTuple):
-    """The constants. `leader[i]` is the op whose unit the unit of op i follows, where it has no device of its own yet."""
-
-    sequence: Int64[np.ndarray, " ops"]
-    leader: Int64[np.ndarray, " ops"]
-    unit: Int32[np.ndarray, " ops"]
-    legal: Bool[np.ndarray, "units devices"]
-    added_ns: Int64[np.ndarray, "ops devices"]
-    work_ns: Int64[np.ndarray, "units devices"]
-    persistent: Int64[np.ndarray, " units"]
-    memory: Int64[np.ndarray, " devices"]
-    time_ns: Int64[np.ndarray, "ops devices"]
-    in_ptr: Int64[np.ndarray, " ops_plus_1"]
-    in_edges: Int64[np.ndarray, " edges"]
-    edge_src: Int32[np.ndarray, " edges"]
-    edge_data: Int64[np.ndarray, " edges"]
-    transfer_ns: Int64[np.ndarray, "outputs rates"]
-    link: Int32[np.ndarray, "devices devices"]
-    rate: Int32[np.ndarray, " links"]
-    latency: Int64[np.ndarray, " links"]
-    channel: Int32[np.ndarray, " links"]
-    streams: Int64[np.ndarray, " devices_plus_1"]  # those of device d are numbers streams[d]:streams[d+1]
-
-
-class Progress(NamedTuple):
-    """What is scheduled so far; -1 is nowhere or not yet."""
-
-    device: Int32[np.ndarray, " units"]
-    end: Int64[np.ndarray, " ops"]
-    arrival: Int64[np.ndarray, "outputs devices"]
-    held: Int64[np.ndarray, " devices"]
-    committed: Int64[np.ndarray, " devices"]
-    stream: Gaps
-    channel: Gaps
+VIEWS = OWN_END, MESSAGES, LOADS = 0, 1, 2  # what the choice of a unit's device looks at; each adds to those before it
 
 
 def fastest_schedule(
@@ -76,87 +33,58 @@ def fastest_schedule(
     guide: Callable[[Bool[np.ndarray, "units devices"]], Guide],
     schedule: Schedule,
 ) -> Placement:
-    """The fastest of four list schedules: each under the guide for its legal devices (all, then without CPUs), without and with `balance`.
+    """The fastest of six list schedules: each under the guide for its legal devices (all, then without CPUs), by each of `VIEWS`.
 
     Raises ValueError where a unit may stand nowhere.
     """
     given = [instance(problem, units, legal, guide(legal)) for legal in device_sets(problem, units)]
-    found = [schedule_units(each, balance)[0] for each in given for balance in (False, True)]
+    found = [schedule_units(each, view)[0] for each in given for view in VIEWS]
     return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
 
 
-def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devices"], guide: Guide) -> Instance:
-    """The constants of a problem whose ops are scheduled in the order of a guide."""
-    graph, cluster = problem.graph, problem.cluster
-    streams = np.concatenate([[0], np.cumsum(cluster.streams)])
-    added_ns = np.zeros_like(problem.time_ns) if guide.added_ns is None else guide.added_ns
-    columns = {
-        "sequence": guide.sequence.op, "leader": guide.sequence.leader, "added_ns": added_ns,
-        "unit": units.unit, "legal": legal, "work_ns": work_ns(problem, units),
-        "persistent": persistent_bytes(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
-        "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
-        "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
-        "latency": cluster.link_latency_ns, "channel": cluster.link_channel, "streams": streams,
-    }  # fmt: skip
-    return Instance(**{name: compact(column, column.dtype.type) for name, column in columns.items()})
-
-
-def schedule_units(given: Instance, balance: bool) -> tuple[Int32[np.ndarray, " units"], int]:
+def schedule_units(given: Instance, view: int = OWN_END) -> tuple[Int32[np.ndarray, " units"], int]:
     """The device of each unit and the length of the schedule in ns.
 
-    A unit goes where its work would end first: after its first op's start there and, with `balance`, after all the work that
-    units chosen before it will do there. Where devices are compared, what its first op adds on them counts.
+    A unit goes where its work would end first, after its first op's start there; where devices are compared, what its first op adds on
+    them counts. That is `OWN_END`, as published. With `MESSAGES` what the unit takes from other devices is added, since others wait for
+    the channel meanwhile; with `LOADS` too, the unit starts after all the work that units chosen before it will do on the device.
     """
     done = nothing_yet(given)
-    _schedule(given, done, balance)
+    _schedule(given, done, view)
     return done.device, int(done.end.max())
 
 
-def nothing_yet(given: Instance) -> Progress:
-    """The progress of a schedule in which nothing is placed."""
-    ops, (units, devices) = len(given.unit), given.legal.shape
-    return Progress(
-        device=np.full(units, NONE, dtype=np.int32),
-        end=np.full(ops, NONE, dtype=np.int64),
-        arrival=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
-        held=np.zeros(devices, dtype=np.int64),
-        committed=np.zeros(devices, dtype=np.int64),
-        stream=free(int(given.streams[-1])),
-        channel=free(int(given.channel.max(initial=0)) + 1),
-    )
-
-
 @no_type_check
-@numba.njit(cache=True)
-def _schedule(given, done, balance):
+@allocates_nothing
+def _schedule(given, done, view):
     for op in given.sequence:
         leader = given.leader[op]
-        device = place(given, done, op, place(given, done, leader, -1, balance), balance)
+        device = place(given, done, op, place(given, done, leader, -1, view), view)
         stream, gap, start = _slot(given, done, op, device, ready_ns(given, done, op, device, True))
         take(done.stream, stream, gap, start, given.time_ns[op, device])
         done.end[op] = start + given.time_ns[op, device]
 
 
 @no_type_check
-@numba.njit(cache=True)
-def place(given, done, op, beside, balance):
+@allocates_nothing
+def place(given, done, op, beside, view):
     """The device of an op's unit; where it has none yet, `beside` if it fits there and that is no -1, else the op's own choice."""
     unit = given.unit[op]
     if done.device[unit] == -1:
         joins = beside != -1 and fits(given, done, unit, beside)
-        settle(given, done, unit, beside if joins else choose(given, done, op, balance))
+        settle(given, done, unit, beside if joins else choose(given, done, op, view))
     return done.device[unit]
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def fits(given, done, unit, device):
     """Whether a unit may stand on a device and finds room there."""
     return given.legal[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def settle(given, done, unit, device):
     done.device[unit] = device
     done.held[device] += given.persistent[unit]
@@ -164,8 +92,8 @@ def settle(given, done, unit, device):
 
 
 @no_type_check
-@numba.njit(cache=True)
-def choose(given, done, op, balance):
+@allocates_nothing
+def choose(given, done, op, view):
     """The device for an op's unit: legal, linked to its inputs and with room, as far as that may be; then by the earliest end."""
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
@@ -174,9 +102,11 @@ def choose(given, done, op, balance):
             continue
         ready = ready_ns(given, done, op, device, False)
         start = _slot(given, done, op, device, max(0, ready))[2]
-        if balance:
+        if view >= LOADS:
             start = max(start, done.committed[device])
         end = start + given.work_ns[unit, device] + given.added_ns[op, device]
+        if view >= MESSAGES:
+            end += _messages_ns(given, done, unit, device)
         lacks = 2 * (ready == -1) + (done.held[device] + given.persistent[unit] > given.memory[device])
         if best == -1 or lacks < best_lacks or (lacks == best_lacks and end < best_end):
             best, best_lacks, best_end = device, lacks, end
@@ -184,7 +114,24 @@ def choose(given, done, op, balance):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
+def _messages_ns(given, done, unit, device):
+    """How long all that a unit takes from other devices, as far as it is known and not sent yet, occupies channels."""
+    total = 0
+    for op in given.unit_ops[given.unit_ptr[unit] : given.unit_ptr[unit + 1]]:
+        for edge in given.in_edges[given.in_ptr[op] : given.in_ptr[op + 1]]:
+            output, there = given.edge_data[edge], done.device[given.unit[given.edge_src[edge]]]
+            if output == -1 or there == -1 or there == device or done.arrival[output, device] != -1 or done.asked[output, device] == unit:
+                continue
+            link = given.link[there, device]
+            if link != -1:
+                done.asked[output, device] = unit
+                total += given.transfer_ns[output, given.rate[link]]
+    return total
+
+
+@no_type_check
+@allocates_nothing
 def _slot(given, done, op, device, ready):
     """The stream of a device on which an op can start first, the gap there, and the start."""
     best_stream, best_gap, best_start = -1, -1, 0
@@ -196,7 +143,7 @@ def _slot(given, done, op, device, ready):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@allocates_nothing
 def ready_ns(given, done, op, device, sends):
     """When the inputs of an op are on a device, -1 without a link (0 then, where it `sends`: this also occupies the channels)."""
     ready = 0
@@ -216,11 +163,22 @@ def ready_ns(given, done, op, device, sends):
             elif done.arrival[output, device] != -1:
                 time = done.arrival[output, device]
             else:
-                duration = given.transfer_ns[output, given.rate[link]]
-                gap, start = earliest(done.channel, given.channel[link], time, duration)
-                time = start + duration + given.latency[link]
+                time = _arrival(given, done, output, link, time, sends)
                 if sends:
-                    take(done.channel, given.channel[link], gap, start, duration)
                     done.arrival[output, device] = time
         ready = max(ready, time)
     return ready
+
+
+@no_type_check
+@allocates_nothing
+def _arrival(given, done, output, link, time, sends):
+    """When an output arrives that leaves from `time` on, over the channel of its link and, where there is one, that which receives."""
+    duration = given.transfer_ns[output, given.rate[link]]
+    for channel in (given.channel[link], given.receiver[link]):
+        if channel != -1:
+            gap, start = earliest(done.channel, channel, time, duration)
+            if sends:
+                take(done.channel, channel, gap, start, duration)
+            time = start + duration
+    return time + given.latency[link]

@@ -5,7 +5,7 @@ and mean transfers: the maximum over consumers j of the minimum over devices w o
 The ready op of highest `rank_oct`, its mean, is next, and goes where `EFT + OCT` is least, with insertion.
 
 Ours places units as HEFT does: the first op of a unit decides for all of it, by the end of the unit's work and the first op's OCT. The
-minimum is over devices that are legal for j's unit, `rank_oct` a mean over accelerators. The best of HEFT's four variants.
+minimum is over devices that are legal for j's unit, `rank_oct` a mean over accelerators. The best of HEFT's six variants.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float
 
+from gnnplace.baselines.instance import Guide
 from gnnplace.baselines.legal import accelerators
-from gnnplace.baselines.list_schedule import Guide, fastest_schedule
+from gnnplace.baselines.list_schedule import fastest_schedule
 from gnnplace.baselines.ranks import mean_costs, message_ns
 from gnnplace.baselines.sequence import sequence
 from gnnplace.placement import Placement, Schedule
@@ -27,7 +28,7 @@ from gnnplace.transforms.units import Units, UnitsName, units
 
 
 def peft(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:
-    """The fastest of the four variants. Raises ValueError where a unit may stand nowhere."""
+    """The fastest of the six variants. Raises ValueError where a unit may stand nowhere."""
     made = units(problem.graph, units_name)
     return fastest_schedule(problem, evaluate, made, lambda legal: guide(problem, made, legal), schedule)
 

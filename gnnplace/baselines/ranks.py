@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gnnplace.baselines.legal import accelerators
+from gnnplace.cluster import NO_CHANNEL
 from gnnplace.graph import CONTROL
 from gnnplace.problem import Problem
 
@@ -29,7 +30,8 @@ def mean_costs(problem: Problem) -> MeanCosts:
     latency = problem.cluster.link_latency_ns[links]
     data, control = np.zeros(len(problem.graph.output_bytes)), 0.0
     if len(links):
-        data = (problem.transfer_ns[:, problem.link_rate[links]] + latency).mean(axis=1)
+        hops = 1 + (problem.cluster.link_receive_channel[links] != NO_CHANNEL)
+        data = (problem.transfer_ns[:, problem.link_rate[links]] * hops + latency).mean(axis=1)
         control = float(np.maximum(1, latency).mean())
     return MeanCosts(problem.time_ns[:, devices].mean(axis=1), data, control)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from gnnplace import atomic
 from gnnplace.commands import inputs, terminal
-from gnnplace.commands.measure import seconds
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.costs.calibration import Calibration, calibrated
 from gnnplace.execution.host import Host
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--cluster", metavar="CLUSTER", help="what to calibrate; this machine's GPUs and a core unless given, or its cores")
     parser.add_argument("--receive", action="store_true", help="cores copy what they receive, too, as TensorFlow's servers do")
     parser.add_argument("-o", "--output", metavar="CLUSTER", required=True, help="the JSON file to write")
-    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="for each workload; 600 unless given")
+    parser.add_argument("--limit", metavar="SECONDS", type=inputs.seconds, default=600.0, help="for each workload; 600 unless given")
     parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     chosen = parser.parse_args(arguments)

@@ -16,7 +16,7 @@ from gnnplace.result import Planner, StepResult
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """What a planner proposed, what it takes under the schedule asked and under `fifo`, and how long the planner thought."""
+    """What a planner proposed, what it takes under its schedule and under `fifo`, and how long the planner thought."""
 
     planner: str
     placement: Placement
@@ -26,27 +26,31 @@ class Candidate:
 
 
 def candidates(problem: Problem, planners: Mapping[str, Planner], schedule: Schedule, progress: Progress) -> list[Candidate]:
-    """A candidate of every planner, fastest feasible first, then the infeasible; equals in the order of the planners."""
+    """A candidate of every planner under a schedule, in the order of `ranked`."""
     found = []
     for name, planner in planners.items():
-        found.append(_candidate(problem, name, planner, schedule))
+        start = time.perf_counter_ns()
+        proposed = planner(problem)
+        found.append(candidate(problem, name, scheduled(proposed, schedule), time.perf_counter_ns() - start))
         step = terminal.milliseconds(found[-1].result.step_time_ns)
         progress(f"{name}: {found[-1].result.infeasible or step}, planned in {terminal.milliseconds(found[-1].planning_ns)}")
+    return ranked(found)
+
+
+def candidate(problem: Problem, planner: str, placement: Placement, planning_ns: int) -> Candidate:
+    """A placement simulated."""
+    result, fifo = simulate(problem, [placement, scheduled(placement, "fifo")])
+    return Candidate(planner, placement, result, fifo, planning_ns)
+
+
+def ranked(found: list[Candidate]) -> list[Candidate]:
+    """The fastest feasible first, then the infeasible; equals as they came."""
     return sorted(found, key=lambda candidate: _rank(candidate.result))
 
 
 def scheduled(placement: Placement, schedule: Schedule) -> Placement:
     """The same devices under a schedule; its priorities stay for `given` alone."""
     return Placement(placement.device, schedule, placement.priority if schedule == "given" else None)
-
-
-def _candidate(problem: Problem, name: str, planner: Planner, schedule: Schedule) -> Candidate:
-    start = time.perf_counter_ns()
-    proposed = planner(problem)
-    planning_ns = time.perf_counter_ns() - start
-    placement = scheduled(proposed, schedule)
-    result, fifo = simulate(problem, [placement, scheduled(proposed, "fifo")])
-    return Candidate(name, placement, result, fifo, planning_ns)
 
 
 def _rank(result: StepResult) -> tuple[bool, bool, int]:

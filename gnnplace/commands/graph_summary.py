@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.graph import NONE, Categorical, ComputationGraph
 from gnnplace.problem import Problem
 from gnnplace.transforms.paths import longest_paths
@@ -38,6 +38,7 @@ def summary(problem: Problem) -> dict[str, Any]:
         "critical_path_ns": critical_path,
         "parallelism": round(work / critical_path, 3),
         "bound_ns": lower_bound(problem),
+        "bound": bound_name(problem),
         "kinds": shares(graph, graph.kind, fastest),
         "phases": shares(graph, graph.phase, fastest),
     }

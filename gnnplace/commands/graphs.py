@@ -66,7 +66,7 @@ def _print(found: dict[str, Any]) -> None:
         ("work, fastest devices", terminal.milliseconds(found["work_ns"])),
         ("critical path, free transfers", terminal.milliseconds(found["critical_path_ns"])),
         ("work / critical path", f"{found['parallelism']:.2f}"),
-        ("bound of any placement", terminal.milliseconds(found["bound_ns"])),
+        ("bound of any placement", terminal.bounded(found["bound_ns"], found["bound"], None)),
     ]
     terminal.print_table((f"{found['name']} on {found['cluster']}", ""), rows)
     _print_shares("kind", found["kinds"])

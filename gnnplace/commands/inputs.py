@@ -48,6 +48,17 @@ def positive(text: str) -> int:
     return value
 
 
+def seconds(text: str) -> float:
+    """A time of the command line, above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
+
+
 def check_folder(path: str) -> None:
     """Raises ValueError where a file can't be written because its folder does not exist: said before the work."""
     if not Path(path).absolute().parent.is_dir():

@@ -14,6 +14,7 @@ from gnnplace.commands import inputs, terminal
 from gnnplace.commands.candidates import scheduled
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.costs import roofline
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.host import Host
 from gnnplace.execution.measure import Measurement, measure
@@ -21,7 +22,7 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import PAPER, STEADY, Estimate, estimate, ratio
 from gnnplace.execution.workload import Plan, plan
 from gnnplace.execution.workload_reference import LOADER
-from gnnplace.frontends.json_placement import read_placement
+from gnnplace.frontends.json_placement import Predicted, predicted, read_placement
 from gnnplace.placement import SCHEDULES, Placement, Schedule, check
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
@@ -40,16 +41,17 @@ def main(arguments: Sequence[str]) -> int:
             placements = [_legal(problem, placement) for placement in _placements(problem, chosen)]
             host.allow(chosen.limit)
             plans = [_plan(problem, placement) for placement in placements]
-            predicted = _as_run(host, problem, plans[0], placements[0].schedule)
+            result = _as_run(host, problem, plans[0], placements[0].schedule)
             found = measure(host, plans, PROTOCOLS[chosen.protocol])
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
     if not _first_rank():
         return DONE
+    simulated = predicted(problem.cluster, result, lower_bound(problem), bound_name(problem))
     if chosen.json:
-        terminal.print_json(_document(problem, chosen, found, predicted))
+        terminal.print_json(_document(problem, chosen, found, result.schedule, simulated))
     else:
-        _print(problem, chosen, found, predicted)
+        _print(problem, chosen, found, result.schedule, simulated)
     return DONE
 
 
@@ -75,20 +77,11 @@ def add_workload_arguments(parser: Parser) -> None:
     explained = "FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
     parser.add_argument("workload", metavar="WORKLOAD", help=explained)
     parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
-    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="to load, and again to measure; 600 unless given")
+    parser.add_argument(
+        "--limit", metavar="SECONDS", type=inputs.seconds, default=600.0, help="to load, and again to measure; 600 unless given"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
-
-
-def seconds(text: str) -> float:
-    """A time limit of the command line."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
 
 
 def _placements(problem: Problem, chosen: argparse.Namespace) -> list[Placement]:
@@ -139,16 +132,17 @@ def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int
     return MEASUREMENT_FAILED
 
 
-def _document(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: StepResult) -> dict[str, Any]:
+def _document(
+    problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], schedule: Schedule, simulated: Predicted
+) -> dict[str, Any]:
     names = problem.cluster.device_names
     own = found[0]
     document: dict[str, Any] = {
         "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
-        "schedule": predicted.schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
+        "schedule": schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
         "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
         "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference), "load": own.load._asdict(),
-        "simulated": {"step_time_ns": predicted.step_time_ns,
-                      "peak_memory_bytes": dict(zip(names, _peaks(predicted), strict=True))},
+        "simulated": simulated.model_dump(),
     }  # fmt: skip
     if len(found) > 1:
         document["reference"] = {
@@ -158,16 +152,14 @@ def _document(problem: Problem, chosen: argparse.Namespace, found: Sequence[Meas
     return document
 
 
-def _peaks(result: StepResult) -> list[int]:
-    assert result.peak_memory_bytes is not None
-    return [int(peak) for peak in result.peak_memory_bytes]
-
-
-def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], predicted: StepResult) -> None:
+def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], schedule: Schedule, simulated: Predicted) -> None:
     own, same = found[0], found[0].difference
     rows = [
         ("step time, measured", f"{_interval(estimate(own.step_ns))}, {len(own.step_ns)} steps"),
-        ("step time, simulated", terminal.milliseconds(predicted.step_time_ns)),
+        ("step time, simulated", terminal.milliseconds(simulated.step_time_ns)),
+        ("bound, simulated", terminal.bounded(simulated.bound_ns, bound_name(problem), simulated.room)),
+        ("load balance, simulated", terminal.percent(simulated.load_balance)),
+        ("busiest channel occupied, simulated", terminal.percent(simulated.communication_share)),
     ]
     if len(found) > 1:
         faster = ratio(found[1].step_ns, own.step_ns)
@@ -175,11 +167,12 @@ def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measure
         rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
     equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
     rows.append(("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}"))
-    columns = (problem.cluster.device_names, own.devices, own.peak_memory_bytes, _peaks(predicted))
-    for device, what, peak, simulated in zip(*columns, strict=True):
-        rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {terminal.mebibytes(simulated)}"))
+    assert simulated.peak_memory_bytes is not None and simulated.idle_ns is not None  # what was run has its links
+    for device, what, peak in zip(problem.cluster.device_names, own.devices, own.peak_memory_bytes, strict=True):
+        memory, idle = terminal.mebibytes(simulated.peak_memory_bytes[device]), terminal.milliseconds(simulated.idle_ns[device])
+        rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {memory}, idle {idle}"))
     rows.append(("machine meanwhile", f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen"))
-    terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {predicted.schedule}", ""), rows)
+    terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {schedule}", ""), rows)
 
 
 def _interval(found: Estimate) -> str:

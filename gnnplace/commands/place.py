@@ -11,21 +11,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gnnplace import build
-from gnnplace.baselines.budget import Budget
-from gnnplace.baselines.fastest import Standing
-from gnnplace.commands import inputs, terminal
+from gnnplace.commands import inputs, portfolio, terminal
 from gnnplace.commands.candidates import Candidate, candidates
-from gnnplace.commands.measure import seconds
+from gnnplace.commands.portfolio import BEST
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.frontends import strict_json
-from gnnplace.frontends.json_placement import Provenance, predicted, write_placement
+from gnnplace.frontends.json_placement import Predicted, Provenance, predicted, write_placement
 from gnnplace.problem import Problem
 from gnnplace.result import Planner
 from gnnplace.version import VERSION
-
-BEST = "best"
 
 
 class Source(NamedTuple):
@@ -44,18 +40,17 @@ def main(arguments: Sequence[str]) -> int:
         for option in ("checkpoint", "budget", "evaluations"):
             if getattr(chosen, option) is not None:
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
-    if chosen.planner is None and chosen.checkpoint is None:
+    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None or chosen.evaluations is not None):
         chosen.planner = BEST
     inputs.check_folder(chosen.output)
     problem = inputs.problem(chosen)
     started = time.perf_counter_ns()
     source = _policy(chosen) if chosen.checkpoint else Source({})
     if chosen.planner == BEST:
-        source = source._replace(planners=_portfolio(problem, chosen, source))
-    elif chosen.planner:
-        source = Source(_one(problem, chosen, parser))
-    found = candidates(problem, source.planners, chosen.schedule, terminal.progress(chosen.quiet))
-    best = found[0]
+        best = portfolio.best(problem, chosen, policy=next(iter(source.planners.values()), None))
+    else:
+        planners = _one(problem, chosen, parser) if chosen.planner else source.planners
+        best = candidates(problem, planners, chosen.schedule, terminal.progress(chosen.quiet))[0]
     if best.result.infeasible is not None:
         print(f"gnnplace place: nothing feasible found; {best.planner}: {best.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE
@@ -69,43 +64,23 @@ def _parser() -> Parser:
     inputs.add_planning_arguments(parser)
     parser.add_argument("-o", "--output", metavar="PLACEMENT", required=True, help="the JSON file to write")
     parser.add_argument(
-        "--planner", metavar="NAME", help=f"one planner; {BEST} (unless there is a checkpoint) asks all, then searches from the fastest"
+        "--planner", metavar="NAME", help=f"one planner; {BEST} (unless there is a checkpoint and no budget) asks all, then searches from the fastest"
     )
     parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of that and of N samples"
     )
-    budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine")
-    budget.add_argument("--evaluations", metavar="N", type=inputs.positive, help=f"of {BEST}; the same result everywhere")
+    portfolio.add_budget_arguments(parser)
     return parser
 
 
-def _duration(text: str) -> float:
-    return seconds(text.removesuffix("s"))
-
-
 def _one(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Mapping[str, Planner]:
-    planners = build.planners(problem, simulate, chosen.seed)
+    planners = build.planners(problem, simulate, chosen.seed, chosen.schedule)
     if chosen.planner in build.missing():
         parser.error(f"--planner: {chosen.planner}: {build.missing()[chosen.planner]}")
     if chosen.planner not in planners:
         parser.error(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *planners))}")
     return {chosen.planner: planners[chosen.planner]}
-
-
-def _portfolio(problem: Problem, chosen: argparse.Namespace, source: Source) -> Mapping[str, Planner]:
-    """The portfolio's winner, by its name."""
-    given = chosen.budget is not None or chosen.evaluations is not None
-    budget = Budget(seconds=chosen.budget, evaluations=chosen.evaluations) if given else build.enough(problem)
-    progress = terminal.progress(chosen.quiet)
-
-    def say(planner: str, standing: Standing) -> None:
-        progress(f"{planner}: {terminal.milliseconds(standing[2])}")
-
-    policy = next(iter(source.planners.values()), None)
-    winner = build.portfolio(problem, simulate, chosen.seed, budget, chosen.schedule, policy, say)
-    return {f"{BEST}: {winner.planner}": lambda problem: winner.placement}
 
 
 def _policy(chosen: argparse.Namespace) -> Source:
@@ -127,5 +102,13 @@ def _write(chosen: argparse.Namespace, problem: Problem, source: Source, best: C
         wall_ns=wall_ns,
     )
     write_placement(chosen.output, problem.graph, inputs.cluster(chosen.cluster), best.placement, prediction, provenance)
-    step, bound = terminal.milliseconds(prediction.step_time_ns), terminal.milliseconds(prediction.bound_ns)
-    terminal.progress(chosen.quiet)(f"{chosen.output}: {best.planner}, {step}; bound {bound}")
+    bound = terminal.bounded(prediction.bound_ns, bound_name(problem), prediction.room)
+    balance, share = terminal.percent(prediction.load_balance), terminal.percent(prediction.communication_share)
+    say = terminal.progress(chosen.quiet)
+    say(f"{chosen.output}: {best.planner}, {terminal.milliseconds(prediction.step_time_ns)}; bound {bound}")
+    say(f"load balance {balance}, busiest channel occupied {share}, {_idle(prediction)}")
+
+
+def _idle(prediction: Predicted) -> str:
+    assert prediction.idle_ns is not None  # the placement is feasible
+    return ", ".join(f"{name} idle {terminal.milliseconds(idle)}" for name, idle in prediction.idle_ns.items())

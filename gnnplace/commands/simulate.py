@@ -48,11 +48,13 @@ def _print(problem: Problem, placement: Placement, found: Predicted) -> None:
     rows = [
         ("step time", terminal.milliseconds(found.step_time_ns)),
         ("feasible", found.infeasible or "yes"),
-        ("bound", terminal.milliseconds(found.bound_ns)),
+        ("bound", terminal.bounded(found.bound_ns, bound_name(problem), found.room)),
+        ("load balance", terminal.percent(found.load_balance)),
+        ("busiest channel occupied", terminal.percent(found.communication_share)),
         ("transferred", f"{terminal.mebibytes(found.transferred_bytes)} in {found.transfers}"),
     ]
     for device in problem.cluster.devices:
-        peak = None if found.peak_memory_bytes is None else found.peak_memory_bytes[device.name]
-        memory = f"peak {terminal.mebibytes(peak)} of {terminal.mebibytes(device.memory_bytes)}"
-        rows.append((device.name, f"busy {terminal.milliseconds(found.busy_ns[device.name])}, {memory}"))
+        peak, idle = (None if values is None else values[device.name] for values in (found.peak_memory_bytes, found.idle_ns))
+        busy = f"busy {terminal.milliseconds(found.busy_ns[device.name])}, idle {terminal.milliseconds(idle)}"
+        rows.append((device.name, f"{busy}, peak {terminal.mebibytes(peak)} of {terminal.mebibytes(device.memory_bytes)}"))
     terminal.print_table((title, ""), rows)

@@ -23,15 +23,15 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None) -> None:
-    """A table on stdout; columns after the first are aligned right."""
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, most_width: int = WIDTH_OF_A_FILE) -> None:
+    """A table on stdout, folded where it is wider than the terminal or `most_width`; columns after the first are aligned right."""
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left", overflow="fold")
     for row in rows:
         table.add_row(*row)
     text = io.StringIO()  # rich would end the program where stdout is a closed pipe
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else WIDTH_OF_A_FILE
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else most_width
     Console(file=text, width=width, markup=False, highlight=False).print(table)  # names may hold brackets
     sys.stdout.write(text.getvalue())
 
@@ -49,3 +49,14 @@ def milliseconds(time_ns: int | None) -> str:
 def mebibytes(size: int | None) -> str:
     """`12.3 MiB`."""
     return NONE if size is None else f"{size / 2**20:,.1f} MiB"
+
+
+def percent(share: float | None) -> str:
+    """`12.3 %`."""
+    return NONE if share is None else f"{100 * share:.1f} %"
+
+
+def bounded(bound_ns: int, name: str, room: float | None) -> str:
+    """A lower bound by its name, and the most that a placement could still gain where that is known."""
+    gain = "" if room is None else f", a placement could still gain {percent(room)} at most"
+    return f"{milliseconds(bound_ns)} ({name}){gain}"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from gnnplace import build
-from gnnplace.commands import terminal
+from gnnplace.commands import candidate_table, terminal
 from gnnplace.commands.candidates import Candidate, candidates
 from gnnplace.commands.training_run import TrainingRun, compare
+from gnnplace.evaluate.bounds import bound_name
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
@@ -39,22 +38,14 @@ def _known(placement: Placement) -> Planner:
 
 def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
     """A table for each problem on stdout, then the files."""
-    for lesson, bound, rows in zip(run.learner.lessons, run.bounds_ns, found, strict=True):
-        problem = lesson.problem
-        title = f"{problem.graph.name} ({problem.num_ops} ops) on {problem.cluster.name}"
-        lines = [_line(row) for row in rows] + [("lower bound", terminal.milliseconds(bound), "", "")]
-        terminal.print_table((title, f"step, {run.config.policy.schedule}", "step, fifo", "infeasible"), lines)
+    for lesson, rows in zip(run.learner.lessons, found, strict=True):
+        candidate_table.print_table(lesson.problem, rows)
         print(f"placement   {run.folder.placement(lesson.label)}")
     for each in compare(run):
         print(f"measured    {each.label}: {each.line()}")
     print(f"checkpoint  {run.folder.checkpoint}")
     if run.tracking is not None:
         print(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
-
-
-def _line(row: Candidate) -> tuple[str, ...]:
-    times = (terminal.milliseconds(result.step_time_ns) for result in (row.result, row.fifo))
-    return row.planner, *times, row.result.infeasible or ""
 
 
 def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
@@ -72,21 +63,12 @@ def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
                     "cluster": lesson.problem.cluster.name,
                     "ops": lesson.problem.num_ops,
                     "bound_ns": bound,
+                    "bound": bound_name(lesson.problem),
                     "schedule": run.config.policy.schedule,
                     "placement": str(run.folder.placement(lesson.label)),
-                    "planners": [_document(row) for row in rows],
+                    "planners": [candidate_table.document(lesson.problem, row) for row in rows],
                 }
                 for lesson, bound, rows in problems
             ],
         }
     )
-
-
-def _document(row: Candidate) -> dict[str, Any]:
-    return {
-        "planner": row.planner,
-        "step_time_ns": row.result.step_time_ns,
-        "infeasible": row.result.infeasible,
-        "fifo_step_time_ns": row.fifo.step_time_ns,
-        "planning_ns": row.planning_ns,
-    }

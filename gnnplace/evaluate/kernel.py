@@ -131,8 +131,9 @@ def run_events(tables, scratch, steps, trace, sample):
     link_receive_channel = tables.link_receive_channel
     device_memory, contended_ns, busy = tables.device_memory, tables.contended_ns, steps.busy_ns[sample]
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
-    peak = steps.peak_memory_bytes[sample]
+    peak, occupied = steps.peak_memory_bytes[sample], steps.occupied_ns[sample]
     memory = peak.copy()
+    occupied[:] = 0
 
     # three heaps a device: (ready time, op) not ready yet; (priority, order of readiness) ready; (end, op) running
     pending, num_pending = scratch.queues[0], np.zeros(num_devices, np.int64)
@@ -286,6 +287,7 @@ def run_events(tables, scratch, steps, trace, sample):
             head[channel] = message.next
             carried[channel] = at
             next_ns[num_devices + channel] = now + message.time_ns
+            occupied[channel] += message.time_ns
             slot = slots[message.to_slot]
             if slot.live == 0:
                 slot.live = 1

@@ -136,7 +136,8 @@ def _empty_steps(problem: Problem, samples: int) -> Steps:
         return np.zeros((samples, *shape), dtype=np.int64)
 
     flags = np.zeros(samples, dtype=bool), np.zeros(samples, dtype=bool)
-    return Steps(column(), *flags, column(problem.num_devices), column(problem.num_devices), column(), column())
+    devices, channels = problem.num_devices, problem.cluster.num_channels
+    return Steps(column(), *flags, column(devices), column(devices), column(), column(), column(channels))
 
 
 def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, sample: int) -> StepResult:
@@ -154,6 +155,7 @@ def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, 
         busy_ns=steps.busy_ns[sample].copy(),
         transferred_bytes=int(steps.transferred_bytes[sample]),
         transfers=int(steps.transfers[sample]),
+        occupied_ns=steps.occupied_ns[sample].copy() if linked else None,
         timeline=_timeline(steps, trace, sample) if linked and len(trace.start_ns) else None,
     )
 

@@ -98,6 +98,7 @@ class Steps(NamedTuple):
     busy_ns: Int64[np.ndarray, "samples devices"]
     transferred_bytes: Int64[np.ndarray, " samples"]
     transfers: Int64[np.ndarray, " samples"]
+    occupied_ns: Int64[np.ndarray, "samples channels"]  # how long each channel carried something
 
 
 class Trace(NamedTuple):

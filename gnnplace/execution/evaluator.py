@@ -131,7 +131,7 @@ class MeasuredEvaluator:
             return _infeasible(simulated, f"{record['outcome']}: {record['reason']}")
         peak, busy = (np.array(record[name], dtype=np.int64) for name in ("peak_memory_bytes", "busy_ns"))
         median = int(np.median(record["step_ns"]))
-        return replace(simulated, step_time_ns=median, infeasible=None, peak_memory_bytes=peak, busy_ns=busy)
+        return replace(simulated, step_time_ns=median, infeasible=None, peak_memory_bytes=peak, busy_ns=busy, occupied_ns=None)
 
     def _measure(self, problem: Problem, placement: Placement) -> Record:
         """Times one placement. A host that can't be loaded is not the placement's fault: that is raised."""
@@ -171,7 +171,7 @@ class MeasuredEvaluator:
 def _infeasible(simulated: StepResult, reason: str) -> StepResult:
     """A step that didn't run: it took no time, kept no device busy and had no peak."""
     idle = np.zeros_like(simulated.busy_ns)
-    return replace(simulated, step_time_ns=None, infeasible=reason, peak_memory_bytes=None, busy_ns=idle)
+    return replace(simulated, step_time_ns=None, infeasible=reason, peak_memory_bytes=None, busy_ns=idle, occupied_ns=None)
 
 
 def _busy_ns(problem: Problem, placement: Placement, lasted_ns: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " devices"]:

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
+from jaxtyping import Int64
 from pydantic import Field
 
 from gnnplace import atomic
 from gnnplace.cluster import Cluster
+from gnnplace.figures import figures
 from gnnplace.frontends import references, strict_json
 from gnnplace.frontends.references import Amount, Checksum, GraphReference, Text
 from gnnplace.frontends.strict_json import Document, Source
@@ -21,6 +23,7 @@ from gnnplace.result import StepResult
 
 MAX_DOCUMENT_BYTES = 2**30
 
+Share = Annotated[float, Field(le=1)]
 Priority = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 
 
@@ -32,7 +35,10 @@ class ClusterReference(Document):
 
 
 class Predicted(Document):
-    """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its name."""
+    """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its name.
+
+    `room` to `idle_ns` are the figures of `gnnplace.figures`.
+    """
 
     step_time_ns: Amount | None
     infeasible: Text | None
@@ -42,6 +48,10 @@ class Predicted(Document):
     transfers: Amount
     bound_ns: Amount
     bound: Text | None = None
+    room: Share | None = None
+    load_balance: Share | None = None
+    communication_share: Share | None = None
+    idle_ns: dict[Text, Amount] | None = None
 
 
 class Provenance(Document):
@@ -111,16 +121,24 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
 
 def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:
     """What a document says of a simulated step."""
-    peaks = None if result.peak_memory_bytes is None else result.peak_memory_bytes.tolist()
+
+    def by_device(values: Int64[np.ndarray, " devices"]) -> dict[str, int]:
+        return dict(zip(cluster.device_names, values.tolist(), strict=True))
+
+    found = figures(cluster, result, bound_ns)
     return Predicted(
         step_time_ns=result.step_time_ns,
         infeasible=result.infeasible,
-        peak_memory_bytes=None if peaks is None else dict(zip(cluster.device_names, peaks, strict=True)),
-        busy_ns=dict(zip(cluster.device_names, result.busy_ns.tolist(), strict=True)),
+        peak_memory_bytes=None if result.peak_memory_bytes is None else by_device(result.peak_memory_bytes),
+        busy_ns=by_device(result.busy_ns),
         transferred_bytes=result.transferred_bytes,
         transfers=result.transfers,
         bound_ns=bound_ns,
         bound=bound,
+        room=found.room,
+        load_balance=found.load_balance,
+        communication_share=found.communication_share,
+        idle_ns=None if found.idle_ns is None else by_device(found.idle_ns),
     )
 
 

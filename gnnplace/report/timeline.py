@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from gnnplace import atomic
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.graph import PHASES
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
@@ -35,7 +36,8 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
     figure = Figure(figsize=(14, 1.4 + 0.8 * problem.num_devices), layout="tight")
     axes = figure.add_subplot()
     draw(axes, problem, placement, result.timeline)
-    title = f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms"
+    bound = f"bound {lower_bound(problem) / 1e6:,.3f} ms ({bound_name(problem)})"
+    title = f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms; {bound}"
     axes.set_title(title if result.infeasible is None else f"{title}\ninfeasible: {result.infeasible}", loc="left", fontsize=10)
     buffer = io.BytesIO()
     with rc_context({"svg.hashsalt": "gnnplace"}):  # the same step gives the same bytes

@@ -6,7 +6,8 @@ from graphs import equal_gpus
 from published import topcuoglu, without_waiting
 
 from gnnplace.baselines.critical_path_first import critical_device, critical_path, pins_ns
-from gnnplace.baselines.list_schedule import Guide, instance, schedule_units
+from gnnplace.baselines.instance import Guide, instance
+from gnnplace.baselines.list_schedule import schedule_units
 from gnnplace.baselines.ranks import downward_rank_ns, upward_rank_ns
 from gnnplace.baselines.sequence import sequence
 from gnnplace.costs.roofline import problem
@@ -32,7 +33,7 @@ def guide(posed: Problem) -> Guide:
 
 def schedule(posed: Problem) -> tuple[list[int], int]:
     made = units(posed.graph, "ops")
-    device, length = schedule_units(instance(posed, made, allowed(posed, made), guide(posed)), False)
+    device, length = schedule_units(instance(posed, made, allowed(posed, made), guide(posed)))
     return device[made.unit].tolist(), length
 
 

@@ -8,10 +8,11 @@ from graphs import chains, equal_gpus, op
 from published import topcuoglu, without_waiting
 
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.list_schedule import Guide, instance, schedule_units
+from gnnplace.baselines.instance import Guide, instance
+from gnnplace.baselines.list_schedule import LOADS, MESSAGES, OWN_END, schedule_units
 from gnnplace.baselines.ranks import upward_rank_ns
 from gnnplace.baselines.sequence import sequence
-from gnnplace.cluster import Cluster, Device
+from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
@@ -21,10 +22,10 @@ from gnnplace.transforms.units import allowed, units
 RANKS = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
 
 
-def schedule(posed: Problem, balance: bool = False) -> tuple[list[int], int]:
+def schedule(posed: Problem, view: int = OWN_END) -> tuple[list[int], int]:
     made = units(posed.graph, "ops")
     guide = Guide(sequence(posed.graph, upward_rank_ns(posed)))
-    device, length = schedule_units(instance(posed, made, allowed(posed, made), guide), balance)
+    device, length = schedule_units(instance(posed, made, allowed(posed, made), guide), view)
     return device[made.unit].tolist(), length
 
 
@@ -63,6 +64,46 @@ def test_an_output_is_sent_once_and_messages_take_turns():
     posed = problem(ComputationGraph.from_ops("sends", ops, [(0, 0, 2), (0, 0, 3), (1, 0, 4)]), equal_gpus(2))
     assert schedule(posed) == ([0, 0, 1, 1, 1], 202)
     assert simulate(posed, [heft(posed, simulate, units_name="ops")])[0].step_time_ns == 202
+
+
+def test_a_transfer_occupies_the_channel_of_its_receiver_too():
+    """Either output leaves gpu:0 or gpu:1 for 20 ns at 10; gpu:2 receives them one after the other, until 50 and 70."""
+    devices = tuple(Device(f"gpu:{i}", "gpu", 10**9, 10**9, 10**9) for i in range(3))
+    links = tuple(Link(f"gpu:{i}", "gpu:2", 10**9, receive_channel="in") for i in range(2))
+    ops = [Op(f"o{i}", "Op", (Output(20),), time_ns={f"gpu:{i}": 10}) for i in range(2)]
+    ops += [Op(f"use{i}", "Op", (), time_ns={"gpu:2": 1}) for i in range(2)]
+    posed = problem(ComputationGraph.from_ops("g", ops, [(0, 0, 2), (1, 0, 3)]), Cluster("receiver", devices, links))
+    assert schedule(posed) == ([0, 1, 2, 2], 71)
+    assert simulate(posed, [heft(posed, simulate, units_name="ops")])[0].step_time_ns == 71
+
+
+@pytest.mark.parametrize(("view", "expected"), [(OWN_END, ([0, 0, 1], 26)), (MESSAGES, ([0, 0, 0], 30)), (LOADS, ([0, 0, 0], 30))])
+def test_a_message_costs_those_who_wait_for_its_channel(view: int, expected: tuple[list[int], int]):
+    """b follows a at 20 on gpu:0; c could end there at 30, or behind a message of 6 on gpu:1 at 26."""
+    ops = [Op("a", "Op", (Output(6),), time_ns={"gpu:0": 10}), op("b", 10), op("c", 10)]
+    assert schedule(problem(ComputationGraph.from_ops("g", ops, [(0, 0, 1), (0, 0, 2)]), equal_gpus(2)), view) == expected
+
+
+@pytest.mark.parametrize(("wait", "home"), [(5, 0), (6, 1)])
+def test_all_that_a_unit_takes_counts_once(wait: int, home: int):
+    """The unit of `first` could start on gpu:0 when b has run for `wait` ns, or on gpu:1 behind a message of 1; in all it takes 1 + 3 ns
+    of messages, the 3 for two of its ops.
+    """
+    ops = [
+        Op("a", "Op", (Output(1), Output(3)), time_ns={"gpu:0": 10}),
+        Op("b", "Op", time_ns={"gpu:0": wait}),
+        Op("rank", "Op", time_ns={"gpu:2": 1000}),
+    ]
+    ops += [op("first", 100, colocation="x"), *(op(name, 5, colocation="x") for name in ("second", "third"))]
+    posed = problem(ComputationGraph.from_ops("g", ops, [(0, 0, 1), (0, 0, 3), (0, 1, 4), (0, 1, 5), (1, -1, 2)]), equal_gpus(3))
+    assert schedule(posed, MESSAGES)[0][3] == home
+
+
+@pytest.mark.parametrize(("view", "expected"), [(OWN_END, ([0, 0, 0], 155)), (MESSAGES, ([0, 0, 0], 155)), (LOADS, ([0, 1, 0], 157))])
+def test_the_load_that_earlier_units_will_bring(view: int, expected: tuple[list[int], int]):
+    """p and q stand together, q behind r: 100 ns that gpu:0 has yet to run when r is placed."""
+    ops = [op("p", 5, colocation="x"), op("r", 50), op("q", 100, colocation="x")]
+    assert schedule(problem(ComputationGraph.from_ops("g", ops, [(0, 0, 1), (1, 0, 2)]), equal_gpus(2)), view) == expected
 
 
 @pytest.mark.parametrize("devices", [1, 2, 3, 5])

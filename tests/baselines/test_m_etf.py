@@ -7,7 +7,7 @@ import pytest
 from graphs import equal_gpus, op
 
 from gnnplace.baselines.earliest_first import schedule_earliest_first
-from gnnplace.baselines.list_schedule import Guide, instance
+from gnnplace.baselines.instance import Guide, instance
 from gnnplace.baselines.m_etf import m_etf
 from gnnplace.baselines.ranks import upward_rank_ns
 from gnnplace.baselines.sequence import sequence

@@ -7,7 +7,8 @@ from graphs import equal_gpus
 from published import topcuoglu, without_waiting
 
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.list_schedule import instance, schedule_units
+from gnnplace.baselines.instance import instance
+from gnnplace.baselines.list_schedule import schedule_units
 from gnnplace.baselines.peft import guide, optimistic_cost_ns, peft
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
@@ -23,7 +24,7 @@ def table(posed: Problem) -> list[list[float]]:
 def schedule(posed: Problem) -> tuple[list[int], int]:
     made = units(posed.graph, "ops")
     legal = allowed(posed, made)
-    device, length = schedule_units(instance(posed, made, legal, guide(posed, made, legal)), False)
+    device, length = schedule_units(instance(posed, made, legal, guide(posed, made, legal)))
     return device[made.unit].tolist(), length
 
 

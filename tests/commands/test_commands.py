@@ -62,12 +62,14 @@ def test_simulate_prints_the_predicted_object_in_one_line(folder, capsys):
     status, out, err = run(capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--json")
     assert (status, err, out.count("\n")) == (0, "", 1)
     found = json.loads(out)
-    assert found.pop("bound_ns") >= 30  # x, then left, each on its fastest device
+    bound, room = found.pop("bound_ns"), found.pop("room")
+    assert bound >= 30 and room == 1 - bound / 50  # x, then left, each on its fastest device
     found.pop("bound", None)
     # x ends at 10 and takes the channel for 4 + 1, arrives 3 later; left runs 18-38, right 10-50
     assert found == {
         "step_time_ns": 50, "infeasible": None, "peak_memory_bytes": {"cpu:0": 1000, "gpu:0": 1050},
         "busy_ns": {"cpu:0": 50, "gpu:0": 20}, "transferred_bytes": 1000, "transfers": 1,
+        "load_balance": 20 / 50, "communication_share": 5 / 50, "idle_ns": {"cpu:0": 0, "gpu:0": 30},
     }  # fmt: skip
 
 
@@ -77,6 +79,7 @@ def test_an_infeasible_placement_is_a_result(folder, capsys):
     status, out, _ = run(capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--json")
     found = json.loads(out)
     assert status == 0 and found["step_time_ns"] == 50 and "cpu:0" in found["infeasible"] and "990" in found["infeasible"]
+    assert found["room"] is None and found["idle_ns"] == {"cpu:0": 0, "gpu:0": 30}
 
 
 def test_simulate_prints_a_table_for_people(folder, capsys):
@@ -84,6 +87,11 @@ def test_simulate_prints_a_table_for_people(folder, capsys):
         capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "placement.json", "--schedule", "fifo"
     )
     assert status == 0 and "fork on pair, schedule fifo" in out and "gpu:0" in out
+    (bound,) = (line for line in out.splitlines() if line.startswith("bound"))
+    found = json.loads(run(capsys, "simulate", *IN, "--placement", "placement.json", "--json")[1])
+    gain = f"a placement could still gain {100 * (1 - found['bound_ns'] / 50):.1f} % at most"
+    assert f"({found['bound']}), {gain}" in bound
+    assert "40.0 %" in out and "10.0 %" in out and "busy 0.000 ms, idle 0.000 ms" in out
 
 
 # the graph without times of its own, measured: x 20, left 60, right 80 on the CPU, x 5, left 8, right 9 on the GPU
@@ -166,13 +174,15 @@ def test_compare_lists_every_planner_fastest_feasible_first(folder, capsys):
     assert status == 0 and (found["graph"], found["cluster"], found["ops"], found["schedule"]) == ("fork", "pair", 3, "critical-path")
     rows = found["planners"]
     keys = {
-        "planner", "step_time_ns", "infeasible", "peak_memory_bytes", "planning_ns", "fifo_step_time_ns", "busy_ns", "transferred_bytes"
+        "planner", "step_time_ns", "infeasible", "peak_memory_bytes", "planning_ns", "fifo_step_time_ns", "busy_ns", "transferred_bytes",
+        "transfers", "schedule", "room", "load_balance", "communication_share", "idle_ns",
     }  # fmt: skip
     assert len(rows) >= 2 and all(set(row) == keys for row in rows)
     times = [row["step_time_ns"] for row in rows if row["infeasible"] is None]
     assert times == sorted(times) and times[0] >= found["bound_ns"]
     assert [row["infeasible"] is None for row in rows] == sorted((row["infeasible"] is None for row in rows), reverse=True)
-    assert len(err.splitlines()) == len(rows)  # progress
+    assert all(any(line.startswith(f"{row['planner']}: ") for line in err.splitlines()) for row in rows[1:])  # progress
+    assert [row["room"] for row in rows if row["infeasible"] is None] == [1 - found["bound_ns"] / time for time in times]
 
 
 def test_quiet_is_quiet_and_fifo_is_fifo(folder, capsys):

@@ -35,6 +35,9 @@ def test_a_machine_is_calibrated_a_step_profiled_placed_and_measured(tmp_path, c
     found = json.loads(capsys.readouterr().out)
     assert found["outcome"] == "ok" and len(found["step_ns"]) == 5
     assert found["difference"]["largest"] <= 1e-6 and found["difference"]["reference"] == "eager PyTorch"
+    simulated = found["simulated"]
+    assert simulated["room"] == 1 - simulated["bound_ns"] / simulated["step_time_ns"] and simulated["bound"]
+    assert set(simulated["idle_ns"]) == set(found["devices"]) and 0 < simulated["load_balance"] <= 1
     assert found["reference"]["ratio"]["low"] <= found["reference"]["ratio"]["median"] <= found["reference"]["ratio"]["high"]
 
 
@@ -106,9 +109,11 @@ def test_what_is_no_workload_is_said_in_a_line(tmp_path, monkeypatch, capsys):
 
 def test_a_workload_may_have_the_name_of_a_module(tmp_path, capsys):
     (tmp_path / "profile.py").write_text(f"from {Path(torch_steps.__file__).stem} import branches\n")
-    measured = ["measure", f"{tmp_path}/profile.py:branches", "--cluster", "cpu-2", "--planner", "expert", "--protocol", "paper", "--json"]
+    measured = ["measure", f"{tmp_path}/profile.py:branches", "--cluster", "cpu-2", "--planner", "expert", "--protocol", "paper"]
     assert cli.main(measured) == 0
-    assert json.loads(capsys.readouterr().out)["outcome"] == "ok"
+    lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert lines["step time, measured"].endswith("5 steps") and "a placement could still gain" in lines["bound, simulated"]
+    assert lines["load balance, simulated"].endswith(" %") and ", idle " in lines["cpu:1"]
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])

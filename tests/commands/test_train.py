@@ -63,6 +63,7 @@ def test_the_end_names_planners_bound_and_files(trained):
     rows = {row["planner"]: row for row in problem["planners"]}
     assert {"policy, greedy"} < set(rows) and any(name.startswith("policy, best found") for name in rows)
     assert all(row["step_time_ns"] >= problem["bound_ns"] > 0 for row in rows.values())
+    assert all(row["room"] == 1 - problem["bound_ns"] / row["step_time_ns"] and row["idle_ns"] for row in rows.values())
     assert printed["run"] == str(runs / "gnn-1") and Path(printed["checkpoint"]).exists() and Path(problem["placement"]).exists()
 
 
@@ -94,6 +95,15 @@ def test_a_checkpoint_places_a_problem_that_it_never_saw(trained):
     sampled = zero_shot.planner(printed["checkpoint"], seed=0, samples=16)
     times = [simulate(of, [planner(of)])[0].step_time_ns for planner in (plain, sampled)]
     assert times[1] <= times[0] and plain.encoder == "gnn" and plain.name == "unit-placer"
+
+
+def test_a_budget_asks_the_whole_portfolio_and_the_policy_too(files, trained, tmp_path):
+    graph, cluster = files.removeprefix("--problems=[[").removesuffix("]]").split(", ")
+    given = ["place", graph, "--cluster", cluster, "--checkpoint", trained[1]["checkpoint"], "-q", "-o"]
+    for name, budget in (("alone", []), ("best", ["--evaluations", "300"])):
+        assert cli.main([*given, str(tmp_path / name), *budget]) == 0
+    planners = {name: json.loads((tmp_path / name).read_text())["provenance"]["planner"] for name in ("alone", "best")}
+    assert planners["alone"] == "unit-placer" and planners["best"].startswith("best: ")
 
 
 def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninterrupted_one(files, tmp_path):
@@ -169,6 +179,8 @@ def test_a_run_of_a_gpu_goes_on_on_the_cpu_where_there_is_none(trained, tmp_path
     assert "training.device: 'gpu', and PyTorch finds no CUDA device here" in one_line(capsys)
     assert before == {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     assert cli.main(["train", "--resume", str(folder), "--training.device", "cpu", "-q"]) == 0
+    (problem,), table = trained[1]["problems"], capsys.readouterr().out
+    assert "room: the most that a placement could still gain" in table and f"lower bound ({problem['bound']})" in table
     assert load_checkpoint(folder / "checkpoint.safetensors").description["config"]["training"]["device"] == "cpu"
     zero_shot.planner(str(folder / "checkpoint.safetensors"), seed=0)
 

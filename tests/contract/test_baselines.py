@@ -13,6 +13,7 @@ from gnnplace import build
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import standing
 from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.commands.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
@@ -59,6 +60,15 @@ def test_valid_and_never_better_than_exhaustive(name: build.PlannerName, optimum
         placement = plan(posed)
         assert check(posed, placement) is None
         assert standing(posed, simulate(posed, [placement])[0]) >= optimum[seed], seed
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in EXPLANATIONS])
+def test_who_can_be_slower_than_one_device_says_why(name: build.PlannerName):
+    for seed, posed in TINY[:12]:
+        named = {key: plan for key, plan in build.planners(posed, simulate, 0).items() if key in (*SINGLE, name)}
+        placements = {key: plan(posed) for key, plan in named.items()}
+        times = {key: simulate(posed, [placement])[0].feasible_ns for key, placement in placements.items()}
+        assert name not in slower_than_one_device(times), seed
 
 
 @pytest.mark.parametrize("schedule", ["fifo", "critical-path"])

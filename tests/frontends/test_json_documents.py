@@ -201,6 +201,7 @@ def test_a_written_placement_is_complete_and_read_again(pair, tmp_path):
     assert document["predicted"] == {
         "step_time_ns": 30, "infeasible": None, "peak_memory_bytes": {"cpu:0": 8, "gpu:0": 8}, "busy_ns": {"cpu:0": 9, "gpu:0": 8},
         "transferred_bytes": 8, "transfers": 1, "bound_ns": 17, "bound": None,
+        "room": 1 - 17 / 30, "load_balance": 8 / 9, "communication_share": None, "idle_ns": None,
     }  # fmt: skip
     assert document["graph"] == {"name": "two", "sha256": pair[0].sha256, "ops": 2}
     assert document["provenance"]["checkpoint_sha256"] is None

@@ -1,0 +1,84 @@
+"""Candidates beside one another, for people and for programs: the table of `compare`, which `train` ends with, too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.commands import terminal
+from gnnplace.commands.candidates import Candidate
+from gnnplace.evaluate.bounds import bound_name, lower_bound
+from gnnplace.figures import figures
+from gnnplace.frontends.json_placement import predicted
+from gnnplace.problem import Problem
+from gnnplace.result import StepResult
+
+Column = tuple[str, ...]
+MOST_WIDTH = 140
+MOST_DEVICES = 5  # that are told apart in a cell
+
+
+def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
+    """The candidates, the bound and what the columns mean, on stdout. `more` are columns, each from its header to its last candidate."""
+    title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
+    reasons = [candidate.result.infeasible or "" for candidate in found]
+    columns = [
+        ("planner", *(candidate.planner for candidate in found)),
+        (f"{found[0].result.schedule}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
+        ("fifo\nms", *(_ms(candidate.fifo.step_time_ns) for candidate in found)),
+        *_figures(problem, [candidate.result for candidate in found]),
+        *more,
+        *([("infeasible", *reasons)] if any(reasons) else []),
+    ]
+    header, *rows = zip(*columns, strict=True)
+    bound = (f"lower bound ({bound_name(problem)})", _ms(lower_bound(problem)), *[""] * (len(columns) - 2))
+    terminal.print_table(header, [*rows, bound], title, MOST_WIDTH)
+    print("room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;")
+    print(f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step")
+
+
+def document(problem: Problem, candidate: Candidate) -> dict[str, Any]:
+    """A row for programs."""
+    found = predicted(problem.cluster, candidate.result, lower_bound(problem), bound_name(problem))
+    return {
+        "planner": candidate.planner,
+        "schedule": candidate.result.schedule,
+        **found.model_dump(exclude={"bound_ns", "bound"}),
+        "planning_ns": candidate.planning_ns,
+        "fifo_step_time_ns": candidate.fifo.step_time_ns,
+    }
+
+
+def _figures(problem: Problem, results: Sequence[StepResult]) -> list[Column]:
+    found = [figures(problem.cluster, result, lower_bound(problem)) for result in results]
+    idle = [_idle(result, each.idle_ns) for result, each in zip(results, found, strict=True)]
+    return [
+        ("room\n%", *(_percent(each.room) for each in found)),
+        ("balance\n%", *(_percent(each.load_balance) for each in found)),
+        ("channel\n%", *(_percent(each.communication_share) for each in found)),
+        ("idle\n%", *idle),
+    ]
+
+
+def _idle(result: StepResult, idle_ns: Int64[np.ndarray, " devices"] | None) -> str:
+    if idle_ns is None or result.step_time_ns is None:
+        return terminal.NONE
+    shares = 100 * idle_ns / result.step_time_ns
+    shown = shares if len(shares) <= MOST_DEVICES else (shares.min(), shares.max())
+    return "/".join(f"{share:.0f}" for share in shown)
+
+
+def _idle_devices(problem: Problem) -> str:
+    names = problem.cluster.device_names
+    return "/".join(names) if len(names) <= MOST_DEVICES else "the least/the most idle device"
+
+
+def _ms(time_ns: int | None) -> str:
+    return terminal.NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
+
+
+def _percent(share: float | None) -> str:
+    return terminal.NONE if share is None else f"{100 * share:.1f}"

@@ -1,0 +1,58 @@
+"""`best` as commands ask for it: the options of its budget, and its winner as a candidate beside those of other planners."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping
+
+from gnnplace import build
+from gnnplace.baselines.budget import Budget
+from gnnplace.baselines.fastest import Standing
+from gnnplace.commands import inputs, terminal
+from gnnplace.commands.candidates import Candidate, candidate, scheduled
+from gnnplace.commands.usage import Parser
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import Planner
+
+BEST = "best"
+
+
+def add_budget_arguments(parser: Parser) -> None:
+    """--budget or --evaluations."""
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine")
+    budget.add_argument("--evaluations", metavar="N", type=inputs.positive, help=f"of {BEST}; the same result everywhere")
+
+
+def best(
+    problem: Problem,
+    chosen: argparse.Namespace,
+    policy: Planner | None = None,
+    starts: Mapping[str, Planner] | None = None,
+) -> Candidate:
+    """The portfolio's winner, by its name; `starts`, where they are given, are asked instead of all."""
+    progress = terminal.progress(chosen.quiet)
+
+    def say(planner: str, standing: Standing) -> None:
+        progress(f"{planner}: {terminal.milliseconds(standing[2])}")
+
+    def asked(problem: Problem) -> Placement:
+        assert policy is not None
+        return scheduled(policy(problem), chosen.schedule)
+
+    started, own = time.perf_counter_ns(), None if policy is None else asked
+    winner = build.portfolio(problem, simulate, chosen.seed, _budget(chosen, problem), chosen.schedule, own, say, starts)
+    return candidate(problem, f"{BEST}: {winner.planner}", winner.placement, time.perf_counter_ns() - started)
+
+
+def _budget(chosen: argparse.Namespace, problem: Problem) -> Budget:
+    if chosen.budget is None and chosen.evaluations is None:
+        return build.enough(problem)
+    return Budget(seconds=chosen.budget, evaluations=chosen.evaluations)
+
+
+def _duration(text: str) -> float:
+    return inputs.seconds(text.removesuffix("s"))

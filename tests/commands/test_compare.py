@@ -1,0 +1,98 @@
+"""`gnnplace compare`: `best` beside all other planners, and a word on those that are slower than one device."""
+
+import json
+import re
+from typing import get_args
+
+import pytest
+
+from gnnplace import build, cli
+from gnnplace.commands.explanations import EXPLANATIONS, slower_than_one_device
+
+OP = {"kind": "MatMul", "outputs": [{"bytes": 400}], "time_ns": {"cpu": 9000, "gpu": 1000}, "persistent_bytes": 10}
+DEVICE = {"memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}
+
+
+@pytest.fixture
+def posed(tmp_path, monkeypatch):
+    """Six chains of four ops that all meet, on a CPU and two GPUs, one of them half as fast: what to name it by."""
+    ops = [OP | {"name": f"c{chain}/{i}", "time_ns": {"cpu": 9000, "gpu": 1000, "gpu:1": 2000}} for chain in range(6) for i in range(4)]
+    edges = [[4 * chain + i, 0, 4 * chain + i + 1] for chain in range(6) for i in range(3)]
+    edges += [[4 * chain, 0, 4 * other + 2] for chain in range(6) for other in range(6) if chain != other]
+    kinds = {"cpu:0": "cpu", "gpu:0": "gpu", "gpu:1": "gpu"}
+    links = [{"src": a, "dst": b, "bandwidth_bytes_per_s": 10**9} for a in kinds for b in kinds if a != b]
+    cluster = {"name": "trio", "devices": [DEVICE | {"name": name, "kind": kind} for name, kind in kinds.items()], "links": links}
+    documents = {"graph": {"name": "meeting", "ops": ops, "edges": edges}, "cluster": cluster}
+    for what, document in documents.items():
+        (tmp_path / f"{what}.json").write_text(json.dumps({"format": f"gnnplace.{what}", "version": 1} | document))
+    monkeypatch.chdir(tmp_path)
+    return "graph.json", "--cluster", "cluster.json"
+
+
+def compare(capsys, *arguments):
+    status = cli.main(["compare", *arguments, "-q"])
+    assert status == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("schedule", ["critical-path", "fifo"])
+@pytest.mark.parametrize("evaluations", ["1", "300"])
+def test_best_is_never_slower_than_any_other_row(posed, capsys, schedule, evaluations):
+    first, *rows = json.loads(compare(capsys, *posed, "--schedule", schedule, "--evaluations", evaluations, "--json"))["planners"]
+    assert first["planner"].startswith("best: ") and not any(row["planner"].startswith("best") for row in rows)
+    assert first["infeasible"] is None and first["step_time_ns"] <= min(row["step_time_ns"] for row in rows)
+    names = set(get_args(build.PlannerName)) - set(build.missing())
+    assert {row["planner"] for row in rows} == names and {row["schedule"] for row in (first, *rows)} == {schedule}
+
+
+def test_best_begins_with_what_the_other_rows_found_and_plans_nothing_again(posed, capsys, monkeypatch):
+    portfolio, planner, inside = build.portfolio, build.planner, []
+
+    def watched_portfolio(*arguments):
+        inside.append("portfolio")
+        return portfolio(*arguments)
+
+    def watched_planner(name, *arguments):
+        inside.append(name)
+        return planner(name, *arguments)
+
+    monkeypatch.setattr(build, "portfolio", watched_portfolio)
+    monkeypatch.setattr(build, "planner", watched_planner)
+    first, second, *_ = json.loads(compare(capsys, *posed, "--evaluations", "1", "--json"))["planners"]
+    assert inside.count("portfolio") == 1 and inside[-1] == "portfolio" and "heft" in inside
+    assert first["planner"] == f"best: {second['planner']}"
+
+
+def test_nothing_feasible_is_said_of_best_too(posed, capsys, tmp_path):
+    cluster = json.loads((tmp_path / "cluster.json").read_text())
+    small = [device | {"memory_bytes": 20} for device in cluster["devices"]]
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster | {"devices": small}))
+    assert cli.main(["compare", *posed, "-q", "--json", "--evaluations", "5"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert all(row["infeasible"].startswith("memory") and row["room"] is None for row in found["planners"])
+    assert found["slower_than_one_device"] == {}
+    assert cli.main(["compare", *posed, "-q", "--evaluations", "5"]) == 3
+    assert "memory: " in capsys.readouterr().out
+
+
+def test_the_table_names_the_bound_and_explains_who_is_slower_than_one_device(posed, capsys):
+    found = json.loads(compare(capsys, *posed, "--evaluations", "5", "--json"))
+    lines = compare(capsys, *posed, "--evaluations", "5").splitlines()
+    assert max(map(len, lines[: lines.index("")])) <= 140
+    assert any(re.match(rf"lower bound \({found['bound']}\) +0\.\d\d\d ", line) for line in lines)
+    single = min(row["step_time_ns"] for row in found["planners"] if row["planner"] in ("cpu", "gpu"))
+    slower = [row["planner"] for row in found["planners"] if row["step_time_ns"] > single]
+    assert list(found["slower_than_one_device"]) == slower and "cpu" in slower
+    explained = lines[lines.index("slower than the best single device:") + 1 :]
+    assert explained[: len(slower)] == [f"  {name}: {EXPLANATIONS[name]}" for name in slower]
+
+
+def test_who_is_slower_than_one_device():
+    times = {"cpu": 9, "gpu": 5, "expert": 5, "metis": 6, "new": 7, "heft": 4, "random": None}
+    assert slower_than_one_device(times) == {"cpu": EXPLANATIONS["cpu"], "metis": EXPLANATIONS["metis"], "new": "not explained yet"}
+    assert slower_than_one_device(times | {"gpu": None}) == {}
+    assert slower_than_one_device({"metis": 6, "cpu": None, "gpu": None}) == {}
+
+
+def test_every_explanation_is_of_a_planner():
+    assert set(EXPLANATIONS) <= set(get_args(build.PlannerName))
