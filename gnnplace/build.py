@@ -6,13 +6,13 @@ names from `PlannerName`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
-from gnnplace.baselines.annealing import annealing
+from gnnplace.baselines.annealing import Found, annealing, hill_climb
 from gnnplace.baselines.best import Progress, Search, Winner, best
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
@@ -21,7 +21,6 @@ from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.genetic import genetic
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.m_etf import m_etf
 from gnnplace.baselines.m_sct import m_sct
 from gnnplace.baselines.m_topo import m_topo
@@ -29,6 +28,7 @@ from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
+from gnnplace.baselines.reorder import reorder
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.single import single_cpu, single_gpu
@@ -50,8 +50,8 @@ SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that i
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
-CLIMB_EVALUATIONS = 500
-FOR_ORDER = 0.1  # of a budget: the order of ops, where it is free and the problem small
+SEARCH_EVALUATIONS = 500
+FOR_ORDER = 0.1  # of a budget: the order of ops, where it is free
 EXACT_S, ORDER_S, LEAST_EXACT_S = 3.0, 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -69,28 +69,32 @@ def missing() -> dict[str, str]:
 
 
 def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> Planner:
-    """The baseline of a name; searches draw from `seed`, the others are deterministic. What places units is the best of all `UNITS`."""
+    """The baseline of a name; searches draw from `seed`, the others are deterministic. What places units is the best of all `UNITS`.
+
+    With the schedule `given`, `genetic` and `exact` propose priorities; the others plan for the schedule of the critical path.
+    """
+    rule = _rule(schedule)
     match name:
         case "cpu":
-            return partial(single_cpu, evaluate=evaluate, schedule=schedule)
+            return partial(single_cpu, evaluate=evaluate, schedule=rule)
         case "gpu":
-            return partial(single_gpu, evaluate=evaluate, schedule=schedule)
+            return partial(single_gpu, evaluate=evaluate, schedule=rule)
         case "expert":
-            return partial(expert, evaluate=evaluate, schedule=schedule)
+            return partial(expert, evaluate=evaluate, schedule=rule)
         case "pipeline":
-            return partial(pipeline, evaluate=evaluate, schedule=schedule)
+            return partial(pipeline, evaluate=evaluate, schedule=rule)
         case "random":
-            return partial(_random, evaluate=evaluate, seed=seed, schedule=schedule)
+            return partial(_random, evaluate=evaluate, seed=seed, schedule=rule)
         case "hill-climb":
-            return partial(_climb, evaluate=evaluate, seed=seed, schedule=schedule)
+            return _from_best_heuristic(hill_climb, evaluate, seed, rule)
         case "annealing":
-            return partial(_anneal, evaluate=evaluate, seed=seed, schedule=schedule)
+            return _from_best_heuristic(annealing, evaluate, seed, rule)
         case "genetic":
-            return partial(_evolve, evaluate=evaluate, seed=seed, schedule=schedule)
+            return _from_best_heuristic(genetic, evaluate, seed, schedule)
         case "exact":
             return partial(exact, evaluate=evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
         case _:
-            return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=schedule)
+            return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=rule)
 
 
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
@@ -115,63 +119,55 @@ def portfolio(
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best of them.
 
-    A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, the order of ops
-    is free in the end: that of the critical path, unless the problem is small and CP-SAT finds a faster step. `starts`, where they
-    are given, are asked instead of all planners.
+    A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, all of them plan for
+    that of the critical path, and the last of the budget goes to a search for a faster order. `starts`, where they are given, are asked
+    instead of all planners.
     """
-    if schedule == "given":
-        return _ordered(problem, evaluate, seed, budget, policy, progress, starts)
+    rule, small = _rule(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
+    most = budget if schedule == rule else budget.left(1 - FOR_ORDER)
+    counted = Counted(evaluate, most)
     if starts is None:
-        named = planners(problem, Counted(evaluate, budget), seed, schedule)
-        starts = {name: plan for name, plan in named.items() if name not in SEARCHES}
-    quick = {**starts} if policy is None else {**starts, "policy": policy}
-
-    def solve(problem: Problem, start: Placement, budget: Budget) -> Placement:
-        if (limit := _exact_limit(budget, EXACT_S)) is None:
-            return start
-        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
-
-    def search(problem: Problem, start: Placement, budget: Budget) -> Placement:
-        return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
-
-    small: dict[str, Search] = {"exact": solve} if _is_small(problem) else {}
-    return best(problem, Counted(evaluate, budget), quick, small | {"annealing": search}, budget, progress)
-
-
-def _ordered(
-    problem: Problem,
-    evaluate: Evaluator,
-    seed: int,
-    budget: Budget,
-    policy: Planner | None,
-    progress: Progress,
-    starts: Mapping[str, Planner] | None,
-) -> Winner:
-    """The portfolio under the critical-path schedule with most of the budget, and CP-SAT from its winner, with every order."""
-    most = budget.left(1 - FOR_ORDER) if _is_small(problem) else budget
-    winner = portfolio(problem, evaluate, seed, most, "critical-path", policy, progress, starts)
-
-    def order(problem: Problem, start: Placement, budget: Budget) -> Placement:
-        if (limit := _exact_limit(budget, ORDER_S)) is None:
-            return start
-        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule="given")
-
-    if most is budget:
+        starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
+    searches: dict[str, Search] = {"exact": partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)} if small else {}
+    searches["annealing"] = partial(_annealed, evaluate=evaluate, seed=seed, schedule=rule)
+    winner = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, searches, most, progress)
+    if schedule == rule:
         return winner
     budget.spent += most.spent
+    order = (
+        partial(_solved, evaluate=evaluate, most_s=ORDER_S, schedule=schedule)
+        if small
+        else partial(_reordered, evaluate=evaluate, seed=seed)
+    )
     return best(problem, Counted(evaluate, budget), {winner.planner: lambda _: winner.placement}, {"order": order}, budget, progress)
 
 
-def _is_small(problem: Problem) -> bool:
-    return problem.num_ops * problem.num_devices <= MAX_CHOICES
+def _annealed(
+    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, schedule: Schedule
+) -> Placement:
+    generator = np.random.default_rng(seed)
+    return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, found=found)
 
 
-def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
-    """So much work; under a clock at most half of the time that is left, and none at all where that is too little."""
-    if budget.seconds_left is None:
-        return Limit(most_s)
-    seconds = min(most_s, budget.seconds_left / 2)
-    return Limit(seconds, deterministic=False) if seconds >= LEAST_EXACT_S else None
+def _solved(
+    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, most_s: float, schedule: Schedule
+) -> Placement:
+    """By CP-SAT, with so much work; under a clock at most half of the time that is left, and not at all where that is too little."""
+    limit, left_s = Limit(most_s), budget.seconds_left
+    if left_s is not None:
+        limit = Limit(min(most_s, left_s / 2), deterministic=False)
+        if limit.seconds < LEAST_EXACT_S:
+            return start
+    return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+
+
+def _reordered(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
+    return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
+
+
+def _rule(schedule: Schedule) -> Schedule:
+    """The schedule that planners without priorities plan for."""
+    return "critical-path" if schedule == "given" else schedule
 
 
 def enough(problem: Problem) -> Budget:
@@ -207,19 +203,11 @@ def _random(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule
     return random_units(problem, evaluate, np.random.default_rng(seed), evaluations=RANDOM_EVALUATIONS, schedule=schedule)
 
 
-def _climb(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
-    """A climb from the best heuristic, so that it is never worse."""
-    start, generator = best_heuristic(problem, evaluate, schedule), np.random.default_rng(seed)
-    return hill_climb(problem, evaluate, generator, start=start, evaluations=CLIMB_EVALUATIONS, schedule=schedule)
+def _from_best_heuristic(search: Callable[..., Placement], evaluate: Evaluator, seed: int, schedule: Schedule) -> Planner:
+    """A search of `SEARCH_EVALUATIONS` from the best heuristic, so that it is never worse."""
 
+    def plan(problem: Problem) -> Placement:
+        start, generator = best_heuristic(problem, evaluate, schedule), np.random.default_rng(seed)
+        return search(problem, evaluate, generator, start=start, budget=Budget(evaluations=SEARCH_EVALUATIONS), schedule=schedule)
 
-def _anneal(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
-    """Annealing from the best heuristic, with as many evaluations as a climb."""
-    start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
-    return annealing(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
-
-
-def _evolve(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
-    """Generations from the best heuristic, with as many evaluations as a climb."""
-    start, budget = best_heuristic(problem, evaluate, schedule), Budget(evaluations=CLIMB_EVALUATIONS)
-    return genetic(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget, schedule=schedule)
+    return plan

@@ -1,43 +1,40 @@
-"""Simulated annealing over placements (Kirkpatrick, Gelatt and Vecchi, 1983), by moves of blocks at every grain.
+"""Simulated annealing over placements (Kirkpatrick, Gelatt and Vecchi, 1983); at temperature 0 it is hill climbing.
 
-A move sends a block (a colocation group, a layer, a time step, a layer at a time step ..., or a walk along edges) to a device, or has two
-blocks change places. A few moves are evaluated together; they are looked at in the order in which they were drawn, and the first that is
-accepted is the next placement. Temperatures are shares of the step time and fall geometrically with what is used of the budget.
+A few moves are evaluated together, and the best of them is accepted or not. A placement that was met before is not evaluated again, as far
+as there are others. Temperatures are shares of the step time and fall geometrically with what is used of the budget. Where moves are drawn
+follows the step of the placement at hand (`moves.guide`), which is looked at from time to time: that is an evaluation, too.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Int64
 
 from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.moves import Devices, Guide, Moves, guide, moved, moves
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.adjacency import Adjacency, adjacency
-from gnnplace.transforms.blocks import Grain, grains, shares
-from gnnplace.transforms.units import Units, allowed, expand, unit_edges, units, work_ns
 
 TOGETHER = 4  # moves evaluated at once
-EXCHANGES = 0.2  # the share of moves that have two blocks change places
-WALKS, KEEP_ON = 0.3, 0.8  # the share of blocks that are walks, and the chance that a walk goes on
-HOT, COLD = 5e-3, 2e-4  # temperatures: a step longer by this share is accepted with a chance of 1 / e
+LOOKS = 50  # evaluations between looks at the step of the placement at hand
+REDRAWS = 20  # moves drawn for one that leads where nobody has been
+HOT, COLD = 1e-3, 2e-5  # temperatures: a step longer by this share is accepted with a chance of 1 / e
+
+Found = Callable[[Standing], object]  # told of whatever is better than all before
 
 
-class Moves(NamedTuple):
-    """What moves are drawn from: the units of the colocation closure, where they may stand, who is next to whom, and their blocks with
-    cumulated chances.
-    """
+class _Here(NamedTuple):
+    """The placement at hand, how it stands, and what its step, or that of a placement shortly before it, says of where to move."""
 
-    closure: Units
-    legal: Bool[np.ndarray, "units devices"]
-    beside: Adjacency
-    grains: tuple[Grain, ...]
-    cumulated: tuple[Float[np.ndarray, " blocks"], ...]
+    device: Devices
+    standing: Standing
+    guide: Guide | None
 
 
 def annealing(
@@ -48,72 +45,70 @@ def annealing(
     start: Placement,
     budget: Budget,
     schedule: Schedule = "critical-path",
+    hot: float = HOT,
+    found: Found = lambda standing: None,
 ) -> Placement:
-    """The best placement that was met, never worse than `start`, a legal one. Raises ValueError where a unit may stand nowhere."""
-    moves = _moves(problem)
-    device = np.zeros(moves.closure.num_units, dtype=np.int32)
-    device[moves.closure.unit] = start.device
-    (result,) = evaluate(problem, [Placement(start.device, schedule)])
-    budget.spent += 1
-    here = best = standing(problem, result)
-    best_device = device
-    while moves.grains and (count := budget.allows(TOGETHER)):
-        drawn = [_moved(moves, device, generator) for _ in range(count)]
-        results = evaluate(problem, [Placement(expand(moves.closure, each), schedule) for each in drawn])
+    """The best placement that was met, a legal one, never worse than a legal `start`. Raises ValueError where a unit may stand nowhere.
+
+    `hot` is the first temperature; from 0 on nothing is accepted that is worse.
+    """
+    around = moves(problem)
+
+    def look(device: Devices) -> _Here:
+        budget.spent += 1
+        (result,) = evaluate(problem, [around.placement(device, schedule)], timeline=True)
+        return _Here(device, standing(problem, result), guide(problem, around, device, result))
+
+    here = best = look(around.start(start))
+    seen, looked, fresh = {_digest(here.device)}, budget.spent, True
+    while around.grains and (count := budget.allows(TOGETHER)):
+        if not fresh and budget.spent - looked >= LOOKS:
+            here, looked, fresh = look(here.device), budget.spent, True
+            continue
+        drawn = [_new(around, here, seen, generator) for _ in range(count)]
+        results = evaluate(problem, [around.placement(device, schedule) for device in drawn])
         budget.spent += count
-        temperature = HOT * (COLD / HOT) ** min(1.0, budget.used)
-        for moved, result in zip(drawn, results, strict=True):
-            found = standing(problem, result)
-            if _accepted(here, found, temperature, generator):
-                device, here = moved, found
-                if found < best:
-                    best, best_device = found, moved
-                break
-    return Placement(expand(moves.closure, best_device), schedule)
+        stands, device = min(zip([standing(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0])
+        if _accepted(here.standing, stands, hot * (COLD / HOT) ** min(1.0, budget.used), generator):
+            here, fresh = _Here(device, stands, here.guide), False
+            if stands < best.standing:
+                best = here
+                found(stands)
+    return around.placement(best.device, schedule)
 
 
-def _moves(problem: Problem) -> Moves:
-    closure = units(problem.graph, "ops")
-    work = work_ns(problem, closure).min(axis=1).astype(np.float64)
-    several = grains(problem.graph, closure) if problem.num_devices > 1 else ()
-    edges = unit_edges(problem.graph, closure)
-    beside = adjacency(edges, closure.num_units, edges.bytes.astype(np.float64))
-    return Moves(closure, allowed(problem, closure), beside, several, tuple(np.cumsum(shares(grain, work)) for grain in several))
+def hill_climb(
+    problem: Problem,
+    evaluate: Evaluator,
+    generator: np.random.Generator,
+    *,
+    start: Placement,
+    budget: Budget,
+    schedule: Schedule = "critical-path",
+    found: Found = lambda standing: None,
+) -> Placement:
+    """Annealing that accepts nothing that is worse."""
+    return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, hot=0.0, found=found)
 
 
-def _moved(moves: Moves, device: Int32[np.ndarray, " units"], generator: np.random.Generator) -> Int32[np.ndarray, " units"]:
-    """Another placement of units; where a move takes a unit to where it may not stand, that one stays."""
-    blocks = [_block(moves, generator) for _ in range(2)]
-    moved = device.copy()
-    if generator.random() < EXCHANGES:
-        homes = [int(np.bincount(device[block]).argmax()) for block in blocks]
-        targets = list(zip(blocks, reversed(homes), strict=True))
-    else:
-        targets = [(blocks[0], int(generator.integers(moves.legal.shape[1])))]
-    for block, target in targets:
-        moved[block] = np.where(moves.legal[block, target], target, device[block])
-    return moved
+def _new(around: Moves, here: _Here, seen: set[bytes], generator: np.random.Generator) -> Devices:
+    """A placement that was not met before; where many moves lead to none, the last of them."""
+    for _ in range(REDRAWS):
+        device = moved(around, here.device, here.guide, generator)
+        if (digest := _digest(device)) not in seen:
+            break
+    seen.add(digest)
+    return device
 
 
-def _block(moves: Moves, generator: np.random.Generator) -> Int64[np.ndarray, " members"]:
-    """The units of one block of any grain, or of a walk from such a block's first."""
-    number = int(generator.integers(len(moves.grains)))
-    grain, cumulated = moves.grains[number], moves.cumulated[number]
-    block = grain.block(min(int(np.searchsorted(cumulated, generator.random())), grain.num_blocks - 1))
-    if generator.random() >= WALKS:
-        return block
-    unit, (ptr, neighbour, _) = int(block[0]), moves.beside
-    walk = [unit]
-    while ptr[unit] < ptr[unit + 1] and generator.random() < KEEP_ON:
-        unit = int(neighbour[generator.integers(ptr[unit], ptr[unit + 1])])
-        walk.append(unit)
-    return np.unique(walk)
+def _digest(device: Devices) -> bytes:
+    return hashlib.blake2b(device.tobytes(), digest_size=16).digest()
 
 
 def _accepted(here: Standing, found: Standing, temperature: float, generator: np.random.Generator) -> bool:
     """Whether a placement replaces another (Metropolis et al., 1953); never one that overflows more, or is less feasible."""
     if found <= here:
         return True
-    if found[:2] != here[:2]:
+    if found[:2] != here[:2] or temperature == 0:
         return False
     return bool(generator.random() < math.exp((here[2] - found[2]) / (temperature * max(1, here[2]))))

@@ -6,6 +6,7 @@ No planner starts once half of the budget is gone: the rest is for the searches,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from gnnplace.baselines.budget import Budget
@@ -15,8 +16,9 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
 
 FOR_PLANNERS = 0.5  # of the budget
-Search = Callable[[Problem, Placement, Budget], Placement]  # never worse than where it starts
+TELLING = 0.99  # a search says what it found where that takes at most this share of what was said last
 Progress = Callable[[str, Standing], object]
+Search = Callable[[Problem, Placement, Budget, Callable[[Standing], object]], Placement]  # says what it finds; never worse than its start
 
 
 class Winner(NamedTuple):
@@ -48,10 +50,24 @@ def best(
         raise ValueError("planners: there is none to choose from")
     for name, search in searches.items():
         if budget.allows(1):
-            found = _judged(problem, evaluate, f"{name} from {winner.planner}", search(problem, winner.placement, budget))
-            winner = _better(winner, found)
+            name = f"{name} from {winner.planner}"
+            placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.standing))
+            winner = _better(winner, _judged(problem, evaluate, name, placement))
             progress(winner.planner, winner.standing)
     return winner
+
+
+def _sparing(say: Callable[[Standing], object], said: Standing) -> Callable[[Standing], object]:
+    """Says what is a good deal better than what was said before: a search finds hundreds of small improvements."""
+
+    def found(standing: Standing) -> None:
+        nonlocal said
+        feasibility, overflow, time = said
+        if standing <= (feasibility, int(TELLING * overflow), int(TELLING * time)):
+            said = standing
+            say(standing)
+
+    return found
 
 
 def _judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placement) -> Winner:

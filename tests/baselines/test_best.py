@@ -43,7 +43,7 @@ def test_searches_go_on_from_the_best_so_far_and_one_that_finds_nothing_does_not
     starts, said = [], []
 
     def search(to):
-        def found(posed, start, budget):
+        def found(posed, start, budget, tell):
             starts.append(start.device.tolist())
             return Placement(np.array(DEVICES[to], dtype=np.int32))
 
@@ -53,6 +53,18 @@ def test_searches_go_on_from_the_best_so_far_and_one_that_finds_nothing_does_not
     found = best(POSED, simulate, planners("one", "cut"), searches, Budget(evaluations=100), lambda *news: said.append(news))
     assert starts == [DEVICES["cut"], DEVICES["cut"], DEVICES["split"]] and found.planner == "up from cut"
     assert [name for name, _ in said] == ["one", "cut", "cut", "up from cut", "up from cut"]
+
+
+def test_a_search_is_heard_when_it_finds_a_good_deal_more():
+    said = []
+
+    def search(posed, start, budget, tell):
+        for found in ((1, 50, 9), (0, 0, 5990), (0, 0, 5950), (0, 0, 5900), (0, 0, 5000)):
+            tell(found)
+        return start
+
+    best(POSED, simulate, planners("one"), {"search": search}, Budget(evaluations=9), lambda *news: said.append(news))
+    assert [standing[2] for name, standing in said if name == "search from one"] == [5900, 5000]
 
 
 def test_nobody_to_ask():

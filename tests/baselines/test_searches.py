@@ -1,4 +1,4 @@
-"""Exhaustive search, random search and hill climbing."""
+"""Exhaustive search and random search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import pytest
 from graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.exhaustive import exhaustive
-from gnnplace.baselines.hill_climb import hill_climb
 from gnnplace.baselines.random_units import draw, random_units
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
@@ -22,17 +21,6 @@ def time_of(posed: Problem, placement: Placement) -> int | None:
 
 def generator(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
-
-
-class Counting:
-    """An evaluator that counts placements."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, problem: Problem, placements, *, timeline: bool = False):
-        self.count += len(placements)
-        return simulate(problem, placements, timeline=timeline)
 
 
 def test_exhaustive_finds_the_only_balanced_split():
@@ -59,32 +47,6 @@ def test_more_random_draws_are_never_worse():
     assert times == sorted(times, reverse=True) and times[-1] < times[0]
 
 
-@pytest.mark.parametrize("search", [random_units, hill_climb])
-def test_the_budget_is_kept(search):
-    posed = chains(2, 4, 2)
+def test_no_evaluations_are_refused():
     with pytest.raises(ValueError, match="evaluations: 0 is less than 1"):
-        search(posed, simulate, generator(), evaluations=0)
-    counting = Counting()
-    hill_climb(posed, counting, generator(), evaluations=101)
-    assert counting.count == 101
-
-
-def test_a_climb_is_never_worse_than_its_start_and_reaches_an_easy_optimum():
-    posed = problem(ComputationGraph.from_ops("bag", [op(f"o{i}", 1000) for i in range(12)], []), equal_gpus(3))
-    start = Placement(np.zeros(posed.num_ops, dtype=np.int32))
-    assert time_of(posed, hill_climb(posed, simulate, generator(), start=start, evaluations=1)) == 12_000
-    assert time_of(posed, hill_climb(posed, simulate, generator(), start=start, evaluations=300)) == 4000
-
-
-def test_a_climb_keeps_what_its_start_splits():
-    """A start that splits a coarse unit is not made worse by cutting it into units."""
-    ops = [op(f"o{i}", 10, layer="one", time_step=0) for i in range(4)]
-    posed = problem(ComputationGraph.from_ops("unit", ops, []), equal_gpus(2))
-    start = Placement(np.array([0, 0, 1, 1], dtype=np.int32))
-    assert time_of(posed, hill_climb(posed, simulate, generator(), start=start, evaluations=50)) == 20
-
-
-def test_the_same_seed_climbs_the_same_way():
-    posed = chains(3, 4, 3)
-    first, second = (hill_climb(posed, simulate, generator(1), evaluations=200).device for _ in range(2))
-    assert np.array_equal(first, second)
+        random_units(chains(2, 4, 2), simulate, generator(), evaluations=0)

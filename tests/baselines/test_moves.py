@@ -1,0 +1,94 @@
+"""Moves: legal, where the step waits, to any device."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from graphs import chains, equal_gpus, op
+
+from gnnplace.baselines import moves as module
+from gnnplace.baselines.moves import guide, moved, moves
+from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.costs.roofline import problem
+from gnnplace.evaluate.simulator import simulate
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.placement import Placement, check
+from gnnplace.problem import Problem
+
+
+def machine() -> Cluster:
+    devices = (Device("cpu:0", "cpu", 10**6, 10**9, 10**9), *(Device(f"gpu:{i}", "gpu", 10**6, 10**9, 10**9) for i in range(2)))
+    links = tuple(Link(a.name, b.name, 10**9) for a in devices for b in devices if a is not b)
+    return Cluster("cpu-and-gpus", devices, links)
+
+
+def on_machine(ops: list[Op]) -> Problem:
+    return problem(ComputationGraph.from_ops("ops", ops, []), machine())
+
+
+def drawn(posed: Problem, start: list[int], guided: np.ndarray | None = None, count: int = 300) -> list[np.ndarray]:
+    around, generator = moves(posed), np.random.default_rng(0)
+    return [moved(around, np.array(start, dtype=np.int32), guided, generator) for _ in range(count)]
+
+
+def test_no_move_breaks_a_rule():
+    ops = [op(f"o{i}", layer=f"l{i % 3}", time_step=i % 2, colocation="pair" if i in (0, 5) else None) for i in range(9)]
+    ops[4] = Op("look-up", "Op", (Output(4),), allowed=("cpu",), layer="l1", time_step=0)
+    posed = on_machine(ops)
+    around = moves(posed)
+    start = around.start(Placement(np.ones(9, dtype=np.int32)))
+    found = {device.tobytes(): device for device in drawn(posed, start.tolist())}
+    assert len(found) > 20
+    assert all(check(posed, around.placement(device, "fifo")) is None for device in found.values())
+
+
+def test_an_illegal_start_is_made_legal_and_a_legal_one_kept():
+    posed = on_machine([Op("look-up", "Op", allowed=("cpu",)), op("a"), op("b", colocation="x"), op("c", colocation="x")])
+    around = moves(posed)
+    assert around.placement(around.start(Placement(np.array([1, 2, 1, 2], dtype=np.int32))), "fifo").device.tolist() == [0, 2, 2, 2]
+
+
+def test_every_device_is_a_target_alike_and_a_split_block_may_be_gathered(monkeypatch):
+    monkeypatch.setattr(module, "EXCHANGES", 0.0)
+    monkeypatch.setattr(module, "WALKS", 0.0)
+    posed = on_machine([op(f"o{i}", layer=f"l{i // 4}", time_step=0) for i in range(8)])
+    found = Counter(tuple(device.tolist()) for device in drawn(posed, [1, 1, 1, 2, 0, 0, 0, 0], count=3000))
+    gathered = [found[(target,) * 4 + (0,) * 4] for target in range(3)]
+    assert min(gathered) > 100 and max(gathered) < 1.5 * min(gathered)
+
+
+def test_an_exchange_sends_each_block_to_the_other_ones_device(monkeypatch):
+    monkeypatch.setattr(module, "EXCHANGES", 1.0)
+    monkeypatch.setattr(module, "WALKS", 0.0)
+    posed = on_machine([op("a"), op("b")])
+    assert {tuple(device.tolist()) for device in drawn(posed, [1, 2])} == {(1, 2), (2, 1)}  # twice the same one stays
+
+
+def test_half_of_the_moves_are_on_the_critical_chain(monkeypatch):
+    monkeypatch.setattr(module, "EXCHANGES", 0.0)
+    monkeypatch.setattr(module, "WALKS", 0.0)
+    posed = on_machine([op(f"o{i}", 1000 if i == 7 else 1) for i in range(100)])
+    around, device = moves(posed), np.arange(100, dtype=np.int32) % 2 + 1
+    device[7] = 0
+    (result,) = simulate(posed, [around.placement(device, "fifo")], timeline=True)
+    chances = guide(posed, around, device, result)
+    assert np.diff(chances, prepend=0.0)[7] == pytest.approx(1.0)
+    small = [np.flatnonzero(moved != device) for moved in drawn(posed, device.tolist(), chances)]
+    assert np.mean([7 in changed for changed in small if len(changed)]) == pytest.approx(0.75, abs=0.1)  # and half of the rest by work
+
+
+def test_where_memory_overflows_units_of_that_device_are_drawn_by_their_bytes():
+    ops = [Op(f"o{i}", "Op", (Output(8),), time_ns={"gpu": 10}, persistent_bytes=size) for i, size in enumerate((92, 42, 392, 0))]
+    posed = problem(ComputationGraph.from_ops("large", ops, []), equal_gpus(2, memory_bytes=120))
+    around, device = moves(posed), np.array([0, 0, 1, 1], dtype=np.int32)
+    (result,) = simulate(posed, [around.placement(device, "fifo")], timeline=True)
+    assert np.diff(guide(posed, around, device, result), prepend=0.0) == pytest.approx(np.array([100, 50, 400, 8]) / 558)
+    device = np.array([0, 1, 1, 0], dtype=np.int32)
+    (result,) = simulate(posed, [around.placement(device, "fifo")])
+    assert np.diff(guide(posed, around, device, result), prepend=0.0) == pytest.approx(np.array([0, 50, 400, 0]) / 450)
+
+
+def test_without_a_timeline_and_with_room_there_is_no_guide():
+    posed = chains(2, 3, 2)
+    around, device = moves(posed), np.zeros(6, dtype=np.int32)
+    assert guide(posed, around, device, simulate(posed, [around.placement(device, "fifo")])[0]) is None
