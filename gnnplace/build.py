@@ -134,12 +134,9 @@ def portfolio(
     if schedule == rule:
         return winner
     budget.spent += most.spent
-    order = (
-        partial(_solved, evaluate=evaluate, most_s=ORDER_S, schedule=schedule)
-        if small
-        else partial(_reordered, evaluate=evaluate, seed=seed)
-    )
-    return best(problem, Counted(evaluate, budget), {winner.planner: lambda _: winner.placement}, {"order": order}, budget, progress)
+    polish = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
+    order: dict[str, Search] = {"order": partial(polish, evaluate=evaluate)}
+    return best(problem, Counted(evaluate, budget), {winner.planner: lambda _: winner.placement}, order, budget, progress)
 
 
 def _annealed(
