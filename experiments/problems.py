@@ -20,7 +20,12 @@ def time_ns(problem: Problem, placement: Placement) -> int | None:
     return simulate(problem, [placement])[0].feasible_ns
 
 
-def heuristics_ns(problem: Problem) -> dict[str, int | None]:
-    """The step time of every planner but the searches, under the critical-path schedule."""
+def heuristics(problem: Problem) -> dict[str, Placement]:
+    """The placement of every planner but the searches, under the critical-path schedule."""
     planners = build.planners(problem, simulate, 0)
-    return {name: time_ns(problem, planners[name](problem)) for name in planners if name not in build.SEARCHES}
+    return {name: plan(problem) for name, plan in planners.items() if name not in build.SEARCHES}
+
+
+def heuristics_ns(problem: Problem) -> dict[str, int | None]:
+    """The step times of these placements."""
+    return {name: time_ns(problem, placement) for name, placement in heuristics(problem).items()}

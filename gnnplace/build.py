@@ -149,13 +149,17 @@ def _annealed(
 def _solved(
     problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, most_s: float, schedule: Schedule
 ) -> Placement:
-    """By CP-SAT, with so much work; under a clock at most half of the time that is left, and not at all where that is too little."""
-    limit, left_s = Limit(most_s), budget.seconds_left
-    if left_s is not None:
-        limit = Limit(min(most_s, left_s / 2), deterministic=False)
-        if limit.seconds < LEAST_EXACT_S:
-            return start
+    if (limit := _exact_limit(budget, most_s)) is None:
+        return start
     return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+
+
+def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
+    """So much work; under a clock at most half of the time that is left, and none at all where that is too little."""
+    if budget.seconds_left is None:
+        return Limit(most_s)
+    seconds = min(most_s, budget.seconds_left / 2)
+    return Limit(seconds, deterministic=False) if seconds >= LEAST_EXACT_S else None
 
 
 def _reordered(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:

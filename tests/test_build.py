@@ -48,6 +48,15 @@ def test_where_the_order_is_free_a_step_is_never_longer(monkeypatch: pytest.Monk
     assert simulate(posed, [free.placement])[0].feasible_ns == free.standing[2]
 
 
+def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(build, "MAX_CHOICES", 7)
+    posed, budget = drawn(PUZZLE, 0), Budget(evaluations=600)
+    under, free = build.portfolio(posed, simulate, 0, Budget(evaluations=540)), build.portfolio(posed, simulate, 0, budget, "given")
+    assert free.planner == f"order from {under.planner}" and 590 <= budget.spent <= 601
+    assert np.array_equal(free.placement.device, under.placement.device) and free.placement.schedule == "given"
+    assert simulate(posed, [free.placement])[0].feasible_ns == free.standing[2] < under.standing[2]
+
+
 def test_time_for_exact_search_is_a_part_of_what_is_left():
     assert build._exact_limit(Budget(evaluations=1), 3.0) == build.Limit(3.0)
     limit = build._exact_limit(Budget(seconds=4.0), 3.0)

@@ -1,108 +1,108 @@
-"""How much room is there? For each graph and cluster: the best heuristic, search, the best known placement and the bound.
+"""How much room is there? For each graph and cluster: the best heuristic, what `best` finds from there in a minute, and the bound.
 
 What lies between the best heuristic and the bound is the most that any policy can gain: the gate for every claim about learning.
-Resumable: rows that are there for the same graph, cluster and number of evaluations are kept.
+Resumable: finished rows are kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import statistics
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from experiments.problems import problem_of
+from experiments import cells
+from experiments.cells import Cell, Job
+from experiments.problems import heuristics, problem_of, time_ns
 from gnnplace import build
-from gnnplace.baselines.annealing import hill_climb
 from gnnplace.baselines.budget import Budget
-from gnnplace.baselines.random_units import random_units
-from gnnplace.evaluate.bounds import lower_bound
+from gnnplace.baselines.fastest import fastest
+from gnnplace.commands.explanations import EXPLANATIONS, slower_than_one_device
+from gnnplace.corpus import clusters, manifest
+from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
-from gnnplace.placement import RULES, Placement
-from gnnplace.problem import Problem
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
-GRAPHS = ("bert-base", "gpt2", "inception-v3-b1", "inception-v3-b32", "moe-8e", "nmt-2", "rnnlm-2", "two-tower")
-CLUSTERS = ("k40-2", "k40-4", "p100-8", "mixed-4")
-SEED, DRAWN = 0, 16  # a climb from random starts from the best of so many
-HEADER = ["graph", "cluster", "GPU", "expert", "METIS", "HEFT", "best heuristic", "the same, fifo", "random", "climb from random",
-          "climb from best", "best known", "bound", "room"]  # fmt: skip
+SEED = 0
+SOME = 0.02  # room that is worth the name
+SLOWER = 0.2  # the share of problems from which on a planner that loses to a single device is explained
+HEADER = ["graph", "cluster", "one device", "best heuristic", "the same, fifo", "`best`", "its winner", "bound", "room", "closed"]
 
 
-def row(problem: Problem, evaluations: int) -> dict[str, Any]:
+def row(graph: str, cluster: str, seconds: float) -> Cell:
     """The figures of one graph on one cluster, in nanoseconds; a planner that finds nothing feasible has null."""
-    found = {name: plan(problem) for name, plan in build.planners(problem, simulate, SEED).items() if name not in build.SEARCHES}
-    heuristics = {name: _times(problem, placement) for name, placement in found.items()}
-    best = min((name for name in found if _ns(heuristics[name])), key=lambda name: _ns(heuristics[name]) or 0, default=None)
-    drawn = random_units(problem, simulate, _generator(), evaluations=DRAWN)
-    starts = {"climb from random": drawn, "climb from best": build.best_heuristic(problem, simulate)}
-    searches = {"random": random_units(problem, simulate, _generator(), evaluations=evaluations)} | {
-        name: hill_climb(problem, simulate, _generator(), start=start, budget=Budget(evaluations=evaluations))
-        for name, start in starts.items()
-    }
-    times = heuristics | {name: _times(problem, placement) for name, placement in searches.items()}
-    known = [time for time in map(_ns, times.values()) if time is not None]
+    problem = problem_of(graph, cluster)
+    found = heuristics(problem)
+    times = {name: time_ns(problem, placement) for name, placement in found.items()}
+    chosen = fastest(problem, list(found.values()), simulate)
+    winner = build.portfolio(problem, simulate, SEED, Budget(seconds=seconds))
     return {
-        "graph_sha256": problem.graph.sha256,
-        "cluster_sha256": problem.cluster.sha256,
-        "evaluations": evaluations,
-        "times_ns": times,
-        "best_heuristic": best,
-        "best_known_ns": min(known, default=None),
-        "bound_ns": int(lower_bound(problem)),
+        "heuristics_ns": times,
+        "heuristic_ns": time_ns(problem, chosen),
+        "fifo_ns": time_ns(problem, replace(chosen, schedule="fifo")),
+        "best_ns": time_ns(problem, winner.placement),
+        "winner": winner.planner,
+        "bound_ns": lower_bound(problem),
+        "bound": bound_name(problem),
     }
 
 
-def run(graphs: Sequence[str], presets: Sequence[str], evaluations: int) -> dict[str, Any]:
-    """Computes what is missing, saving after each row."""
-    path = HERE / "results" / "room.json"
-    document = results.load(path) or {"rows": {}}
-    for graph in graphs:
-        for preset in presets:
-            problem = problem_of(graph, preset)
-            asked = {"graph_sha256": problem.graph.sha256, "cluster_sha256": problem.cluster.sha256, "evaluations": evaluations}
-            if asked.items() <= document["rows"].get(f"{graph}/{preset}", {}).items():
-                continue
-            document["rows"][f"{graph}/{preset}"] = row(problem, evaluations) | {"provenance": results.provenance(HERE)}
-            results.save(path, document)
-            print(" | ".join(cells(f"{graph}/{preset}", document["rows"][f"{graph}/{preset}"])), flush=True)
-    return document
+def room(found: Cell) -> float | None:
+    """The share of the best heuristic's step that no placement is proved to need."""
+    return None if found["heuristic_ns"] is None else 1 - found["bound_ns"] / found["heuristic_ns"]
 
 
-def cells(name: str, figures: dict[str, Any]) -> list[str]:
-    """A line of the table: milliseconds, and the room as a share of the best heuristic's time."""
-    times = figures["times_ns"]
-    best = figures["best_heuristic"]
-    shown = [_fastest(times, start) for start in ("gpu", "expert", "metis", "heft")]
-    shown += [None, None] if best is None else [times[best]["critical-path"], times[best]["fifo"]]
-    shown += [_ns(times[search]) for search in ("random", "climb from random", "climb from best")]
-    text = [_ms(time) for time in (*shown, figures["best_known_ns"], figures["bound_ns"])]
-    text[4] += f" ({best})"
-    room = "-" if best is None else f"{100 * (1 - figures['bound_ns'] / times[best]['critical-path']):.1f} %"
-    return [*name.split("/"), *text, room]
+def closed(found: Cell) -> float | None:
+    """The share of what lies between the best heuristic and the bound by which `best` is faster."""
+    heuristic_ns, bound_ns = found["heuristic_ns"], found["bound_ns"]
+    return None if heuristic_ns in (None, bound_ns) else (heuristic_ns - found["best_ns"]) / (heuristic_ns - bound_ns)
 
 
-def _times(problem: Problem, placement: Placement) -> dict[str, int | None]:
-    rows = [replace(placement, schedule=schedule) for schedule in RULES]
-    return {result.schedule: result.feasible_ns for result in simulate(problem, rows)}
+def line(name: str, found: Cell) -> list[str]:
+    """A line of the table: milliseconds and shares."""
+    times = {key: value for key, value in found["heuristics_ns"].items() if value is not None}
+    named = min(times, key=lambda key: times[key], default="none")
+    device = min((times[key] for key in ("cpu", "gpu") if key in times), default=None)
+    shown = [device, found["heuristic_ns"], found["fifo_ns"], found["best_ns"]]
+    text = [_ms(time) for time in shown]
+    text[1] += f" ({named})"
+    return [
+        *name.split("/"),
+        *text,
+        found["winner"],
+        f"{_ms(found['bound_ns'])} ({found['bound']})",
+        _share(room(found)),
+        _share(closed(found)),
+    ]
 
 
-def _fastest(times: dict[str, dict[str, int | None]], start: str) -> int | None:
-    """The least time of the planners whose names start so."""
-    return min((time for name in times if name.startswith(start) and (time := _ns(times[name])) is not None), default=None)
+def summary(found: Mapping[str, Cell]) -> str:
+    """How often `best` closes half of the room where there is some, and which planners lose to one device, and why."""
+    roomy = [share for cell in found.values() if (room(cell) or 0) > SOME and (share := closed(cell)) is not None]
+    half = sum(share >= 0.5 for share in roomy)
+    lines = [
+        f"Of {len(found)} problems {len(roomy)} have room of more than {SOME:.0%}; `best` closes half of it or more in {half}, "
+        f"{statistics.median(roomy):.0%} in the median."
+    ]
+    return "\n".join([*lines, "", *(_explained(name, count, len(found)) for name, count in _slower(found).most_common())]) + "\n"
 
 
-def _ns(times: dict[str, int | None]) -> int | None:
-    return times["critical-path"]
+def _slower(found: Mapping[str, Cell]) -> Counter[str]:
+    """On how many problems each planner is slower than the best single device, of those that are so on more than the share `SLOWER`."""
+    counts = Counter(name for cell in found.values() for name in slower_than_one_device(cell["heuristics_ns"]))
+    return Counter({name: count for name, count in counts.items() if count > SLOWER * len(found)})
 
 
-def _generator() -> np.random.Generator:
-    return np.random.default_rng(SEED)
+def _explained(name: str, count: int, problems: int) -> str:
+    return f"- `{name}` is slower than the best single device on {count} of {problems}: {EXPLANATIONS[name]}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
 
 
 def _ms(time: int | None) -> str:
@@ -111,17 +111,22 @@ def _ms(time: int | None) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--graphs", nargs="*", default=GRAPHS, help="graphs of the corpus; those of the table by default")
-    parser.add_argument("--clusters", nargs="*", default=CLUSTERS, help="cluster presets")
-    parser.add_argument("--evaluations", type=int, default=1000, help="placements that each search may try")
+    parser.add_argument("--graphs", nargs="*", default=manifest.names(), help="graphs of the corpus; all by default")
+    parser.add_argument("--clusters", nargs="*", default=clusters.names(), help="cluster presets; all by default")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of `best`, on one core")
+    parser.add_argument("--show", action="store_true", help="only the tables, of the rows that are there")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     chosen = parser.parse_args()
-    document = run(chosen.graphs, chosen.clusters, chosen.evaluations)
-    table = results.markdown_table(HEADER, [cells(name, document["rows"][name]) for name in sorted(document["rows"])])
+    path = HERE / "results" / "room.json"
+    jobs: dict[str, Job] = {
+        f"{graph}/{preset}": (row, (graph, preset, chosen.seconds)) for graph in chosen.graphs for preset in chosen.clusters
+    }
+    found = results.load(path)["cells"] if chosen.show else cells.compute(path, jobs, {"seconds": chosen.seconds})
+    table = results.markdown_table(HEADER, [line(name, found[name]) for name in sorted(found)]) + "\n" + summary(found)
     (HERE / "results" / "room.md").write_text(table)
     print(table)
     if chosen.json:
-        print(json.dumps(document))
+        print(json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
     reasons = [candidate.result.infeasible or "" for candidate in found]
     columns = [
         ("planner", *(candidate.planner for candidate in found)),
-        (f"{found[0].result.schedule}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
+        (f"{_schedule(found)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
         ("fifo\nms", *(_ms(candidate.fifo.step_time_ns) for candidate in found)),
         *_figures(problem, [candidate.result for candidate in found]),
         *more,
@@ -38,6 +38,12 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
     terminal.print_table(header, [*rows, bound], title, MOST_WIDTH)
     print("room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;")
     print(f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step")
+
+
+def _schedule(found: Sequence[Candidate]) -> str:
+    """The one that they share."""
+    schedules = {candidate.result.schedule for candidate in found}
+    return schedules.pop() if len(schedules) == 1 else "own schedule"
 
 
 def document(problem: Problem, candidate: Candidate) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def candidates(problem: Problem, planners: Mapping[str, Planner], schedule: Sche
     for name, planner in planners.items():
         start = time.perf_counter_ns()
         proposed = planner(problem)
-        found.append(candidate(problem, name, scheduled(proposed, schedule), time.perf_counter_ns() - start))
+        found.append(candidate(problem, name, planned(proposed, schedule), time.perf_counter_ns() - start))
         step = terminal.milliseconds(found[-1].result.step_time_ns)
         progress(f"{name}: {found[-1].result.infeasible or step}, planned in {terminal.milliseconds(found[-1].planning_ns)}")
     return ranked(found)
@@ -46,6 +46,11 @@ def candidate(problem: Problem, planner: str, placement: Placement, planning_ns:
 def ranked(found: list[Candidate]) -> list[Candidate]:
     """The fastest feasible first, then the infeasible; equals as they came."""
     return sorted(found, key=lambda candidate: _rank(candidate.result))
+
+
+def planned(placement: Placement, schedule: Schedule) -> Placement:
+    """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
+    return placement if schedule == "given" else scheduled(placement, schedule)
 
 
 def scheduled(placement: Placement, schedule: Schedule) -> Placement:

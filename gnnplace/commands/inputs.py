@@ -13,7 +13,7 @@ from gnnplace.frontends.json_cluster import read_cluster
 from gnnplace.frontends.json_costs import read_costs
 from gnnplace.frontends.json_graph import read_graph
 from gnnplace.graph import ComputationGraph
-from gnnplace.placement import RULES
+from gnnplace.placement import SCHEDULES
 from gnnplace.problem import Problem
 
 MOST_LINKS = 3
@@ -30,7 +30,8 @@ def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = 
 
 def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
     """--schedule, --seed and -q."""
-    parser.add_argument("--schedule", choices=RULES, default="critical-path", help="critical-path unless given")
+    explained = "critical-path unless named; given: planners that propose an order are asked for one, the others plan for critical-path"
+    parser.add_argument("--schedule", choices=SCHEDULES, default="critical-path", help=explained)
     parser.add_argument("--seed", type=int, default=0, help="0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 

@@ -10,7 +10,7 @@ from gnnplace import build
 from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import Standing
 from gnnplace.commands import inputs, terminal
-from gnnplace.commands.candidates import Candidate, candidate, scheduled
+from gnnplace.commands.candidates import Candidate, candidate, planned
 from gnnplace.commands.usage import Parser
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
@@ -41,7 +41,7 @@ def best(
 
     def asked(problem: Problem) -> Placement:
         assert policy is not None
-        return scheduled(policy(problem), chosen.schedule)
+        return planned(policy(problem), chosen.schedule)
 
     started, own = time.perf_counter_ns(), None if policy is None else asked
     winner = build.portfolio(problem, simulate, chosen.seed, _budget(chosen, problem), chosen.schedule, own, say, starts)
