@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from gnnplace.baselines.layers import block_of_ops
-from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.single import single_gpu
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, Schedule
@@ -28,7 +28,7 @@ def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "criti
         return single_gpu(problem, evaluate, schedule=schedule)
     made = units(graph, "ops")
     block = block_of_ops(graph)
-    devices = accelerators(problem)
+    devices = problem.cluster.accelerators
     work = np.bincount(block, weights=problem.time_ns[:, devices].mean(axis=1))
     speed = 1.0 / problem.time_ns[:, devices].sum(axis=0)
     wanted = devices[_runs(work, speed)][block]

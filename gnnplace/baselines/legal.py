@@ -9,11 +9,6 @@ from gnnplace.problem import Problem
 from gnnplace.transforms.units import Units, allowed, work_ns
 
 
-def accelerators(problem: Problem) -> Int64[np.ndarray, " accelerators"]:
-    """The devices that are no CPU; all devices where there is no such device."""
-    return problem.cluster.accelerators
-
-
 def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
     """The CPUs. Raises ValueError where the cluster has none."""
     found = [index for index, device in enumerate(problem.cluster.devices) if device.kind == "cpu"]
@@ -24,7 +19,7 @@ def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
 
 def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) -> Bool[np.ndarray, "units devices"]:
     """Where units may stand if CPUs are left out wherever that leaves a device."""
-    fast = legal & np.isin(np.arange(problem.num_devices), accelerators(problem))
+    fast = legal & np.isin(np.arange(problem.num_devices), problem.cluster.accelerators)
     return np.where(fast.any(axis=1, keepdims=True), fast, legal)
 
 

@@ -20,7 +20,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, vstack
 
 from gnnplace.baselines.earliest_first import fastest_earliest_first
-from gnnplace.baselines.legal import accelerators, mean_transfer_ns
+from gnnplace.baselines.legal import mean_transfer_ns
 from gnnplace.baselines.ranks import upward_rank_ns
 from gnnplace.baselines.sequence import numbered
 from gnnplace.graph import NONE
@@ -46,7 +46,7 @@ def favourite_children(problem: Problem, cells: Units) -> Int64[np.ndarray, " ce
     """The favourite child of each cell, `NONE` where it has none."""
     edges = unit_edges(problem.graph, cells)
     src, dst, carried = (column[edges.src < edges.dst] for column in edges)
-    devices = accelerators(problem)
+    devices = problem.cluster.accelerators
     child = np.full(cells.num_units, NONE, dtype=np.int64)
     if len(devices) > 1 and len(src):
         message = mean_transfer_ns(problem, devices, carried)

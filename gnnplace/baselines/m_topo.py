@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.sequence import sequence
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
@@ -31,7 +31,7 @@ def m_topo(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "we
 
 def filled(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
     """The device that each unit fills, whether it may stand there or not; those that may not take no room."""
-    graph, devices, legal = problem.graph, accelerators(problem), allowed(problem, units)
+    graph, devices, legal = problem.graph, problem.cluster.accelerators, allowed(problem, units)
     kept = persistent_bytes(graph, units)
     size = kept + output_bytes(graph, units)
     cap = size.sum() // len(devices) + size.max()

@@ -10,7 +10,7 @@ import pymetis
 from jaxtyping import Int64
 
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.legal import accelerators, legalised, mean_transfer_ns
+from gnnplace.baselines.legal import legalised, mean_transfer_ns
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -25,7 +25,7 @@ def metis(
 ) -> Placement:
     """The fastest of the partitions that seeds `0..seeds-1` give. Raises ValueError where a unit may stand nowhere."""
     made = units(problem.graph, units_name)
-    devices = accelerators(problem)
+    devices = problem.cluster.accelerators
     wanted = [devices[part] for part in _partitions(problem, made, devices, seeds)]
     return fastest(problem, [Placement(expand(made, legalised(problem, made, unit)), schedule) for unit in wanted], evaluate)
 

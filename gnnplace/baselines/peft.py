@@ -17,7 +17,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from gnnplace.baselines.instance import Guide
-from gnnplace.baselines.legal import accelerators
 from gnnplace.baselines.list_schedule import fastest_schedule
 from gnnplace.baselines.ranks import mean_costs, message_ns
 from gnnplace.baselines.sequence import sequence
@@ -36,7 +35,7 @@ def peft(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weig
 def guide(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devices"]) -> Guide:
     """Ops by falling `rank_oct`, each with its OCT added on every device."""
     table = optimistic_cost_ns(problem, legal[units.unit])
-    rank_oct = table[:, accelerators(problem)].mean(axis=1)
+    rank_oct = table[:, problem.cluster.accelerators].mean(axis=1)
     return Guide(sequence(problem.graph, rank_oct), np.rint(table).astype(np.int64))
 
 

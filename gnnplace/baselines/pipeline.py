@@ -19,7 +19,7 @@ from jaxtyping import Float, Int64
 
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.layers import block_of_ops, layer_of_ops, with_families
-from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.baselines.legal import legalised
 from gnnplace.cluster import NO_LINK
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
@@ -78,7 +78,7 @@ def split(stages: Stages) -> list[Int64[np.ndarray, " bounds"]]:
 
 def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
     """The device of every op in each of the splits, and on each accelerator alone, whatever fits there."""
-    for device in accelerators(problem):
+    for device in problem.cluster.accelerators:
         yield np.full(problem.num_ops, device)
     for place in _rows(problem):
         row = _row(problem, place)
@@ -149,7 +149,7 @@ def _sums(place: Int64[np.ndarray, " rows"], values: Int64[np.ndarray, "rows *co
 
 def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
     """The accelerators as they come, backwards, and the fastest first."""
-    devices = accelerators(problem)
+    devices = problem.cluster.accelerators
     by_speed = devices[np.argsort(problem.time_ns[:, devices].sum(axis=0), kind="stable")]
     orders = {tuple(order.tolist()): order for order in (devices, devices[::-1], by_speed)}
     return list(orders.values())

@@ -8,7 +8,6 @@ import numba
 import numpy as np
 from jaxtyping import Float
 
-from gnnplace.baselines.legal import accelerators
 from gnnplace.cluster import NO_CHANNEL
 from gnnplace.graph import CONTROL
 from gnnplace.problem import Problem
@@ -24,7 +23,7 @@ class MeanCosts(NamedTuple):
 
 def mean_costs(problem: Problem) -> MeanCosts:
     """The mean costs of a problem; messages take no time where accelerators have no links."""
-    devices = accelerators(problem)
+    devices = problem.cluster.accelerators
     links = problem.cluster.link_index[np.ix_(devices, devices)]
     links = links[links >= 0]
     latency = problem.cluster.link_latency_ns[links]

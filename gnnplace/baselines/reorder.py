@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from gnnplace.baselines.budget import Budget
-from gnnplace.baselines.critical_chain import Waiting, waiting
 from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.waits import Waiting, waiting
 from gnnplace.placement import RULES, Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult

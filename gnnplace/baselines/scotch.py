@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.legal import accelerators, legalised
+from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.scotch_library import Weighted, mapped
 from gnnplace.cluster import NO_LINK
 from gnnplace.placement import Placement, Schedule
@@ -39,7 +39,7 @@ def min_cut(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
 ) -> Placement:
     """The same with CPUs removed from the machine (where it has other devices)."""
-    return _mapped(problem, evaluate, accelerators(problem), units_name, seeds, schedule)
+    return _mapped(problem, evaluate, problem.cluster.accelerators, units_name, seeds, schedule)
 
 
 def _mapped(

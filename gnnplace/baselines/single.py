@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.legal import accelerators, legalised, processors
+from gnnplace.baselines.legal import legalised, processors
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -26,7 +26,7 @@ def single_cpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "c
 
 def single_gpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
     """The best accelerator that fits; where none does, the one whose memory it exceeds least."""
-    return _best(problem, accelerators(problem), evaluate, schedule)
+    return _best(problem, problem.cluster.accelerators, evaluate, schedule)
 
 
 def _best(problem: Problem, devices: Int64[np.ndarray, " devices"], evaluate: Evaluator, schedule: Schedule) -> Placement:

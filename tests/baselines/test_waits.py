@@ -5,7 +5,7 @@ import pytest
 from by_hand import gpus, link, made, op, step
 from random_problems import random_case
 
-from gnnplace.baselines.critical_chain import waiting
+from gnnplace.baselines.waits import waiting
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import CONTROL, NONE
 from gnnplace.placement import Placement, missing_link
