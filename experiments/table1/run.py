@@ -105,9 +105,10 @@ def jobs(arguments: argparse.Namespace) -> dict[str, Job]:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Cell]:
-    """Every cell, by name."""
+    """Every cell of the columns that are asked for, by name."""
     settings = {"updates": arguments.updates, "paper_updates": arguments.paper_updates}
-    return cells.compute(PATH, jobs(arguments), settings)
+    asked = {name: job for name, job in jobs(arguments).items() if not arguments.columns or name.split("/")[1] in arguments.columns}
+    return cells.compute(PATH, asked, settings)
 
 
 def rows(found: dict[str, Cell]) -> list[list[str]]:
@@ -182,6 +183,7 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=300, help="updates of the gnn policy")
     parser.add_argument("--paper-updates", type=int, default=1000, help="updates of the paper's policy")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--columns", nargs="*", help="only cells of these columns: heuristics, best, random, annealing, gnn ...")
     parser.add_argument("--show", action="store_true", help="only tables and pictures of the cells that are there")
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
