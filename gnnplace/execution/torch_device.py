@@ -144,7 +144,10 @@ class TorchDevice:
 
 
 class OneHost(ABC):
-    """The devices of a placed step on one host, whose clock is that of all: what they say of their steps, put together."""
+    """The devices of a placed step on one host, whose clock is that of all: what they say of their steps, put together.
+
+    A virtual machine may let the clocks of two cores differ by some 50 us for the length of a step: trust medians over steps.
+    """
 
     _num_ops: int
 

@@ -97,20 +97,26 @@ def test_steps_go_on_where_the_last_one_ended() -> None:
 def test_op_times_cover_every_call_and_keep_every_edge(name: str) -> None:
     step = workload(name)
     graph, cluster = step.graph, problem(step.graph, 2)
-    placed = step.start(planned(cluster, random_placement(cluster, 0))[0])
+    assignment = planned(cluster, random_placement(cluster, 0))[0]
+    placed = step.start(assignment)
     try:
-        measured = placed.op_times(2)
+        measured = placed.op_times(5)
     finally:
         placed.close()
     calls = sorted(op for node, op in step._traced.op_of.items() if node.op == "call_function")
-    assert len(measured) == 2
+    assert len(measured) == 5
     for times in measured:
         assert np.flatnonzero(times.start_ns >= 0).tolist() == sorted(set(calls))
         assert ((times.end_ns > times.start_ns) | (times.start_ns == -1)).all()
-        src, dst = graph.edge_src, graph.edge_dst
-        both = (times.start_ns[src] >= 0) & (times.start_ns[dst] >= 0)
-        assert both.any()
-        assert (times.end_ns[src] <= times.start_ns[dst])[both].all()
+    src, dst = graph.edge_src, graph.edge_dst
+    both = np.isin(src, calls) & np.isin(dst, calls)
+    assert both.any()
+    between = np.array([(times.start_ns[dst] - times.end_ns[src])[both] for times in measured])
+    here = (assignment.device[src] == assignment.device[dst])[both]
+    assert 0 < here.sum() < len(here)
+    assert (between[:, here] >= 0).all()
+    # a virtual machine may let one core's clock lag the other's by some 50 us for the length of a step: rare enough for a median
+    assert (np.median(between[:, ~here], axis=0) >= 0).all()
 
 
 @pytest.mark.parametrize("name", ["branches", "cells"])

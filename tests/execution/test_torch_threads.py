@@ -53,17 +53,19 @@ def test_times_of_ops_and_memory() -> None:
     workload = torch_steps.workload("branches")
     plan = torch_steps.spread(workload.graph, torch_steps.devices("cpu", "cpu"), seed=0)
     with closing(threads(workload, plan)) as step:
-        first, second = step.op_times(2)
+        measured = step.op_times(5)
         peaks = step.peak_memory_bytes()
         assert len(step.run(1)) == 1
         assert step.described() == ["a thread on the CPU"] * 2
-        assert len(step.outputs().losses) == 2 + 2 + 1  # two timed, one step for the memory of each device, one more
-    ran = first.start_ns >= 0
-    assert ran.any() and (first.end_ns[ran] >= first.start_ns[ran]).all() and (second.end_ns[~ran] == -1).all()
-    edges = workload.graph
-    for src, dst in zip(edges.edge_src, edges.edge_dst, strict=True):
-        if ran[src] and ran[dst]:
-            assert first.end_ns[src] <= first.start_ns[dst]
+        assert len(step.outputs().losses) == 5 + 2 + 1  # five timed, one step for the memory of each device, one more
+    ran = measured[0].start_ns >= 0
+    assert ran.any()
+    for times in measured:
+        assert (times.end_ns[ran] >= times.start_ns[ran]).all() and (times.end_ns[~ran] == -1).all()
+    src, dst = workload.graph.edge_src, workload.graph.edge_dst
+    # the clocks of two cores may differ for once, hence the median
+    between = np.median([times.start_ns[dst] - times.end_ns[src] for times in measured], axis=0)
+    assert (between[ran[src] & ran[dst]] >= 0).all()
     variables = sum(4 * parameter.numel() for parameter in torch_steps.STEPS["branches"]().module.parameters())
     assert sum(peaks) > 3 * variables  # and Adam's two moments
 
