@@ -24,7 +24,7 @@ from gnnplace.result import Evaluator
 TOGETHER = 4  # moves evaluated at once
 LOOKS = 50  # evaluations between looks at the step of the placement at hand
 REDRAWS = 20  # moves drawn for one that leads where nobody has been
-HOT, COLD = 1e-3, 2e-5  # temperatures: a step longer by this share is accepted with a chance of 1 / e
+HOT, COLD = 2e-3, 2e-5  # temperatures: a step longer by this share is accepted with a chance of 1 / e
 
 Found = Callable[[Standing], object]  # told of whatever is better than all before
 

@@ -1,8 +1,9 @@
 """Moves of a search over placements: blocks of units at every grain, drawn where the step waits.
 
-A move sends a block (a colocation group, a layer, a time step, a layer at a time step ..., or a walk along edges) to a device, or has two
-blocks change places. Half of the blocks hold a unit of the critical chain of the placement at hand, a unit by how long the step waits for
-it; where memory overflows, a unit of the devices that are too small, by its bytes. The others are drawn by their work.
+A move sends a block (a colocation group, a layer, a time step, a layer at a time step ..., or a walk along edges) to a device, mostly one
+where a neighbour stands, or has two blocks change places. Half of the blocks hold a unit of the critical chain of the placement at hand, a
+unit by how long the step waits for it; where memory overflows, a unit of the devices that are too small, by its bytes. The others are drawn
+by their work.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from gnnplace.transforms.critical_chain import chain_ns
 from gnnplace.transforms.units import Units, allowed, expand, output_bytes, persistent_bytes, unit_edges, units, work_ns
 
 GUIDED = 0.5  # the share of blocks that are drawn where the step waits
-EXCHANGES = 0.2  # the share of moves that have two blocks change places
+EXCHANGES = 0.5  # the share of moves that have two blocks change places
+BESIDE = 0.75  # of the other moves, the share that go to a neighbour's device
 WALKS, KEEP_ON = 0.3, 0.8  # the share of blocks that are walks, and the chance that a walk goes on
 
 Devices = Int32[np.ndarray, " units"]
@@ -90,12 +92,22 @@ def moved(moves: Moves, device: Devices, guide: Guide | None, generator: np.rand
     if generator.random() < EXCHANGES:
         blocks.append(_block(moves, guide, generator))
         targets = [int(np.bincount(device[block]).argmax()) for block in reversed(blocks)]
-    else:  # where most of the block stands, too: it is gathered there
-        targets = [int(generator.integers(moves.legal.shape[1]))]
+    else:
+        targets = [_target(moves, device, blocks[0], generator)]
     there = device.copy()
     for block, target in zip(blocks, targets, strict=True):
         there[block] = np.where(moves.legal[block, target], target, device[block])
     return there
+
+
+def _target(moves: Moves, device: Devices, block: Int64[np.ndarray, " members"], generator: np.random.Generator) -> int:
+    """A device where a neighbour of one of the units stands and that unit does not; or any: where most of them stand they are gathered."""
+    if generator.random() < BESIDE:
+        unit = int(block[generator.integers(len(block))])
+        near = device[moves.beside.neighbour[moves.beside.ptr[unit] : moves.beside.ptr[unit + 1]]]
+        if len(elsewhere := near[near != device[unit]]):
+            return int(elsewhere[generator.integers(len(elsewhere))])
+    return int(generator.integers(moves.legal.shape[1]))
 
 
 def _block(moves: Moves, guide: Guide | None, generator: np.random.Generator) -> Int64[np.ndarray, " members"]:

@@ -60,7 +60,7 @@ def test_the_same_generator_gives_the_same_placement():
 
 def test_worse_placements_are_accepted_by_their_temperature():
     generator = np.random.default_rng(0)
-    share = np.mean([_accepted((0, 0, 10**6), (0, 0, 10**6 + 1000), HOT, generator) for _ in range(4000)])
+    share = np.mean([_accepted((0, 0, 10**6), (0, 0, round(10**6 * (1 + HOT))), HOT, generator) for _ in range(4000)])
     assert share == pytest.approx(np.exp(-1), abs=0.03)
     assert _accepted((0, 0, 10**6), (0, 0, 10**6), HOT, generator) and _accepted((1, 5, 1), (0, 0, 10**9), HOT, generator)
     assert not any(_accepted((0, 0, 10**6), (1, 1, 1), HOT, generator) for _ in range(100))

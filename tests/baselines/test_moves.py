@@ -57,6 +57,14 @@ def test_every_device_is_a_target_alike_and_a_split_block_may_be_gathered(monkey
     assert min(gathered) > 100 and max(gathered) < 1.5 * min(gathered)
 
 
+def test_most_moves_go_to_where_a_neighbour_of_the_block_stands(monkeypatch):
+    monkeypatch.setattr(module, "EXCHANGES", 0.0)
+    monkeypatch.setattr(module, "WALKS", 0.0)
+    found = Counter(tuple(device.tolist()) for device in drawn(chains(1, 2, 4), [0, 3], count=4000))
+    met, apart = found[3, 3] + found[0, 0], sum(found[device] for device in ((1, 3), (2, 3), (0, 1), (0, 2)))
+    assert apart > 100 and met > 3 * apart
+
+
 def test_an_exchange_sends_each_block_to_the_other_ones_device(monkeypatch):
     monkeypatch.setattr(module, "EXCHANGES", 1.0)
     monkeypatch.setattr(module, "WALKS", 0.0)
