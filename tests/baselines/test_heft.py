@@ -53,6 +53,11 @@ def test_an_op_is_inserted_into_a_gap():
     assert schedule(posed) == ([0, 1, 1, 1], 110)
 
 
+@pytest.mark.parametrize("view", [OWN_END, MESSAGES, LOADS])
+def test_of_equal_devices_the_first_is_taken(view):
+    assert schedule(chains(1, 2, 3), view)[0] == [0, 0]
+
+
 def test_an_output_is_sent_once_and_messages_take_turns():
     """a -> three consumers that only gpu:1 runs fast: one message of 100, sent once; b's message of 100 waits for it."""
 
