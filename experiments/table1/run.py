@@ -145,7 +145,7 @@ def _paper_row(graph: str, paper: dict[str, float | None], found: dict[str, Cell
     theirs = [_paper_s(paper, name) for name in (*COLUMNS, "planner")]
     here = [*(_seconds(ours[name]) for name in COLUMNS), _seconds(learned[0] / 1e9) if learned and learned[0] else "-"]
     beside = [f"{one} / {other}" for one, other in zip(theirs, here, strict=True)]
-    return [graph, *beside, _order({name: paper[name] for name in COLUMNS if name in paper}), _order(ours)]
+    return [graph, *beside, order({name: paper[name] for name in COLUMNS if name in paper}), order(ours)]
 
 
 def _paper_s(paper: dict[str, float | None], name: str) -> str:
@@ -156,8 +156,8 @@ def _seconds(time_s: float | None) -> str:
     return "out of memory" if time_s is None else f"{time_s:.3g}"
 
 
-def _order(times_s: dict[str, float | None]) -> str:
-    """The columns, fastest first; those out of memory are left out."""
+def order(times_s: dict[str, float | None]) -> str:
+    """The columns, fastest first; what needs no time is out of memory and left out."""
     known = sorted((time, name) for name, time in times_s.items() if time is not None)
     return " < ".join(" = ".join(name for _, name in equal) for _, equal in groupby(known, key=lambda one: _seconds(one[0])))
 
