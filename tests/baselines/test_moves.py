@@ -65,6 +65,13 @@ def test_most_moves_go_to_where_a_neighbour_of_the_block_stands(monkeypatch):
     assert apart > 100 and met > 3 * apart
 
 
+def test_a_neighbour_on_the_same_device_draws_nobody(monkeypatch):
+    monkeypatch.setattr(module, "BESIDE", 1.0)
+    around, generator, here = moves(chains(1, 3, 4)), np.random.default_rng(0), np.array([0, 0, 3], dtype=np.int32)
+    assert {module._target(around, here, np.array([1]), generator) for _ in range(50)} == {3}
+    assert {module._target(around, here, np.array([0]), generator) for _ in range(200)} == {0, 1, 2, 3}
+
+
 def test_an_exchange_sends_each_block_to_the_other_ones_device(monkeypatch):
     monkeypatch.setattr(module, "EXCHANGES", 1.0)
     monkeypatch.setattr(module, "WALKS", 0.0)
