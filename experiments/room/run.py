@@ -19,8 +19,8 @@ from experiments.cells import Cell, Job
 from experiments.problems import heuristics, problem_of, time_ns
 from gnnplace import build
 from gnnplace.baselines.budget import Budget
+from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 from gnnplace.baselines.fastest import fastest
-from gnnplace.commands.explanations import EXPLANATIONS, slower_than_one_device
 from gnnplace.corpus import clusters, manifest
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate

@@ -1,9 +1,9 @@
 """Search over the order of ops within the devices of a given placement: priorities around those of the schedules, and of the best so far.
 
-A move looks at an op of the critical chain that waited for its device or, if its input waited for a channel, at the sender, and at an op
-that ran there meanwhile: one gets a priority just above or just below the other's. Where nothing started meanwhile, what started before is
-the op that goes later, and another that was ready then goes sooner. In job shops only such exchanges can shorten a schedule (Nowicki and
-Smutnicki, 1996). Other moves add random keys to the priorities of a few ops at random (Bean, 1994).
+A move looks at an op of the critical chain that waited for its device or, where a transfer waited for its channel, at the sender, and at
+an op that ran there meanwhile: one gets a priority just above or just below the other's. Where nothing started meanwhile, what started
+before is the op that goes later, and another that was ready then goes sooner. In job shops only such exchanges can shorten a schedule
+(Nowicki and Smutnicki, 1996). Other moves add random keys to the priorities of a few ops at random (Bean, 1994).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from jaxtyping import Int32, Int64
 
 from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import Standing, standing
-from gnnplace.baselines.waits import Waiting, waiting
 from gnnplace.placement import RULES, Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult
+from gnnplace.transforms.critical_chain import Waiting, waiting
 from gnnplace.transforms.priorities import priorities
 
 TOGETHER = 4  # moves evaluated at once
@@ -72,7 +72,7 @@ def _evaluated(
 
 
 def _critical(problem: Problem, device: Int32[np.ndarray, " ops"], found: Found) -> tuple[Waiting, Int64[np.ndarray, " critical"]]:
-    """What ops waited for, and those of the critical chain that waited for a device or a channel."""
+    """What ops and transfers waited for, and those of the critical chain that waited for a device or a channel."""
     timeline = found.result.timeline
     assert timeline is not None
     waits = waiting(problem, device, timeline)
@@ -91,8 +91,8 @@ def _moved(
         reach = max(1, int(SPREAD * (int(priority.max()) - int(priority.min()))))
         priority[some] += generator.integers(-reach, reach + 1, size=CHANGES)
         return priority
-    for op in generator.choice(chain, size=min(len(chain), int(generator.integers(1, CHANGES + 1))), replace=False):
-        sooner, later = _exchange(device, timeline.start_ns, waits, int(op), generator)
+    for node in generator.choice(chain, size=min(len(chain), int(generator.integers(1, CHANGES + 1))), replace=False):
+        sooner, later = _exchange(device, timeline.start_ns, waits, int(node), generator)
         if generator.random() < 0.5:
             priority[sooner] = priority[later] + 1
         else:
@@ -101,14 +101,17 @@ def _moved(
 
 
 def _exchange(
-    device: Int32[np.ndarray, " ops"], start_ns: Int64[np.ndarray, " ops"], waits: Waiting, op: int, generator: np.random.Generator
+    device: Int32[np.ndarray, " ops"], start_ns: Int64[np.ndarray, " ops"], waits: Waiting, node: int, generator: np.random.Generator
 ) -> tuple[int, int]:
-    """Of what made an op of the chain wait: an op that may run sooner, and one that may run later instead; at worst the op and itself."""
-    before = int(waits.behind[op])
-    late = op if device[before] == device[op] else before  # that waited for a channel: its sender may end sooner
+    """Of what made a node of the chain wait: an op that may run sooner, and one that may run later instead; at worst one and the same."""
+    late = int(waits.op[node])  # of a transfer, its sender: it may end sooner
     beside = device == device[late]
     ran = np.flatnonzero(beside & (start_ns >= waits.ready_ns[late]) & (start_ns < start_ns[late]))
     if len(ran):
         return late, int(generator.choice(ran))
-    others = np.flatnonzero(beside & (waits.ready_ns <= start_ns[before]) & (start_ns > start_ns[before]))  # could have started instead
-    return (int(generator.choice(others)), before) if late == op and len(others) else (op, op)
+    if node == late:
+        before = int(waits.behind[node])
+        others = np.flatnonzero(beside & (waits.ready_ns <= start_ns[before]) & (start_ns > start_ns[before]))  # could have started instead
+        if len(others):
+            return int(generator.choice(others)), before
+    return late, late

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gnnplace import build
+from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.baselines.fastest import standing
 from gnnplace.commands import candidate_table, inputs, portfolio, terminal
 from gnnplace.commands.candidates import Candidate, candidates, ranked
-from gnnplace.commands.explanations import slower_than_one_device
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate

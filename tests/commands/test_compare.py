@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from gnnplace import build, cli
-from gnnplace.commands.explanations import EXPLANATIONS, slower_than_one_device
+from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 
 OP = {"kind": "MatMul", "outputs": [{"bytes": 400}], "time_ns": {"cpu": 9000, "gpu": 1000}, "persistent_bytes": 10}
 DEVICE = {"memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}

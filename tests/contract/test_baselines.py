@@ -11,9 +11,9 @@ from random_problems import random_case
 
 from gnnplace import build
 from gnnplace.baselines.exhaustive import exhaustive
+from gnnplace.baselines.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
 from gnnplace.baselines.fastest import standing
 from gnnplace.cluster import Cluster, Device, Link
-from gnnplace.commands.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
