@@ -13,7 +13,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from gnnplace.baselines.annealing import Found, annealing, hill_climb
-from gnnplace.baselines.best import Progress, Search, Winner, best
+from gnnplace.baselines.best import Progress, Search, Winner, best, searched
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
@@ -51,7 +51,7 @@ UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
 SEARCH_EVALUATIONS = 500
-FOR_ORDER = 0.1  # of a budget: the order of ops, where it is free
+FOR_ORDER = 0.3  # of a budget: the order of ops, where it is free
 EXACT_S, ORDER_S, LEAST_EXACT_S = 3.0, 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -124,19 +124,19 @@ def portfolio(
     instead of all planners.
     """
     rule, small = _rule(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
-    most = budget if schedule == rule else budget.left(1 - FOR_ORDER)
-    counted = Counted(evaluate, most)
+    counted = Counted(evaluate, budget)
     if starts is None:
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
+    winner = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
     searches: dict[str, Search] = {"exact": partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)} if small else {}
     searches["annealing"] = partial(_annealed, evaluate=evaluate, seed=seed, schedule=rule)
-    winner = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, searches, most, progress)
     if schedule == rule:
-        return winner
+        return searched(problem, counted, winner, searches, budget, progress)
+    most = budget.left(1 - FOR_ORDER)
+    winner = searched(problem, Counted(evaluate, most), winner, searches, most, progress)
     budget.spent += most.spent
     polish = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
-    order: dict[str, Search] = {"order": partial(polish, evaluate=evaluate)}
-    return best(problem, Counted(evaluate, budget), {winner.planner: lambda _: winner.placement}, order, budget, progress)
+    return searched(problem, counted, winner, {"order": partial(polish, evaluate=evaluate)}, budget, progress)
 
 
 def _annealed(

@@ -33,11 +33,10 @@ def best(
     problem: Problem,
     evaluate: Evaluator,
     planners: Mapping[str, Planner],
-    searches: Mapping[str, Search],
     budget: Budget,
     progress: Progress = lambda planner, standing: None,
 ) -> Winner:
-    """The best of the planners that half of the budget allowed (the first one in any case), and of searches from there, one after another.
+    """The best of the planners that half of the budget allowed, the first one in any case.
 
     Evaluations that planners make count where their evaluator is `Counted` against this budget. Raises ValueError without a planner.
     """
@@ -48,6 +47,18 @@ def best(
             progress(winner.planner, winner.standing)
     if winner is None:
         raise ValueError("planners: there is none to choose from")
+    return winner
+
+
+def searched(
+    problem: Problem,
+    evaluate: Evaluator,
+    winner: Winner,
+    searches: Mapping[str, Search],
+    budget: Budget,
+    progress: Progress = lambda planner, standing: None,
+) -> Winner:
+    """The best of what searches find from a winner, one after another, each from the best so far, until the budget ends."""
     for name, search in searches.items():
         if budget.allows(1):
             name = f"{name} from {winner.planner}"

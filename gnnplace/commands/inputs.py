@@ -13,7 +13,7 @@ from gnnplace.frontends.json_cluster import read_cluster
 from gnnplace.frontends.json_costs import read_costs
 from gnnplace.frontends.json_graph import read_graph
 from gnnplace.graph import ComputationGraph
-from gnnplace.placement import SCHEDULES
+from gnnplace.placement import SCHEDULES, Schedule
 from gnnplace.problem import Problem
 
 MOST_LINKS = 3
@@ -28,10 +28,11 @@ def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = 
     parser.add_argument("--costs", metavar="FILE", help=costs)
 
 
-def add_planning_arguments(parser: argparse.ArgumentParser) -> None:
-    """--schedule, --seed and -q."""
-    explained = "critical-path unless named; given: planners that propose an order are asked for one, the others plan for critical-path"
-    parser.add_argument("--schedule", choices=SCHEDULES, default="critical-path", help=explained)
+def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = "") -> None:
+    """--schedule, `schedule` where none is named (`unnamed` says more of that), --seed and -q."""
+    unless = f"{unnamed or schedule} unless named"
+    explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
+    parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)
     parser.add_argument("--seed", type=int, default=0, help="0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 

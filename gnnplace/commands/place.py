@@ -42,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
     if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None or chosen.evaluations is not None):
         chosen.planner = BEST
+    if chosen.schedule is None:
+        chosen.schedule = "given" if chosen.planner == BEST else "critical-path"
     inputs.check_folder(chosen.output)
     problem = inputs.problem(chosen)
     started = time.perf_counter_ns()
@@ -61,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("place", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
-    inputs.add_planning_arguments(parser)
+    inputs.add_planning_arguments(parser, None, f"given with {BEST}, else critical-path")
     parser.add_argument("-o", "--output", metavar="PLACEMENT", required=True, help="the JSON file to write")
     parser.add_argument(
         "--planner",
