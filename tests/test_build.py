@@ -62,6 +62,36 @@ def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.Monkey
         assert np.array_equal(found.placement.device, device)
 
 
+def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_order_its_share_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Each planner makes 20 evaluations, and one for its placement is added: after five of them more than half is gone."""
+    posed, start, called, shares = chains(2, 2, 2), Placement(np.zeros(4, np.int32)), [], []
+
+    def planners(problem, counted, seed, rule):
+        def named(name):
+            def plan(problem):
+                counted(problem, [start] * 20)
+                called.append(name)
+                return start
+
+            return plan
+
+        return {name: named(name) for name in ("one", "two", "three", "four", "five", "six")}
+
+    def searching(problem, evaluate, generator, *, start, budget, **more):
+        shares.append((budget.evaluations, budget.spent))
+        budget.spent = budget.evaluations
+        return start
+
+    for name, replaced in (("planners", planners), ("annealing", searching), ("reorder", searching), ("MAX_CHOICES", 7)):
+        monkeypatch.setattr(build, name, replaced)
+    build.portfolio(posed, simulate, 0, Budget(evaluations=200), "given")
+    assert called == ["one", "two", "three", "four", "five"]
+    annealed = int(0.7 * (200 - 5 * 21))
+    assert shares == [(annealed, 0), (200, 5 * 21 + annealed + 1)]  # and one for what annealing found
+
+
 def test_time_for_exact_search_is_a_part_of_what_is_left():
     assert build._exact_limit(Budget(evaluations=1), 3.0) == build.Limit(3.0)
     limit = build._exact_limit(Budget(seconds=4.0), 3.0)

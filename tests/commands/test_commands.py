@@ -224,6 +224,22 @@ def test_best_is_never_worse_than_any_planner_names_its_winner_and_is_the_same_a
     assert status == 0 and "best: " in said
 
 
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [((), "given"), (("--planner", "best"), "given"), (("--schedule", "fifo"), "fifo"), (("--planner", "heft"), "critical-path")],
+)
+def test_best_orders_ops_by_itself_unless_a_schedule_is_named(folder, capsys, monkeypatch, options, expected):
+    asked = []
+
+    def watching(function, schedule):
+        return lambda *given: asked.append(given[schedule]) or function(*given)
+
+    monkeypatch.setattr(build, "portfolio", watching(build.portfolio, 4))
+    monkeypatch.setattr(build, "planners", watching(build.planners, 3))
+    assert run(capsys, "place", *IN, "-o", "found.json", "-q", *options)[0] == 0
+    assert asked[0] == expected
+
+
 def test_without_scotch_it_is_said_how_to_get_it(folder, capsys, monkeypatch):
     monkeypatch.setattr(build, "available", lambda: False)
     _, out, _ = run(capsys, "compare", *IN, "--json", "-q")
