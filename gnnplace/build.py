@@ -51,7 +51,7 @@ UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 RANDOM_EVALUATIONS = 64
 SEARCH_EVALUATIONS = 500
-FOR_ORDER = 0.3  # of a budget: the order of ops, where it is free
+FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
 EXACT_S, ORDER_S, LEAST_EXACT_S = 3.0, 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -132,9 +132,9 @@ def portfolio(
     searches["annealing"] = partial(_annealed, evaluate=evaluate, seed=seed, schedule=rule)
     if schedule == rule:
         return searched(problem, counted, winner, searches, budget, progress)
-    most = budget.left(1 - FOR_ORDER)
-    winner = searched(problem, Counted(evaluate, most), winner, searches, most, progress)
-    budget.spent += most.spent
+    before = budget.until(1 - FOR_ORDER)
+    winner = searched(problem, Counted(evaluate, before), winner, searches, before, progress)
+    budget.spent = before.spent
     polish = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
     return searched(problem, counted, winner, {"order": partial(polish, evaluate=evaluate)}, budget, progress)
 

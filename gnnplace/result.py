@@ -30,7 +30,7 @@ class Timeline:
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """One step, simulated or real. `infeasible` is the reason, or None; time and peaks are None only without a link.
+    """One step, simulated or real. `infeasible` is the reason, or None; time and peaks are None only without a link or beyond a limit.
 
     `busy_ns` is of ops alone; `occupied_ns`, how long each channel carried something, is None where nobody could see it.
     """
@@ -64,9 +64,14 @@ class LeastTimes:
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Evaluates placements of one problem, all together (a simulator runs them in parallel), in their order."""
+    """Evaluates placements of one problem, all together (a simulator runs them in parallel), in their order.
 
-    def __call__(self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]: ...
+    Who does not need the time of a step that is longer than `limit_ns` says so: it may come back as infeasible, without a time.
+    """
+
+    def __call__(
+        self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
+    ) -> tuple[StepResult, ...]: ...
 
 
 @runtime_checkable

@@ -33,9 +33,11 @@ class Clock(lightning.Callback):
         self.update_ns: list[int] = []
         self.simulator_ns: list[int] = []
 
-    def evaluate(self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]:
+    def evaluate(
+        self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
+    ) -> tuple[StepResult, ...]:
         began = _now_ns()
-        results = simulate(problem, placements, timeline=timeline)
+        results = simulate(problem, placements, timeline=timeline, limit_ns=limit_ns)
         self.simulator_ns[-1] += _now_ns() - began
         return results
 

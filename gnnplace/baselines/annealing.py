@@ -8,7 +8,6 @@ follows the step of the placement at hand (`moves.guide`), which is looked at fr
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -66,10 +65,12 @@ def annealing(
             here, looked, fresh = look(here.device), budget.spent, True
             continue
         drawn = [_new(around, here, seen, generator) for _ in range(count)]
-        results = evaluate(problem, [around.placement(device, schedule) for device in drawn])
+        worst = _worst(here.standing, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
+        limit_ns = worst[2] if worst[0] == 0 else None  # nothing that is longer is accepted, unless it overflows less
+        results = evaluate(problem, [around.placement(device, schedule) for device in drawn], limit_ns=limit_ns)
         budget.spent += count
         stands, device = min(zip([standing(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0])
-        if _accepted(here.standing, stands, hot * (COLD / HOT) ** min(1.0, budget.used), generator):
+        if stands <= worst:
             here, fresh = _Here(device, stands, here.guide), False
             if stands < best.standing:
                 best = here
@@ -105,10 +106,7 @@ def _digest(device: Devices) -> bytes:
     return hashlib.blake2b(device.tobytes(), digest_size=16).digest()
 
 
-def _accepted(here: Standing, found: Standing, temperature: float, generator: np.random.Generator) -> bool:
-    """Whether a placement replaces another (Metropolis et al., 1953); never one that overflows more, or is less feasible."""
-    if found <= here:
-        return True
-    if found[:2] != here[:2] or temperature == 0:
-        return False
-    return bool(generator.random() < math.exp((here[2] - found[2]) / (temperature * max(1, here[2]))))
+def _worst(here: Standing, temperature: float, generator: np.random.Generator) -> Standing:
+    """The worst standing that replaces another (Metropolis et al., 1953): as feasible, and with a chance of exp(-longer / temperature)."""
+    feasibility, overflow, time_ns = here
+    return feasibility, overflow, time_ns + int(temperature * time_ns * generator.exponential())

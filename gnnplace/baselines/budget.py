@@ -35,10 +35,12 @@ class Budget:
             shares.append((time.monotonic() - self._start) / self.seconds)
         return max(shares)
 
-    def left(self, share: float) -> Budget:
-        """A budget of a share of what is left, an evaluation at least; what is spent of it is for its user to count here."""
-        evaluations = None if self.evaluations is None else max(1, int(share * (self.evaluations - self.spent)))
-        return Budget(evaluations=evaluations, seconds=None if self.seconds_left is None else max(1e-9, share * self.seconds_left))
+    def until(self, share: float) -> Budget:
+        """A budget that began with this one and ends when a share of it is gone; what is spent of it is for its user to count here."""
+        evaluations = None if self.evaluations is None else max(1, int(share * self.evaluations))
+        budget = Budget(evaluations=evaluations, seconds=None if self.seconds is None else share * self.seconds)
+        budget.spent, budget._start = self.spent, self._start
+        return budget
 
     @property
     def seconds_left(self) -> float | None:
@@ -58,6 +60,8 @@ class Counted:
     def __init__(self, evaluate: Evaluator, budget: Budget) -> None:
         self._evaluate, self._budget = evaluate, budget
 
-    def __call__(self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]:
+    def __call__(
+        self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
+    ) -> tuple[StepResult, ...]:
         self._budget.spent += len(placements)
-        return self._evaluate(problem, placements, timeline=timeline)
+        return self._evaluate(problem, placements, timeline=timeline, limit_ns=limit_ns)

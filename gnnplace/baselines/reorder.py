@@ -49,7 +49,7 @@ def reorder(problem: Problem, evaluate: Evaluator, generator: np.random.Generato
     waits, chain = _critical(problem, start.device, here)
     while len(chain) and (count := budget.allows(TOGETHER)):
         drawn = [_moved(start.device, here, waits, chain, generator) for _ in range(count)]
-        found = _evaluated(problem, evaluate, start.device, drawn, budget)
+        found = _evaluated(problem, evaluate, start.device, drawn, budget, here.standing)
         better = min(found, key=lambda one: one.standing)
         if better.standing <= here.standing:
             here = better
@@ -64,9 +64,16 @@ def spaced(priority: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
 
 
 def _evaluated(
-    problem: Problem, evaluate: Evaluator, device: Int32[np.ndarray, " ops"], drawn: Sequence[Int64[np.ndarray, " ops"]], budget: Budget
+    problem: Problem,
+    evaluate: Evaluator,
+    device: Int32[np.ndarray, " ops"],
+    drawn: Sequence[Int64[np.ndarray, " ops"]],
+    budget: Budget,
+    here: Standing | None = None,
 ) -> list[Found]:
-    results = evaluate(problem, [Placement(device, "given", priority) for priority in drawn], timeline=True)
+    """What priorities make of a step; of one that is longer than `here`, perhaps no more than that."""
+    limit_ns = here[2] if here is not None and here[0] == 0 else None
+    results = evaluate(problem, [Placement(device, "given", priority) for priority in drawn], timeline=True, limit_ns=limit_ns)
     budget.spent += len(drawn)
     return [Found(priority, standing(problem, result), result) for priority, result in zip(drawn, results, strict=True)]
 

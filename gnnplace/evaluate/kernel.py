@@ -9,6 +9,7 @@ throughout; nothing depends on the number of threads.
 - A message may occupy two channels, one after the other: that of its link, then the link's receive channel.
 - A device may itself be a channel. What that carries takes one of its streams, before any op that is ready, and the device needs
   attention when it ends. What is received waits until a stream is idle.
+- A step that can't end by its limit is left off: when a device starts an op, all that it has not started is still to run.
 - An op that starts while another device of the same memory runs one takes its contended time, to its end; the other op goes on as it
   was. Of two that start at one time that is the one on the later device.
 
@@ -29,6 +30,7 @@ from gnnplace.cluster import NO_LINK
 from gnnplace.transforms.schedule import NOTHING
 
 NEVER = 2**63 - 1
+NO_LIMIT = 2**62
 
 
 @intrinsic
@@ -51,13 +53,13 @@ def prefetch(context, array, row):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def simulate_rows(tables, device, priority, scratch, steps, trace):
-    """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows."""
+def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
+    """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows; see `run_events` for the limit."""
     for sample in range(len(device)):
         clear_slots(tables, device[sample], scratch.slots)
         place_ops(tables, device[sample], priority[sample], scratch, steps, sample)
         if steps.linked[sample]:
-            run_events(tables, scratch, steps, trace, sample)
+            run_events(tables, limit_ns, scratch, steps, trace, sample)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -120,8 +122,11 @@ def place_ops(tables, device, priority, scratch, steps, sample):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def run_events(tables, scratch, steps, trace, sample):
-    """Lets time run: at each `now` what ends and arrives, then channels start, then devices start."""
+def run_events(tables, limit_ns, scratch, steps, trace, sample):
+    """Lets time run: at each `now` what ends and arrives, then channels start, then devices start.
+
+    A step that is found to last longer than the limit ends there and takes `NEVER`.
+    """
     # unpacked once: the loop below reads them all
     edges, transfer_ns, latency_ns = tables.delays.edges, tables.delays.transfer_ns, tables.delays.link_latency_ns
     link_index, link_rate, link_channel = tables.delays.link_index, tables.delays.link_rate, tables.link_channel
@@ -133,6 +138,7 @@ def run_events(tables, scratch, steps, trace, sample):
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak, occupied = steps.peak_memory_bytes[sample], steps.occupied_ns[sample]
     memory = peak.copy()
+    latest_ns = limit_ns - (busy + streams - 1) // streams  # when each device must start an op to end by the limit, at the latest
     occupied[:] = 0
 
     # three heaps a device: (ready time, op) not ready yet; (priority, order of readiness) ready; (end, op) running
@@ -325,6 +331,10 @@ def run_events(tables, scratch, steps, trace, sample):
                 pop(ready, row, num_ready[here])
                 num_ready[here] -= 1
                 own = ops[op]
+                if now > latest_ns[here]:
+                    steps.step_time_ns[sample] = NEVER
+                    return
+                latest_ns[here] += own.time_ns
                 end = now + own.time_ns
                 if device_memory[here] != NOTHING:
                     for other in range(num_devices):

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt32
 
-from gnnplace.evaluate.kernel import simulate_rows
+from gnnplace.evaluate.kernel import NEVER, NO_LIMIT, simulate_rows
 from gnnplace.evaluate.tables import Steps, Trace, borrowed_scratch, tables
 from gnnplace.placement import RULES, Placement, Schedule, check
 from gnnplace.problem import Problem
@@ -24,9 +24,12 @@ MIN_OPS_PER_TASK = 20_000  # a task of fewer ops (about 6 ms) costs more to hand
 MAX_SAMPLES_PER_TASK = 16
 
 
-def simulate(problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]:
+def simulate(
+    problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
+) -> tuple[StepResult, ...]:
     """One simulated step of every placement, in their order; with `timeline`, when each op and transfer ran.
 
+    A step that is longer than `limit_ns` is left off as soon as that is certain: its result is infeasible and has no time.
     Raises ValueError where a placement does not cover the problem.
     """
     if not placements:
@@ -41,8 +44,8 @@ def simulate(problem: Problem, placements: Sequence[Placement], *, timeline: boo
     def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
         return _priorities(problem, placements[low:high], device[low:high])
 
-    steps = _run(problem, device, priority, trace, usable_cores())
-    return tuple(_result(problem, placement, steps, trace, sample) for sample, placement in enumerate(placements))
+    steps = _run(problem, device, priority, trace, usable_cores(), NO_LIMIT if limit_ns is None else limit_ns)
+    return tuple(_result(problem, placement, steps, trace, sample, limit_ns) for sample, placement in enumerate(placements))
 
 
 def simulate_devices(
@@ -101,6 +104,7 @@ def _run(
     priority: Callable[[int, int], Int64[np.ndarray, "rows ops"]],
     trace: Trace,
     threads: int,
+    limit_ns: int = NO_LIMIT,
 ) -> Steps:
     """Simulates rows in tasks of a few samples, whose `priority` is asked for by the thread that simulates them."""
     samples, steps, prepared = len(device), _empty_steps(problem, len(device)), tables(problem)
@@ -114,7 +118,7 @@ def _run(
             for low in tasks:  # shared: every thread takes the next one
                 rows = slice(low, min(low + size, samples))
                 part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
-                simulate_rows(prepared, device[rows], priority(low, rows.stop), own, part, traced)
+                simulate_rows(prepared, device[rows], priority(low, rows.stop), limit_ns, own, part, traced)
 
     if threads == 1 or samples <= size:
         work()
@@ -134,23 +138,26 @@ def _empty_steps(problem: Problem, samples: int) -> Steps:
     return Steps(column(), *flags, column(devices), column(devices), column(), column(), column(channels))
 
 
-def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, sample: int) -> StepResult:
-    legal, linked = bool(steps.legal[sample]), bool(steps.linked[sample])
-    peak = steps.peak_memory_bytes[sample].copy() if linked else None
+def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, sample: int, limit_ns: int | None) -> StepResult:
+    legal, linked, time_ns = bool(steps.legal[sample]), bool(steps.linked[sample]), int(steps.step_time_ns[sample])
+    ended = linked and time_ns != NEVER
+    peak = steps.peak_memory_bytes[sample].copy() if ended else None
     reason = None if legal and linked else check(problem, placement)
     assert (reason is None) == (legal and linked)
     if reason is None and peak is not None:
         reason = _overflow(problem, peak)
+    if reason is None and not ended:
+        reason = f"time: longer than {limit_ns} ns"
     return StepResult(
         schedule=placement.schedule,
-        step_time_ns=int(steps.step_time_ns[sample]) if linked else None,
+        step_time_ns=time_ns if ended else None,
         infeasible=reason,
         peak_memory_bytes=peak,
         busy_ns=steps.busy_ns[sample].copy(),
         transferred_bytes=int(steps.transferred_bytes[sample]),
         transfers=int(steps.transfers[sample]),
-        occupied_ns=steps.occupied_ns[sample].copy() if linked else None,
-        timeline=_timeline(steps, trace, sample) if linked and len(trace.start_ns) else None,
+        occupied_ns=steps.occupied_ns[sample].copy() if ended else None,
+        timeline=_timeline(steps, trace, sample) if ended and len(trace.start_ns) else None,
     )
 
 

@@ -80,8 +80,13 @@ class MeasuredEvaluator:
         other._by = by
         return other
 
-    def __call__(self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False) -> tuple[StepResult, ...]:
-        """Measures those that were not, one after another. Raises MeasurementError where the workload itself can't be loaded again."""
+    def __call__(
+        self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
+    ) -> tuple[StepResult, ...]:
+        """Measures those that were not, one after another, whatever `limit_ns` says: what is measured is kept.
+
+        Raises MeasurementError where the workload itself can't be loaded again.
+        """
         if timeline:
             raise ValueError("timeline: a measured step has none; the simulator has")
         simulated = self._simulate(problem, placements)

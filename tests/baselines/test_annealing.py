@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.annealing import HOT, _accepted, annealing, hill_climb
+from gnnplace.baselines.annealing import HOT, _worst, annealing, hill_climb
 from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import standing
@@ -26,11 +26,13 @@ class Watched:
     """The simulator, with all that it was asked for."""
 
     def __init__(self):
-        self.asked = []
+        self.asked, self.looked = [], []
 
-    def __call__(self, posed, placements, *, timeline=False):
+    def __call__(self, posed, placements, *, timeline=False, limit_ns=None):
         self.asked.append(list(placements))
-        return simulate(posed, placements, timeline=timeline)
+        if timeline:
+            self.looked.extend(placements)
+        return simulate(posed, placements, timeline=timeline, limit_ns=limit_ns)
 
 
 @pytest.mark.parametrize(("search", "at_most_ns"), [(annealing, 8000), (hill_climb, 8200)])
@@ -59,13 +61,36 @@ def test_the_same_generator_gives_the_same_placement():
 
 
 def test_worse_placements_are_accepted_by_their_temperature():
+    """With a chance of 1 / e where the step is longer by the temperature, of 1 / e^2 where by twice that; never where it overflows more."""
     generator = np.random.default_rng(0)
-    share = np.mean([_accepted((0, 0, 10**6), (0, 0, round(10**6 * (1 + HOT))), HOT, generator) for _ in range(4000)])
-    assert share == pytest.approx(np.exp(-1), abs=0.03)
-    assert _accepted((0, 0, 10**6), (0, 0, 10**6), HOT, generator) and _accepted((1, 5, 1), (0, 0, 10**9), HOT, generator)
-    assert not any(_accepted((0, 0, 10**6), (1, 1, 1), HOT, generator) for _ in range(100))
-    assert not any(_accepted((1, 5, 10), (1, 6, 10), HOT, generator) for _ in range(100))
-    assert _accepted((0, 0, 10), (0, 0, 10), 0.0, generator) and not _accepted((0, 0, 10**9), (0, 0, 10**9 + 1), 0.0, generator)
+    worst = [_worst((0, 0, 10**6), HOT, generator) for _ in range(4000)]
+    for times in (1, 2):
+        longer = (0, 0, round(10**6 * (1 + times * HOT)))
+        assert np.mean([longer <= each for each in worst]) == pytest.approx(np.exp(-times), abs=0.03)
+    assert all((0, 0, 10**6) <= each < (1, 1, 1) for each in worst)
+    for each in (_worst((1, 5, 10**6), HOT, generator) for _ in range(100)):
+        assert each > (0, 0, 10**9) and (1, 5, 10**6) <= each < (1, 6, 0)
+    assert _worst((0, 0, 10**9), 0.0, generator) == (0, 0, 10**9)
+
+
+@pytest.mark.parametrize("bytes_each", [0, 40])
+def test_steps_that_are_left_off_change_nothing(bytes_each):
+    """Also where it begins with an overflow: then no step may be left off."""
+    ops = [replace(op(f"o{i}", 100 + i, 50), persistent_bytes=bytes_each) for i in range(12)]
+    edges = [(i, 0, j) for i, j in ((0, 3), (1, 3), (1, 4), (3, 7), (4, 8), (5, 8), (6, 9), (8, 11))]
+    posed = problem(ComputationGraph.from_ops("some", ops, edges), equal_gpus(3, memory_bytes=400))
+    limits = []
+
+    def whole(posed, placements, *, timeline=False, limit_ns=None):
+        limits.append(limit_ns)
+        return simulate(posed, placements, timeline=timeline)
+
+    found = [
+        annealing(posed, evaluate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=200))
+        for evaluate in (simulate, whole)
+    ]
+    assert np.array_equal(found[0].device, found[1].device)
+    assert any(limits) and (limits[1] is None) == (bytes_each > 0)
 
 
 def test_rules_hold_and_overflow_is_left():
@@ -99,7 +124,7 @@ def test_a_climb_takes_nothing_that_is_worse():
     """What is evaluated next always differs by one move from the best so far: the chain of accepted placements never gets slower."""
     posed, watched, said = chains(3, 4, 3), Watched(), []
     hill_climb(posed, watched, np.random.default_rng(3), start=single(posed), budget=Budget(evaluations=200), found=said.append)
-    looks = [standing(posed, simulate(posed, together)[0]) for together in watched.asked if len(together) == 1]
+    looks = [standing(posed, result) for result in simulate(posed, watched.looked)]
     assert len(looks) > 2 and looks == sorted(looks, reverse=True)
     assert said == sorted(set(said), reverse=True) and said[-1] == min(said)
 
@@ -120,7 +145,7 @@ def test_an_overflow_that_must_stay_is_made_less():
 
 
 def test_evaluators_without_timelines_do():
-    def plain(posed, placements, *, timeline=False):
+    def plain(posed, placements, *, timeline=False, limit_ns=None):
         return simulate(posed, placements)
 
     posed = chains(2, 8, 2)

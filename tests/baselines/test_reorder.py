@@ -78,9 +78,9 @@ def test_best_orders_of_small_problems_are_found(seed):
 def test_it_keeps_to_its_budget(evaluations):
     posed, budget, asked = chains(3, 8, 2), Budget(evaluations=evaluations), []
 
-    def counting(posed, placements, *, timeline=False):
+    def counting(posed, placements, *, timeline=False, limit_ns=None):
         asked.extend(placements)
-        return simulate(posed, placements, timeline=timeline)
+        return simulate(posed, placements, timeline=timeline, limit_ns=limit_ns)
 
     start = Placement(np.arange(24, dtype=np.int32) % 2)
     reorder(posed, counting, np.random.default_rng(0), start=start, budget=budget)

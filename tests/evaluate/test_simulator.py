@@ -192,6 +192,34 @@ def test_together_is_one_by_one_whatever_the_threads_and_schedules(seed):
     assert feasible(case, one).tolist() == [result.infeasible is None for result in expected]
 
 
+def test_a_step_beyond_its_limit_is_left_off_by_hand():
+    """gpu:0 has 5 + 7 + 1 to run from 0 on, and 7 + 1 when it starts `late` at 8: 16 at least, which is all."""
+    ops = [op("early", 5, 1), op("far", 1, 1), op("late", 7, 1), op("last", 1)]
+    posed = made(ops, [(0, 0, 1), (1, 0, 2), (2, 0, 3)], gpus(link(0, 1), link(1, 0)))
+    placed = Placement(np.array([0, 1, 0, 0], np.int32))
+    (whole,) = simulate(posed, [placed])
+    assert whole.step_time_ns == 5 + 1 + 1 + 1 + 7 + 1
+    for limit_ns in (16, 17):
+        assert facts(simulate(posed, [placed], limit_ns=limit_ns)[0]) == facts(whole)
+    (left,) = simulate(posed, [placed], timeline=True, limit_ns=15)
+    assert left.infeasible == "time: longer than 15 ns" and (left.step_time_ns, left.peak_memory_bytes, left.timeline) == (None, None, None)
+
+
+@pytest.mark.parametrize("low", range(0, 320, 40))
+def test_what_is_within_its_limit_is_whole_and_most_of_what_is_far_beyond_is_left_off(low):
+    left, beyond = 0, 0
+    for case in (random_case(seed) for seed in range(low, low + 40)):
+        posed, placement = case.problem(), case.placement()
+        (whole,) = simulate(posed, [placement])
+        for share in (1.2, 1.0, 0.9, 0.5) if whole.step_time_ns else ():
+            limit_ns = int(share * whole.step_time_ns)
+            (found,) = simulate(posed, [placement], limit_ns=limit_ns)
+            was_left = found.step_time_ns is None
+            assert facts(found) == facts(whole) if not was_left else limit_ns < whole.step_time_ns and found.infeasible is not None
+            left, beyond = left + (was_left and share == 0.5), beyond + (share == 0.5)
+    assert left > 0.7 * beyond > 10
+
+
 def test_many_threads_agree_on_a_problem_of_several_tasks():
     big = chains(40, 50, 4, time_ns=1000)
     device = np.random.default_rng(0).integers(0, 4, (60, big.num_ops), dtype=np.int32)
