@@ -1,10 +1,11 @@
-"""Re-simulate a move from where it first matters, or simulate moves in parallel: which could be faster?
+"""Re-simulate a move from where it first matters, simulate moves in parallel, or leave slow ones off: which is faster?
 
     python -m experiments.search_moves.run [--moves N] [--repeats N] [GRAPH/CLUSTER ...]
 
 Moves are drawn as annealing draws them, from METIS's placement. For each: the share of the events of the step (starts and ends of ops and
 transfers) that lie before the first one that differs. No simulation that starts again from a checkpoint can save more than that. Beside it,
-how much faster a batch is on all cores than on one, at the fastest of the repeats. Seconds depend on what else runs: the load is kept.
+how much faster a batch is on all cores than on one, and one whose steps are left off where they are longer than the step at hand than whole
+ones, at the fastest of the repeats in turns. Seconds depend on what else runs: the load is kept.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from jaxtyping import Int64
 
 from experiments.problems import problem_of
 from gnnplace import build
+from gnnplace.baselines.annealing import TOGETHER
 from gnnplace.baselines.moves import guide, moved, moves
 from gnnplace.evaluate.simulator import simulate, simulate_devices, usable_cores
 from gnnplace.placement import Placement, Schedule
@@ -32,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 PROBLEMS = ("inception-v3-b32/k40-2", "rnnlm-2/k40-2", "nmt-2/k40-2", "bert-base/mixed-4")
 SCHEDULES: tuple[Schedule, ...] = ("critical-path", "fifo")
 SEED, BATCHES = 0, (4, 16)
-HEADER = ["graph", "cluster", "schedule", "unchanged, mean", "median", "9 of 10 below", "from a checkpoint, at most"]
+HEADER = ["graph", "cluster", "schedule", "unchanged, mean", "median", "9 of 10 below", "from a checkpoint, at most", "left off"]
 
 
 def drawn(problem: Problem, start: Placement, count: int) -> list[Placement]:
@@ -82,6 +84,18 @@ def faster_together(problem: Problem, placements: Sequence[Placement], repeats: 
     return found
 
 
+def faster_left_off(problem: Problem, placements: Sequence[Placement], limit_ns: int | None, repeats: int) -> float:
+    """How many times as fast all placements are where steps beyond a limit are left off."""
+    seconds: dict[int | None, list[float]] = {None: [], limit_ns: []}
+    for _ in range(repeats):
+        for limit in seconds:
+            start = time.perf_counter()
+            for low in range(0, len(placements), TOGETHER):
+                simulate(problem, placements[low : low + TOGETHER], limit_ns=limit)
+            seconds[limit].append(time.perf_counter() - start)
+    return min(seconds[None]) / min(seconds[limit_ns])
+
+
 def row(problem: Problem, start: Placement, count: int, repeats: int) -> dict[str, Any]:
     """The figures of one problem under one schedule."""
     placements = drawn(problem, start, count)
@@ -89,6 +103,7 @@ def row(problem: Problem, start: Placement, count: int, repeats: int) -> dict[st
     return {
         "unchanged": [unchanged(here, other) for other in others],
         "faster_together": faster_together(problem, placements, repeats),
+        "faster_left_off": faster_left_off(problem, placements[1:], here[1].step_time_ns, repeats),
         "load": os.getloadavg()[0],
     }
 
@@ -110,8 +125,8 @@ def table(document: dict[str, Any]) -> str:
     for name, found in document["rows"].items():
         shares = found["unchanged"]
         figures = [f"{100 * value:.0f} %" for value in (np.mean(shares), np.median(shares), np.quantile(shares, 0.9))]
-        speed = [f"{value:.2f}x" for value in (1 / (1 - float(np.mean(shares))), *found["faster_together"].values())]
-        lines.append([*name.split("/"), *figures, *speed])
+        gains = (1 / (1 - float(np.mean(shares))), found["faster_left_off"], *found["faster_together"].values())
+        lines.append([*name.split("/"), *figures, *(f"{gain:.2f}x" for gain in gains)])
     return results.markdown_table([*HEADER, *(f"{count} at once, {document['cores']} cores" for count in BATCHES)], lines)
 
 
