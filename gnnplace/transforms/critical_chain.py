@@ -1,7 +1,7 @@
 """The critical chain of a step that ran: what its last op waited for, what that waited for, and so on back to the start.
 
 An op waits for an input to arrive or for its device to have room, a transfer for its source to end or for its channel to be free: so what
-keeps a device or a link busy is on the chain where others wait for it. (The critical path of a schedule, machines included.)
+keeps a device or a link busy is on the chain where others wait for it: the critical path of a schedule, machines included.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Waiting(NamedTuple):
 
     def chain(self, node: int) -> Int64[np.ndarray, " chain"]:
         """The nodes that a node waited for, one after the other, from the last to the first; itself first."""
-        found = [node]
-        while (node := int(self.behind[node])) != NONE:
+        found, behind = [node], self.behind.tolist()
+        while (node := behind[node]) != NONE:
             found.append(node)
         return np.array(found, dtype=np.int64)
 
