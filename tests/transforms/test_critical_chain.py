@@ -96,3 +96,12 @@ def test_readiness_is_what_the_simulator_waits_for(seed):
         assert (timeline.end_ns[found.behind[late]] == timeline.start_ns[late]).all() and found.queued[late].all()
         assert (placement.device[found.behind[late]] == placement.device[late]).all()
         assert found.start_ns[chain[-1]] == 0 and chain[-1] < posed.num_ops
+
+
+def test_what_waits_to_be_received_has_waited_for_a_channel():
+    """Both outputs leave their own devices from 5 to 15; the first is received from 15 to 25, the other from 25 to 35."""
+    ops = [by_hand.op("one", 5, 10), by_hand.op("other", 5, 10), by_hand.op("both", 1)]
+    links = [by_hand.link(src, 2, receive_channel="in") for src in (0, 1)]
+    found = waiting_by_hand(by_hand.made(ops, [(0, 0, 2), (1, 0, 2)], by_hand.gpus(*links)), 0, 1, 2)
+    assert found.ready_ns.tolist() == [0, 0, 35] and np.flatnonzero(found.queued).tolist() == [4]
+    assert found.chain(2).tolist() == [2, 4, 1]
