@@ -13,7 +13,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from gnnplace.baselines.annealing import Found, annealing, hill_climb
-from gnnplace.baselines.best import Progress, Search, Winner, best, searched
+from gnnplace.baselines.best import Progress, Winner, best, searched, searched_from_few
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
@@ -117,7 +117,7 @@ def portfolio(
     progress: Progress = lambda planner, standing: None,
     starts: Mapping[str, Planner] | None = None,
 ) -> Winner:
-    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best of them.
+    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
     A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, all of them plan for
     that of the critical path, and the last of the budget goes to a search for a faster order. `starts`, where they are given, are asked
@@ -127,16 +127,19 @@ def portfolio(
     counted = Counted(evaluate, budget)
     if starts is None:
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
-    winner = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
-    searches: dict[str, Search] = {"exact": partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)} if small else {}
-    searches["annealing"] = partial(_annealed, evaluate=evaluate, seed=seed, schedule=rule)
+    winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
+    before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
+    counted = Counted(evaluate, before)
+    if small:
+        solved = partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)
+        winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
+    annealed = partial(_annealed, evaluate=evaluate, seed=seed, schedule=rule)
+    winner = searched_from_few(problem, counted, winners, "annealing", annealed, before, progress)
     if schedule == rule:
-        return searched(problem, counted, winner, searches, budget, progress)
-    before = budget.until(1 - FOR_ORDER)
-    winner = searched(problem, Counted(evaluate, before), winner, searches, before, progress)
+        return winner
     budget.spent = before.spent
-    polish = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
-    return searched(problem, counted, winner, {"order": partial(polish, evaluate=evaluate)}, budget, progress)
+    ordered = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
+    return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
 def _annealed(

@@ -1,11 +1,12 @@
-"""A portfolio (Huberman, Lukose and Hogg, 1997): planners in their order, then searches from the best placement, until the budget ends.
+"""A portfolio (Huberman, Lukose and Hogg, 1997): planners in their order, then searches from the best few, until the budget ends.
 
-No planner starts once half of the budget is gone: the rest is for the searches, which get further than any of them.
+No planner starts once half of the budget is gone: the rest is for the searches, which get further than any of them. Which start leads
+furthest is not known before: a tenth of a search goes to the best few in equal parts, the rest to the best of what they led to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
 
 FOR_PLANNERS = 0.5  # of the budget
+FEW, FOR_FEW = 4, 0.1  # placements that a search begins with, and what they get together of what is left of the budget
 TELLING = 0.99  # a search says what it found where that takes at most this share of what was said last
 Progress = Callable[[str, Standing], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Standing], object]], Placement]  # says what it finds; never worse than its start
@@ -35,37 +37,57 @@ def best(
     planners: Mapping[str, Planner],
     budget: Budget,
     progress: Progress = lambda planner, standing: None,
-) -> Winner:
-    """The best of the planners that half of the budget allowed, the first one in any case.
+) -> list[Winner]:
+    """What the planners propose that half of the budget allowed, the first one in any case: the best first, each placement once.
 
     Evaluations that planners make count where their evaluator is `Counted` against this budget. Raises ValueError without a planner.
     """
-    winner: Winner | None = None
+    found: dict[tuple[bytes, bytes | None], Winner] = {}
     for name, plan in planners.items():
-        if winner is None or budget.used < FOR_PLANNERS:
-            winner = _better(winner, _judged(problem, evaluate, name, plan(problem)))
-            progress(winner.planner, winner.standing)
-    if winner is None:
+        if not found or budget.used < FOR_PLANNERS:
+            winner = _judged(problem, evaluate, name, plan(problem))
+            found.setdefault(_identity(winner.placement), winner)
+            progress(*_said(min(found.values(), key=_standing)))
+    if not found:
         raise ValueError("planners: there is none to choose from")
-    return winner
+    return sorted(found.values(), key=_standing)
 
 
 def searched(
     problem: Problem,
     evaluate: Evaluator,
     winner: Winner,
-    searches: Mapping[str, Search],
+    name: str,
+    search: Search,
     budget: Budget,
     progress: Progress = lambda planner, standing: None,
 ) -> Winner:
-    """The best of what searches find from a winner, one after another, each from the best so far, until the budget ends."""
-    for name, search in searches.items():
-        if budget.allows(1):
-            name = f"{name} from {winner.planner}"
-            placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.standing))
-            winner = _better(winner, _judged(problem, evaluate, name, placement))
-            progress(winner.planner, winner.standing)
-    return winner
+    """What a search finds from a winner until the budget ends; the winner where that is no better."""
+    if not budget.allows(1):
+        return winner
+    name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
+    placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.standing))
+    found = min(winner, _judged(problem, evaluate, name, placement), key=_standing)
+    progress(*_said(found))
+    return found
+
+
+def searched_from_few(
+    problem: Problem,
+    evaluate: Evaluator,
+    winners: Sequence[Winner],
+    name: str,
+    search: Search,
+    budget: Budget,
+    progress: Progress = lambda planner, standing: None,
+) -> Winner:
+    """What a search finds from the best few winners, in equal parts of a share of what is left, and then from the best of these."""
+    few = list(winners[:FEW])
+    for place, winner in enumerate(few if len(few) > 1 else []):
+        part = budget.left(FOR_FEW / (len(few) - FOR_FEW * place))
+        few[place] = searched(problem, evaluate, winner, name, search, part, progress)
+        budget.spent += part.spent
+    return searched(problem, evaluate, min(few, key=_standing), name, search, budget, progress)
 
 
 def _sparing(say: Callable[[Standing], object], said: Standing) -> Callable[[Standing], object]:
@@ -86,5 +108,13 @@ def _judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placeme
     return Winner(placement, standing(problem, result), name)
 
 
-def _better(winner: Winner | None, found: Winner) -> Winner:
-    return found if winner is None or found.standing < winner.standing else winner
+def _identity(placement: Placement) -> tuple[bytes, bytes | None]:
+    return placement.device.tobytes(), None if placement.priority is None else placement.priority.tobytes()
+
+
+def _standing(winner: Winner) -> Standing:
+    return winner.standing
+
+
+def _said(winner: Winner) -> tuple[str, Standing]:
+    return winner.planner, winner.standing

@@ -35,8 +35,13 @@ class Budget:
             shares.append((time.monotonic() - self._start) / self.seconds)
         return max(shares)
 
+    def left(self, share: float) -> Budget:
+        """A budget of a share of what is left, an evaluation at least, that begins now; its user counts here what is spent of it."""
+        evaluations = None if self.evaluations is None else max(1, int(share * (self.evaluations - self.spent)))
+        return Budget(evaluations=evaluations, seconds=None if self.seconds_left is None else max(1e-9, share * self.seconds_left))
+
     def until(self, share: float) -> Budget:
-        """A budget that began with this one and ends when a share of it is gone; what is spent of it is for its user to count here."""
+        """A budget that began with this one and ends when a share of it is gone; its user counts here what is spent of it."""
         evaluations = None if self.evaluations is None else max(1, int(share * self.evaluations))
         budget = Budget(evaluations=evaluations, seconds=None if self.seconds is None else share * self.seconds)
         budget.spent, budget._start = self.spent, self._start

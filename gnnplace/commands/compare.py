@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from gnnplace import build
 from gnnplace.baselines.explanations import slower_than_one_device
-from gnnplace.baselines.fastest import standing
 from gnnplace.commands import candidate_table, inputs, portfolio, terminal
 from gnnplace.commands.candidates import Candidate, candidates, ranked
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
+from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 
 
@@ -35,12 +36,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _candidates(problem: Problem, chosen: argparse.Namespace) -> list[Candidate]:
-    """Every planner's, and that of a portfolio which begins with the best of them: so it is never worse, and nothing is planned twice."""
+    """Every planner's, and that of a portfolio which begins with them: so it is never worse, and nothing is planned twice."""
     planners = build.planners(problem, simulate, chosen.seed, chosen.schedule)
     found = candidates(problem, planners, chosen.schedule, terminal.progress(chosen.quiet))
-    start = min(found, key=lambda candidate: standing(problem, candidate.result))
-    best = portfolio.best(problem, chosen, starts={start.planner: lambda problem: start.placement})
+    placements = {candidate.planner: candidate.placement for candidate in ranked(found)}
+    best = portfolio.best(problem, chosen, starts={name: partial(_again, placement) for name, placement in placements.items()})
     return ranked([best, *found])
+
+
+def _again(placement: Placement, problem: Problem) -> Placement:
+    return placement
 
 
 def _slower(found: Sequence[Candidate]) -> dict[str, str]:

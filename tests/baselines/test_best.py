@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from graphs import chains
 
-from gnnplace.baselines.best import best, searched
+from gnnplace.baselines.best import best, searched, searched_from_few
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
@@ -26,35 +26,74 @@ def planners(*names, called=None):
 
 
 @pytest.mark.parametrize("order", [("one", "cut", "split"), ("split", "one", "cut")])
-def test_the_fastest_wins_by_its_name(order):
+def test_the_fastest_comes_first_by_its_name(order):
     found = best(POSED, simulate, planners(*order), Budget(evaluations=100))
-    assert found.planner == "split" and found.placement.device.tolist() == DEVICES["split"] and found.standing == (0, 0, 3000)
+    assert [winner.planner for winner in found] == ["split", "cut", "one"]
+    assert found[0].placement.device.tolist() == DEVICES["split"] and found[0].standing == (0, 0, 3000)
+
+
+def test_a_placement_that_two_propose_is_the_first_ones():
+    twice = planners("one", "split") | {"again": planners("split")["split"]}
+    assert [winner.planner for winner in best(POSED, simulate, twice, Budget(evaluations=100))] == ["split", "one"]
 
 
 def test_the_first_planner_is_asked_whatever_the_budget_and_no_other_after_half_of_it():
     called, budget = [], Budget(evaluations=4)
     found = best(POSED, Counted(simulate, budget), planners("one", "cut", "split", called=called), budget)
-    assert called == ["one", "cut"] and found.planner == "cut" and budget.spent == 2
+    assert called == ["one", "cut"] and found[0].planner == "cut" and budget.spent == 2
     budget.spent = 10
-    assert best(POSED, simulate, planners("one", "split"), budget).planner == "one"
+    assert [winner.planner for winner in best(POSED, simulate, planners("one", "split"), budget)] == ["one"]
 
 
-def test_searches_go_on_from_the_best_so_far_and_one_that_finds_nothing_does_not_win():
-    starts, said = [], []
+def test_a_search_that_finds_nothing_better_does_not_win_and_none_starts_without_a_budget():
+    said = []
 
     def search(to):
-        def found(posed, start, budget, tell):
-            starts.append(start.device.tolist())
-            return Placement(np.array(DEVICES[to], dtype=np.int32))
+        return lambda posed, start, budget, tell: Placement(np.array(DEVICES[to], dtype=np.int32))
 
-        return found
+    def tell(*news):
+        said.append(news)
 
-    searches = {"down": search("one"), "up": search("split"), "back": search("cut")}
+    (winner, *_) = best(POSED, simulate, planners("one", "cut"), Budget(evaluations=100), tell)
+    up = searched(POSED, simulate, winner, "up", search("split"), Budget(evaluations=100), tell)
+    assert (up.planner, up.standing[2]) == ("up from cut", 3000)
+    assert searched(POSED, simulate, up, "down", search("one"), Budget(evaluations=100), tell) is up
+    over = Budget(evaluations=1)
+    over.spent = 1
+    assert searched(POSED, simulate, winner, "up", search("split"), over, tell) is winner
+    assert searched(POSED, simulate, up, "up", search("split"), Budget(evaluations=1)).planner == "up from cut"
+    assert [name for name, _ in said] == ["one", "cut", "up from cut", "up from cut"]
+
+
+def test_a_tenth_of_a_search_goes_to_the_best_few_in_equal_parts_and_the_rest_to_what_came_furthest():
+    """The search gets nowhere but from `cut`, the third of four, from which it gets to `split`; the fifth is not asked."""
+    rows = [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]]
+    proposed = {f"p{i}": lambda _, row=row: Placement(np.array(row, dtype=np.int32)) for i, row in enumerate(rows)}
+    winners, asked = best(POSED, simulate, proposed, Budget(evaluations=100)), []
+    third = winners[2].placement.device.tolist()
+
+    def search(posed, start, budget, tell):
+        asked.append((start.device.tolist(), budget.evaluations - budget.spent))
+        budget.spent = budget.evaluations
+        return Placement(np.array(DEVICES["split"], dtype=np.int32)) if start.device.tolist() == third else start
+
     budget = Budget(evaluations=100)
-    winner = best(POSED, simulate, planners("one", "cut"), budget, lambda *news: said.append(news))
-    found = searched(POSED, simulate, winner, searches, budget, lambda *news: said.append(news))
-    assert starts == [DEVICES["cut"], DEVICES["cut"], DEVICES["split"]] and found.planner == "up from cut"
-    assert [name for name, _ in said] == ["one", "cut", "cut", "up from cut", "up from cut"]
+    budget.spent = 20
+    found = searched_from_few(POSED, simulate, winners, "search", search, budget)
+    starts = [winner.placement.device.tolist() for winner in winners[:4]]
+    assert asked == [*((start, 2) for start in starts), (DEVICES["split"], 72)] and budget.spent == 100
+    assert found.planner == f"search from {winners[2].planner}" and found.standing == (0, 0, 3000)
+
+
+def test_one_start_gets_all_of_a_search():
+    asked = []
+
+    def search(posed, start, budget, tell):
+        asked.append(budget.evaluations)
+        return start
+
+    winners = best(POSED, simulate, planners("one"), Budget(evaluations=100))
+    assert searched_from_few(POSED, simulate, winners, "search", search, Budget(evaluations=100)) is winners[0] and asked == [100]
 
 
 def test_a_search_is_heard_when_it_finds_a_good_deal_more():
@@ -65,8 +104,8 @@ def test_a_search_is_heard_when_it_finds_a_good_deal_more():
             tell(found)
         return start
 
-    winner = best(POSED, simulate, planners("one"), Budget(evaluations=9))
-    searched(POSED, simulate, winner, {"search": search}, Budget(evaluations=9), lambda *news: said.append(news))
+    (winner,) = best(POSED, simulate, planners("one"), Budget(evaluations=9))
+    searched(POSED, simulate, winner, "search", search, Budget(evaluations=9), lambda *news: said.append(news))
     assert [standing[2] for name, standing in said if name == "search from one"] == [5900, 5000]
 
 

@@ -32,6 +32,19 @@ def test_time_runs(monkeypatch):
     assert (budget.used, budget.allows(7)) == (1, 0)
 
 
+def test_a_share_of_what_is_left_begins_now(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    budget = Budget(evaluations=100, seconds=4.0)
+    budget.spent, now[0] = 20, 101.0
+    share = budget.left(0.5)
+    assert (share.evaluations, share.seconds, share.used, budget.seconds_left) == (40, 1.5, 0, 3.0)
+    now[0] = 110.0
+    budget.spent = 100
+    assert budget.seconds_left == -6 and budget.left(0.5).evaluations == 1 and budget.left(0.5).used == 0
+    assert Budget(evaluations=10).left(0.5).seconds is None and Budget(seconds=10.0).left(0.5).evaluations is None
+
+
 def test_a_part_begins_with_the_whole_and_ends_before(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
