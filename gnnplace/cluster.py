@@ -17,7 +17,8 @@ MAX_TIME_NS = 2**50
 NO_LINK = -1
 NO_CHANNEL = -1
 NO_MEMORY = -1
-LATER_FIELDS = ("memory", "contended_memory_bytes_per_s", "receive_channel")
+RECEIVED = (None, "parts", "outputs")
+LATER_FIELDS = ("memory", "contended_memory_bytes_per_s", "received", "receive_channel")
 
 
 class ClusterError(ValueError):
@@ -29,7 +30,8 @@ class Device:
     """A processor. `flops_per_s` is one rate, or a rate per dtype (another dtype uses the lowest).
 
     Devices that name the same `memory` share it: `contended_memory_bytes_per_s` is the rate of this one while another of them runs an op
-    (None: as alone).
+    (None: as alone). `received` says what gets a buffer of its own when it arrives: of one root its `parts`, but all that is whole
+    together, or all `outputs`; None: the root, whatever of it arrives, as EXECUTION_MODEL.md has it.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Device:
     streams: int = 1
     memory: str | None = None
     contended_memory_bytes_per_s: int | None = None
+    received: str | None = None
 
     def rate(self, dtype: str | None) -> int:
         """Flops per second for a dtype, the lowest rate where the dtype is not listed."""
@@ -154,6 +157,11 @@ class Cluster:
         return np.array([NO_MEMORY if device.memory is None else named.index(device.memory) for device in self.devices], dtype=np.int32)
 
     @cached_property
+    def device_received(self) -> Int32[np.ndarray, " devices"]:
+        """What gets a buffer of its own when a device receives it, by its place in `RECEIVED`."""
+        return np.array([RECEIVED.index(device.received) for device in self.devices], dtype=np.int32)
+
+    @cached_property
     def link_latency_ns(self) -> Int64[np.ndarray, " links"]:
         return np.array([link.latency_ns for link in self.links], dtype=np.int64)
 
@@ -177,6 +185,8 @@ def _check_device(device: Device, place: str) -> None:
     rates = {"": device.flops_per_s} if isinstance(device.flops_per_s, int) else device.flops_per_s
     if not rates:
         raise ClusterError(f"{place}.flops_per_s: an empty map gives no rate")
+    if device.received not in RECEIVED:
+        raise ClusterError(f"{place}.received: {device.received!r} is neither 'parts' nor 'outputs'")
     ranges = [(f"flops_per_s{f'[{dtype!r}]' if dtype else ''}", rate, 1, MAX_RATE) for dtype, rate in rates.items()]
     ranges += [
         ("memory_bytes_per_s", device.memory_bytes_per_s, 1, MAX_RATE),

@@ -161,9 +161,21 @@ class PlainSimulator:
         alias = self.ops[output[0]]["outputs"][output[1]].get("alias_of")
         return output if alias is None else self.root(tuple(alias))
 
+    def lies(self, output: tuple[int, int], d: int) -> tuple[int, int]:
+        """Whose buffer on a device an output lies in, where it is made there or received."""
+        root, alias = self.root(output), self.ops[output[0]]["outputs"][output[1]].get("alias_of")
+        received = self.devices[d].get("received")
+        if received is None:
+            return root
+        if self.device[output[0]] != d:
+            return root if received == "parts" and self.bytes(output) >= self.bytes(root) else output
+        return output if alias is None else self.lies(tuple(alias), d)
+
     def touched_roots(self, i: int) -> set[tuple[int, int]]:
-        own = {(i, k) for k in range(len(self.ops[i]["outputs"]))}
-        return {self.root(output) for output in self.data_inputs[i] | own}
+        return {self.root(output) for output in self.touched_outputs(i)}
+
+    def touched_outputs(self, i: int) -> set[tuple[int, int]]:
+        return self.data_inputs[i] | {(i, k) for k in range(len(self.ops[i]["outputs"]))}
 
     def sent(self) -> list[tuple[tuple[int, int], int]]:
         """Every (output, destination) that this placement needs, by op, output, device."""
@@ -206,6 +218,7 @@ class PlainSimulator:
         itself = {("named", device["name"]): d for d, device in enumerate(self.devices)}  # channels that are devices
         transfer_of = {(t.source, t.there): t for t in transfers}
         peak, now = [0] * num_devices, 0
+        held_by = [{self.lies(o, self.device[i]) for o in self.touched_outputs(i)} for i in range(n)]
 
         def arrival(s: int, k: int, j: int) -> int | None:
             """When the edge's data or control is on the consumer's device, None while that isn't known."""
@@ -241,18 +254,17 @@ class PlainSimulator:
 
         def still_held(root: tuple[int, int], d: int) -> bool:
             for i in range(n):
-                if self.device[i] == d and root in self.touched[i] and (end[i] is None or end[i] > now):
+                if self.device[i] == d and root in held_by[i] and (end[i] is None or end[i] > now):
                     return True
                 for k, output in enumerate(self.ops[i]["outputs"]):
-                    if output.get("is_result") and self.device[i] == d and self.root((i, k)) == root:
+                    if output.get("is_result") and self.device[i] == d and self.lies((i, k), d) == root:
                         return True
             for t in transfers:
-                if self.root(t.source) == root:
-                    source_ended = end[t.source[0]] is not None and end[t.source[0]] <= now
-                    if t.here == d and source_ended and (t.leaves is None or t.leaves > now):
-                        return True
-                    if t.there == d and t.start is not None and (t.arrives is None or t.arrives > now):
-                        return True
+                source_ended = end[t.source[0]] is not None and end[t.source[0]] <= now
+                if t.here == d and self.lies(t.source, d) == root and source_ended and (t.leaves is None or t.leaves > now):
+                    return True
+                if t.there == d and self.lies(t.source, d) == root and t.start is not None and (t.arrives is None or t.arrives > now):
+                    return True
             return False
 
         while True:
@@ -283,9 +295,9 @@ class PlainSimulator:
                     t.start, t.leaves = now, occupied_until[channel]
                     if (t.here, t.there) not in receiver_of:
                         t.arrives = t.leaves + self.latency(t.here, t.there)
-                    root = self.root(t.source)
+                    root = self.lies(t.source, t.there)
                     if (root, t.there) not in buffers:
-                        alike = [o.source for o in transfers if self.root(o.source) == root and o.there == t.there]
+                        alike = [o.source for o in transfers if o.there == t.there and self.lies(o.source, o.there) == root]
                         buffers[root, t.there] = max(self.bytes(output) for output in alike)
             # 3. devices
             for d, device in enumerate(self.devices):

@@ -47,7 +47,15 @@ def random_case(seed: int) -> Case:
     schedule = random.choice(SCHEDULES)
     spread = random.choice([1, 3, 2**63 - 1])
     priority = [random.randint(-spread, spread) for _ in range(num_ops)] if schedule == "given" else None
-    return Case(graph, cluster, _devices(random, graph, len(cluster["devices"])), schedule, priority)
+    device = _devices(random, graph, len(cluster["devices"]))
+    receive_apart(random, cluster)
+    return Case(graph, cluster, device, schedule, priority)
+
+
+def receive_apart(random: Random, cluster: dict[str, Any]) -> None:
+    """Has some devices receive parts of one root, or all outputs, apart."""
+    for fields in cluster["devices"]:
+        fields |= random.choice([{}, {"received": "parts"}, {"received": "outputs"}])
 
 
 def random_graph(random: Random, num_ops: int, device_names: list[str]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""TensorFlow training steps of 50 to 300 ms on one core: the corpus' recurrent networks at a reduced size, and four of branches."""
+"""TensorFlow training steps of 50 to 300 ms on one core: the corpus' recurrent networks at a reduced size, and six of branches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import tensorflow as tf
 
 from datasets.build import tensorflow_nmt, tensorflow_rnnlm
@@ -46,6 +47,16 @@ def branches() -> TensorFlowStep:
 def attention() -> TensorFlowStep:
     """Three layers of self-attention of four heads, each head its own ops; Adam."""
     return _step("attention", _attention)
+
+
+def deep_and_cross() -> TensorFlowStep:
+    """Three cross layers beside three dense ones (Wang et al. 2021); Adam."""
+    return _step("deep_and_cross", _deep_and_cross)
+
+
+def clip() -> TensorFlowStep:
+    """A tower of convolutions and one of self-attention whose pairs are told apart (Radford et al. 2021); momentum."""
+    return _step("clip", _clip)
 
 
 def _step(name: str, loss: Callable[[], tuple[tf.Tensor, v1.train.Optimizer]]) -> TensorFlowStep:
@@ -97,13 +108,46 @@ def _branches() -> tuple[tf.Tensor, v1.train.Optimizer]:
     return tf.reduce_mean(tf.square(x - 1.0)), v1.train.MomentumOptimizer(0.01, 0.9)
 
 
+def _transformed(x: tf.Tensor, name: str, rows: int, length: int) -> tf.Tensor:
+    heads = []
+    for head in range(4):
+        query, key, value = (tf.reshape(_dense(x, f"{name}/head_{head}/{part}", 64), (rows, length, 64)) for part in "qkv")
+        heads.append(tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / 8.0), value))
+    x += _dense(tf.reshape(tf.concat(heads, axis=2), (rows * length, 256)), f"{name}/out", 256)
+    return x + _dense(tf.nn.relu(_dense(x, f"{name}/up", 1024)), f"{name}/down", 256)
+
+
 def _attention() -> tuple[tf.Tensor, v1.train.Optimizer]:
     x = v1.placeholder(tf.float32, (ROWS * 96, 256), "input/x")
     for layer in range(3):
-        heads = []
-        for head in range(4):
-            query, key, value = (tf.reshape(_dense(x, f"layer_{layer}/head_{head}/{part}", 64), (ROWS, 96, 64)) for part in "qkv")
-            heads.append(tf.matmul(tf.nn.softmax(tf.matmul(query, key, transpose_b=True) / 8.0), value))
-        x += _dense(tf.reshape(tf.concat(heads, axis=2), (ROWS * 96, 256)), f"layer_{layer}/out", 256)
-        x += _dense(tf.nn.relu(_dense(x, f"layer_{layer}/up", 1024)), f"layer_{layer}/down", 256)
+        x = _transformed(x, f"layer_{layer}", ROWS, 96)
     return tf.reduce_mean(tf.square(x - 1.0)), v1.train.AdamOptimizer(1e-3)
+
+
+def _deep_and_cross() -> tuple[tf.Tensor, v1.train.Optimizer]:
+    first = crossed = deep = v1.placeholder(tf.float32, (640, 512), "input/x")
+    for layer, units in enumerate((1024, 1024, 512)):
+        crossed += first * _dense(crossed, f"cross_{layer}", 512)
+        deep = tf.nn.relu(_dense(deep, f"deep_{layer}", units))
+    logits = _dense(tf.concat([crossed, deep], axis=1), "logits", 1)
+    return tf.reduce_mean(tf.square(logits - 1.0)), v1.train.AdamOptimizer(1e-3)
+
+
+def _clip() -> tuple[tf.Tensor, v1.train.Optimizer]:
+    pairs, length = 32, 64
+    image, text = (
+        v1.placeholder(tf.float32, (pairs, 32, 32, 32), "input/images"),
+        v1.placeholder(tf.float32, (pairs * length, 256), "input/x"),
+    )
+    for layer, stride in enumerate((1, 2, 2)):
+        with tf.name_scope(f"image_{layer}/"):
+            width = int(image.shape[-1])
+            image = tf.nn.relu(tf.nn.conv2d(image, _variable(f"image_{layer}/window", 3, 3, width, 2 * width), stride, "SAME"))
+    text = tf.reshape(_transformed(text, "text", pairs, length), (pairs, length, 256))
+    ends = [_dense(tf.reduce_mean(image, axis=(1, 2)), "image/end", 128), _dense(tf.reduce_mean(text, axis=1), "text/end", 128)]
+    logits = tf.matmul(*ends, transpose_b=True)
+    ways = [
+        tf.nn.softmax_cross_entropy_with_logits(tf.constant(np.eye(pairs, dtype=np.float32)), each)
+        for each in (logits, tf.transpose(logits))
+    ]
+    return tf.reduce_mean(tf.add_n(ways)), v1.train.MomentumOptimizer(0.01, 0.9)

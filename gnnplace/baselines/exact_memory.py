@@ -11,7 +11,10 @@ from gnnplace.baselines.exact_model import LARGEST, Program
 
 
 def add_memory(program: Program) -> None:
-    """Adds, for each device that could overflow, the memory that is left beside persistent bytes, and who takes it when."""
+    """Adds, for each device that could overflow, the memory that is left beside persistent bytes, and who takes it when.
+
+    A device that receives parts of a root apart takes at least what is here: of its aliases nothing.
+    """
     problem, graph = program.problem, program.problem.graph
     roots = _roots(program)
     arriving = sum(max(graph.output_bytes[output] for output in outputs) for outputs in roots.values())
@@ -44,7 +47,8 @@ def _add_device(program: Program, device: int, capacity: int, roots: dict[int, l
             taken.append(model.new_optional_fixed_size_interval_var(program.start[op], length, program.stands[op][device], ""))
             sizes.append(workspace)
     for root, outputs in roots.items():
-        for interval, size in _buffers(program, device, root, outputs):
+        alone = [root] if program.problem.cluster.device_received[device] else outputs
+        for interval, size in _buffers(program, device, root, alone):
             taken.append(interval)
             sizes.append(size // unit)
     model.add_cumulative(taken, sizes, left)

@@ -4,6 +4,7 @@ A step is prepared in time linear in ops, edges and buffers (roots x devices), t
 throughout; nothing depends on the number of threads.
 
 - A *slot* is the buffer of one root on one device. A *touch* is an op that consumes or produces a root: it holds the slot.
+- Where a device receives parts of one root apart, a slot may be that of a part, and an alias lies where the output lies that it names.
 - A *message* is an output on its way to one other device: it exists from the end of its op.
 - A *source* is where time comes from: devices `0..D-1`, then channels; `next_ns` is when each next needs attention.
 - A message may occupy two channels, one after the other: that of its link, then the link's receive channel.
@@ -57,6 +58,7 @@ def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
     """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows; see `run_events` for the limit."""
     for sample in range(len(device)):
         clear_slots(tables, device[sample], scratch.slots)
+        hold_slots(tables, device[sample], scratch)
         place_ops(tables, device[sample], priority[sample], scratch, steps, sample)
         if steps.linked[sample]:
             run_events(tables, limit_ns, scratch, steps, trace, sample)
@@ -65,24 +67,67 @@ def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def clear_slots(tables, device, slots):
-    """Every slot before the step: empty, but for where its root is made."""
+    """Every slot before the step: empty, but for where its root is made. Nobody holds it."""
     num_devices = np.uint32(len(tables.streams))
     for row in range(len(slots)):
         slot = slots[row]
         slot.size, slot.holds, slot.live = 0, 0, 0
-    for root in range(len(tables.root_op)):
-        slot = slots[np.uint32(root * num_devices + device[tables.root_op[root]])]
-        slot.size, slot.live = tables.root_bytes[root], 1  # its op allocates it, before any copy can come back
-    for result in range(len(tables.result_op)):
-        slots[np.uint32(tables.result_root[result] * num_devices + device[tables.result_op[result]])].holds += 1
+    held = tables.buffers
+    for root in range(len(held.root_op)):
+        slot = slots[np.uint32(root * num_devices + device[held.root_op[root]])]
+        slot.size, slot.live = held.root_bytes[root], 1  # its op allocates it, before any copy can come back
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def hold_slots(tables, device, scratch):
+    """Which slot each touch holds from the start, and those of results."""
+    held, slots, touch_slot, num_devices = tables.buffers, scratch.slots, scratch.touch_slot, np.uint32(len(tables.streams))
+    if tables.apart:
+        find_own_slots(tables, device, scratch.own_slot)
+    for op in range(len(device)):
+        here = device[op]
+        for touch in range(held.touch_ptr[op], held.touch_ptr[op + 1]):
+            slot = np.uint32(held.touch_root[touch] * num_devices + here)
+            if tables.apart:
+                output = held.touch_root[touch]
+                slot = scratch.own_slot[output] if device[held.output_op[output]] == here else received_slot(tables, output, here)
+            touch_slot[touch] = slot
+            slots[slot].holds += 1
+    for result in range(len(held.result_op)):
+        slot = np.uint32(held.result_root[result] * num_devices + device[held.result_op[result]])
+        slots[scratch.own_slot[held.result_root[result]] if tables.apart else slot].holds += 1
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def find_own_slots(tables, device, own_slot):
+    """Where each output lies on its op's device: an alias where that lies which it names, be it made there or received."""
+    held, num_devices = tables.buffers, np.uint32(len(tables.streams))
+    for output in range(len(own_slot)):
+        own_slot[output] = output * num_devices + device[held.output_op[output]]
+    for place in range(len(held.alias)):
+        output, named = held.alias[place], held.alias_of[place]
+        here = device[held.output_op[output]]
+        own_slot[output] = own_slot[named] if device[held.output_op[named]] == here else received_slot(tables, named, here)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def received_slot(tables, output, there):
+    """Where an output lies on a device that receives it."""
+    number = output
+    if tables.received[there] < 2:
+        number = tables.buffers.output_part[output] if tables.received[there] == 1 else tables.buffers.output_root[output]
+    return np.uint32(number * np.uint32(len(tables.streams)) + there)
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def place_ops(tables, device, priority, scratch, steps, sample):
-    """Each op where it stands, who holds which slot from the start, and what is known of a step before it runs."""
+    """Each op where it stands, and what is known of a step before it runs."""
     ops, slots, first_row = scratch.ops, scratch.slots, scratch.first_row
-    edges, link_index, touch_root = tables.delays.edges, tables.delays.link_index, tables.touch_root
+    edges, link_index, held = tables.delays.edges, tables.delays.link_index, tables.buffers
     num_devices = np.uint32(len(tables.streams))
     busy, memory = steps.busy_ns[sample], steps.peak_memory_bytes[sample]
     newest = np.full(num_devices, NOTHING, np.uint32)  # the output that was last found to go to each device
@@ -96,20 +141,18 @@ def place_ops(tables, device, priority, scratch, steps, sample):
         own.missing, own.ready_ns = tables.num_inputs[op], 0
         own.start_bytes, own.workspace_bytes = tables.start_bytes[op], tables.workspace_bytes[op]
         own.edge, own.edge_end = tables.delays.out_ptr[op], tables.delays.out_ptr[op + 1]
-        own.touch, own.touch_end = tables.touch_ptr[op], tables.touch_ptr[op + 1]
+        own.touch, own.touch_end = held.touch_ptr[op], held.touch_ptr[op + 1]
         first_row[here + 1] += 1
         busy[here] += own.time_ns
         memory[here] += tables.persistent_bytes[op]
         legal &= tables.allowed[op, here] and device[tables.leader[op]] == here
-        for touch in range(own.touch, own.touch_end):
-            slots[np.uint32(touch_root[touch] * num_devices + here)].holds += 1
         for edge in range(own.edge, own.edge_end):
             there, output = device[edges[edge].dst], edges[edge].output
             if there != here:
                 linked &= link_index[here, there] != NO_LINK
                 if output != NOTHING and newest[there] != output:
                     newest[there] = output
-                    size, slot = tables.output_bytes[output], slots[np.uint32(tables.output_root[output] * num_devices + there)]
+                    size, slot = held.output_bytes[output], slots[received_slot(tables, output, there)]
                     if slot.live == 0 and slot.size < size:
                         slot.size = size
                     transfers += 1
@@ -130,10 +173,10 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
     # unpacked once: the loop below reads them all
     edges, transfer_ns, latency_ns = tables.delays.edges, tables.delays.transfer_ns, tables.delays.link_latency_ns
     link_index, link_rate, link_channel = tables.delays.link_index, tables.delays.link_rate, tables.link_channel
-    link_src, link_dst, touch_root, output_root = tables.link_src, tables.link_dst, tables.touch_root, tables.output_root
+    link_src, link_dst, output_root, apart = tables.link_src, tables.link_dst, tables.buffers.output_root, tables.apart
     ops, slots, messages, behind, first_row = scratch.ops, scratch.slots, scratch.messages, scratch.behind, scratch.first_row
     streams, device_channel, channel_device = tables.streams, tables.device_channel, tables.channel_device
-    link_receive_channel = tables.link_receive_channel
+    link_receive_channel, touch_slot = tables.link_receive_channel, scratch.touch_slot
     device_memory, contended_ns, busy = tables.device_memory, tables.contended_ns, steps.busy_ns[sample]
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak, occupied = steps.peak_memory_bytes[sample], steps.occupied_ns[sample]
@@ -187,7 +230,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 receiving = link_receive_channel[link]
             if receiving == NOTHING:
                 there, arrival = link_dst[link], now + latency_ns[link]
-                earliest = deliver(ops, edges, touch_root, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
+                earliest = deliver(ops, edges, touch_slot, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
                 if num_running[there] < streams[there]:
                     next_ns[there] = min(next_ns[there], earliest)
             else:
@@ -242,7 +285,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     behind[edge] = consumer[there]
                     consumer[there] = edge
                     edge += 1
-                deliver(ops, edges, touch_root, behind, consumer[here], now, pending, first_row[here], num_pending, here)
+                deliver(ops, edges, touch_slot, behind, consumer[here], now, pending, first_row[here], num_pending, here)
                 consumer[here] = NOTHING
                 for spot in range(count):
                     there = found[spot]
@@ -250,7 +293,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     if output == NOTHING:
                         arrival = now + max(1, latency_ns[link])
                         earliest = deliver(
-                            ops, edges, touch_root, behind, consumer[there], arrival, pending, first_row[there], num_pending, there
+                            ops, edges, touch_slot, behind, consumer[there], arrival, pending, first_row[there], num_pending, there
                         )
                         if num_running[there] < streams[there]:
                             next_ns[there] = min(next_ns[there], earliest)
@@ -258,6 +301,8 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                         message, root = messages[sent], output_root[output] * num_devices
                         message.time_ns, message.edge, message.link = transfer_ns[output, link_rate[link]], consumer[there], link
                         message.from_slot, message.to_slot, message.next = root + here, root + there, NOTHING
+                        if apart:
+                            message.from_slot, message.to_slot = scratch.own_slot[output], received_slot(tables, output, there)
                         slots[message.from_slot].holds += 1
                         channel = link_channel[link]
                         if head[channel] == NOTHING:
@@ -272,7 +317,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     consumer[there] = NOTHING
             memory[here] -= own.workspace_bytes
             for touch in range(own.touch, own.touch_end):
-                slot = slots[np.uint32(touch_root[touch] * num_devices + here)]
+                slot = slots[touch_slot[touch]]
                 slot.holds -= 1
                 if slot.holds == 0:
                     memory[here] -= slot.size
@@ -348,13 +393,13 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     prefetch(ops, edges[edge].dst)
                     prefetch(transfer_ns, edges[edge].output)
                 for touch in range(own.touch, own.touch_end):
-                    prefetch(slots, touch_root[touch] * num_devices + here)
+                    prefetch(slots, touch_slot[touch])
                 if len(trace.start_ns) > 0:
                     trace.start_ns[sample, op], trace.end_ns[sample, op] = now, end
             if num_ready[here] > 2:  # what the next start reads, and the op of the one after
                 expected = ops[np.uint32(ready[row].b & 0xFFFFFFFF)]
                 prefetch(edges, expected.edge)
-                prefetch(touch_root, expected.touch)
+                prefetch(touch_slot, expected.touch)
                 prefetch(ops, ready[np.uint32(row + 1)].b & 0xFFFFFFFF)
                 prefetch(ops, ready[np.uint32(row + 2)].b & 0xFFFFFFFF)
             peak[here] = max(peak[here], memory[here])
@@ -368,7 +413,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def deliver(ops, edges, touch_root, behind, edge, arrival, pending, row, num_pending, there):
+def deliver(ops, edges, touch_slot, behind, edge, arrival, pending, row, num_pending, there):
     """One input less for each consumer from `edge` on; those that miss none wait with their device. When the first is ready."""
     earliest = NEVER
     while edge != NOTHING:
@@ -381,7 +426,7 @@ def deliver(ops, edges, touch_root, behind, edge, arrival, pending, row, num_pen
             num_pending[there] += 1
             earliest = min(earliest, own.ready_ns)
             prefetch(edges, own.edge)  # what its start reads
-            prefetch(touch_root, own.touch)
+            prefetch(touch_slot, own.touch)
         edge = behind[edge]
     return earliest
 

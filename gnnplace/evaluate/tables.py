@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int32, Int64, Shaped, UInt32
 from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problem import Problem
-from gnnplace.transforms.buffers import buffers
+from gnnplace.transforms.buffers import Buffers, buffers
 from gnnplace.transforms.schedule import Delays, compact, delays
 
 MAX_MEMORY_BYTES = 2**62
@@ -60,23 +60,18 @@ _idle: WeakKeyDictionary[Problem, list[Scratch]] = WeakKeyDictionary()  # what n
 
 
 class Tables(NamedTuple):
-    """What the kernel needs of a problem. Roots are numbered by themselves; touches lie by op, each with its root."""
+    """What the kernel needs of a problem."""
 
     delays: Delays
+    buffers: Buffers
     num_inputs: UInt32[np.ndarray, " ops"]
     leader: UInt32[np.ndarray, " ops"]  # the first op of the colocation group
     allowed: Bool[np.ndarray, "ops devices"]
     persistent_bytes: Int64[np.ndarray, " ops"]
     workspace_bytes: Int64[np.ndarray, " ops"]
     start_bytes: Int64[np.ndarray, " ops"]
-    output_bytes: Int64[np.ndarray, " outputs"]
-    output_root: UInt32[np.ndarray, " outputs"]
-    touch_ptr: UInt32[np.ndarray, " ops_plus_1"]
-    touch_root: UInt32[np.ndarray, " touches"]
-    root_op: UInt32[np.ndarray, " roots"]
-    root_bytes: Int64[np.ndarray, " roots"]
-    result_op: UInt32[np.ndarray, " results"]
-    result_root: UInt32[np.ndarray, " results"]
+    received: UInt32[np.ndarray, " devices"]  # see `cluster.RECEIVED`
+    apart: bool  # whether any device receives parts of one root apart; `buffers` are for that then
     streams: Int64[np.ndarray, " devices"]
     device_memory: UInt32[np.ndarray, " devices"]  # that it shares, or NOTHING
     contended_ns: Int64[np.ndarray, "ops devices"]
@@ -119,6 +114,8 @@ class Scratch(NamedTuple):
 
     ops: Shaped[np.ndarray, " ops"]  # of `OP`
     slots: Shaped[np.ndarray, " slots"]  # of `SLOT`: root r on device d is `r * devices + d`
+    touch_slot: UInt32[np.ndarray, " touches"]
+    own_slot: UInt32[np.ndarray, " outputs"]  # of each output on its op's device; only where any device receives parts apart
     messages: Shaped[np.ndarray, " edges"]  # of `MESSAGE`, in the order in which they are sent
     behind: UInt32[np.ndarray, " edges"]  # next edge of the same list
     first_row: UInt32[np.ndarray, " devices_plus_1"]
@@ -147,10 +144,13 @@ def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
 def scratch(tables: Tables) -> Scratch:
     """Working memory for one thread, of a size for any placement of the problem; nothing in it outlives a step."""
     (num_ops, num_devices), num_edges = tables.allowed.shape, len(tables.delays.edges)
-    assert len(tables.root_op) * num_devices < 2**32  # 64 GiB of slots
+    held, num_slots = tables.buffers, len(tables.buffers.root_op) * num_devices
+    assert num_slots < 2**32  # 64 GiB of slots
     return Scratch(
         ops=_in_lines(num_ops, OP),
-        slots=_in_lines(len(tables.root_op) * num_devices, SLOT),
+        slots=_in_lines(num_slots, SLOT),
+        touch_slot=np.empty(len(held.touch_root), dtype=np.uint32),
+        own_slot=np.empty(len(held.output_op) if tables.apart else 0, dtype=np.uint32),
         messages=_in_lines(num_edges, MESSAGE),
         behind=np.empty(num_edges, dtype=np.uint32),
         first_row=np.empty(num_devices + 1, dtype=np.uint32),
@@ -168,25 +168,21 @@ def _in_lines(count: int, record: np.dtype) -> Shaped[np.ndarray, " count"]:
 def _build(problem: Problem) -> Tables:
     graph, cluster = problem.graph, problem.cluster
     _check_memory(problem)
-    held = buffers(graph)
+    apart = bool(cluster.device_received.any())
+    held = buffers(graph, apart)
     start_bytes = graph.workspace_bytes.copy()
     np.add.at(start_bytes, held.root_op, held.root_bytes)
     return Tables(
         delays=delays(problem),
+        buffers=held,
         num_inputs=compact(np.diff(graph.in_ptr), np.uint32),
         leader=compact(_leader(graph), np.uint32),
         allowed=compact(problem.allowed, np.bool_),
         persistent_bytes=compact(graph.persistent_bytes, np.int64),
         workspace_bytes=compact(graph.workspace_bytes, np.int64),
         start_bytes=compact(start_bytes, np.int64),
-        output_bytes=held.output_bytes,
-        output_root=held.output_root,
-        touch_ptr=held.touch_ptr,
-        touch_root=held.touch_root,
-        root_op=held.root_op,
-        root_bytes=held.root_bytes,
-        result_op=held.result_op,
-        result_root=held.result_root,
+        received=compact(cluster.device_received, np.uint32),
+        apart=apart,
         streams=compact(cluster.streams, np.int64),
         device_memory=compact(cluster.device_memory if problem.contended_ns is not None else np.full(cluster.num_devices, NONE), np.uint32),
         contended_ns=compact(problem.time_ns if problem.contended_ns is None else problem.contended_ns, np.int64),

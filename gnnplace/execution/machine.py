@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
@@ -63,11 +64,13 @@ def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:
 
 
 def cores(name: str, count: int | None = None, receive: bool = False) -> Cluster:
-    """The first `count` cores, all unless given; `receive`: they copy what arrives, too. Raises ValueError where there are fewer."""
+    """The first `count` cores, all unless given; `receive`: they copy what arrives, too, each output into a buffer of its own, as
+    TensorFlow's do. Raises ValueError where there are fewer.
+    """
     usable = len(usable_cores())
     if count is not None and not 1 <= count <= usable:
         raise ValueError(f"cores: {count} of {usable} that can be used")
-    devices = tuple(map(_core, range(count or usable)))
+    devices = tuple(replace(_core(core), received="outputs" if receive else "parts") for core in range(count or usable))
     pairs = ((src.name, dst.name) for src, dst in permutations(devices, 2))
     links = (Link(*pair, 5 * GIGA, overhead_ns=5000, channel=pair[0], receive_channel=pair[1] if receive else None) for pair in pairs)
     return Cluster(name, devices, tuple(links))
@@ -75,8 +78,8 @@ def cores(name: str, count: int | None = None, receive: bool = False) -> Cluster
 
 def _core(core: int) -> Device:
     share = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // len(usable_cores())
-    return Device(f"cpu:{core}", "cpu", share, 50 * GIGA, 10 * GIGA, launch_ns=5000, dispatch_ns=1000)
+    return Device(f"cpu:{core}", "cpu", share, 50 * GIGA, 10 * GIGA, launch_ns=5000, dispatch_ns=1000, received="parts")
 
 
 def _gpu(place: int, gpu: Gpu) -> Device:
-    return Device(f"gpu:{place}", "gpu", gpu.memory_bytes, 10_000 * GIGA, 1_000 * GIGA, launch_ns=5000, dispatch_ns=1000)
+    return Device(f"gpu:{place}", "gpu", gpu.memory_bytes, 10_000 * GIGA, 1_000 * GIGA, launch_ns=5000, dispatch_ns=1000, received="parts")

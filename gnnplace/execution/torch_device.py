@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from threading import Lock
 from time import monotonic_ns
 from typing import Any, NamedTuple
@@ -97,10 +98,31 @@ class TorchDevice:
         return most(allocations(lambda: self.run(1))) + self.held_bytes() + received_bytes
 
     def memory(self) -> DeviceMemory:
-        """Runs a step with its ops timed and returns what a CPU device allocated in it, and when."""
+        """Runs a step with its ops timed and returns what a CPU device allocates in it, and when.
+
+        What it allocates is looked at in another step, the first time: to look makes a step longer, and messages would meet other ops.
+        """
+        found, then = self._watched
+        (times,) = self.op_times(1)
+        when = np.interp([at for at, _ in found], _marks(then), _marks(times))
+        return DeviceMemory(self.held_bytes(), [(round(at), size) for at, (_, size) in zip(when, found, strict=True)], times)
+
+    def op_memory(self) -> list[int]:
+        """The most bytes that each op of the graph allocates at once on a CPU device while it runs: its outputs and its workspace."""
+        found, times = self._watched
+        when = np.array([at for at, _ in found], dtype=np.int64)
+        peaks = [0] * self._num_ops
+        for op in np.flatnonzero(times.start_ns[: self._num_ops] >= 0).tolist():
+            began, ended = span(times, op)
+            peaks[op] = most(found[np.searchsorted(when, began) : np.searchsorted(when, ended, side="right")])
+        return peaks
+
+    @cached_property
+    def _watched(self) -> tuple[list[Allocation], DeviceTimes]:
+        """Runs a step and returns what a CPU device allocated in it, and when its ops ran."""
         times: list[DeviceTimes] = []
         found = allocations(lambda: times.extend(self.op_times(1)))
-        return DeviceMemory(self.held_bytes(), found, times[0])
+        return sorted(found), times[0]
 
     def held_bytes(self) -> int:
         """The bytes of what exists before the step."""
@@ -194,6 +216,12 @@ def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
 def span(times: DeviceTimes, mark: int) -> tuple[int, int]:
     """When an op, or a message at this end of its way, began and ended, by the host's clock."""
     return times.began + int(times.start_ns[mark]), times.began + int(times.end_ns[mark])
+
+
+def _marks(times: DeviceTimes) -> np.ndarray:
+    """When the step, its ops and its messages began and ended here, by the host's clock: in the program's order, that of every step."""
+    ran = times.start_ns >= 0
+    return times.began + np.sort(np.concatenate([[0], times.start_ns[ran], times.end_ns[ran]]))
 
 
 def timed(messages: Sequence[Message], parts: Sequence[Sequence[DeviceTimes]]) -> list[LinkSample]:

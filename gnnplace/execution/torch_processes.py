@@ -6,6 +6,9 @@ from multiprocessing.connection import Connection
 from threading import Lock
 from typing import Any
 
+import numpy as np
+from jaxtyping import Int64
+
 from gnnplace.execution.linux import lift_memory_limit
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, usable_cores
@@ -51,7 +54,8 @@ class TorchProcesses(OneHost):
             self._workers.append(Worker(device.name, core, limit, life.serve))
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step and returns the most that each device held in it: variables, buffers, workspace, and messages while they live.
+        """Runs a step, the first time two, and returns the most that each device held: variables, buffers, workspace, and messages while
+        they live.
 
         Their places are taken for the whole step (slots.py): what a device reserves is more.
         """
@@ -62,6 +66,10 @@ class TorchProcesses(OneHost):
             used = [span(found[life.holder].times, mark)[1] for mark in life.uses]
             messages[life.holder] += [(min(starts), life.bytes), (max([*ends, *used]), -life.bytes)]
         return [own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)]
+
+    def op_memory(self) -> Int64[np.ndarray, " ops"]:
+        """Runs a step and returns the most bytes that each op allocated at once: its outputs and its workspace."""
+        return np.max(self._ask("op_memory"), axis=0)
 
     def messages(self, steps: int) -> list[LinkSample]:
         """Runs steps, at least 1, and times every message in them (see `timed`)."""
@@ -99,7 +107,7 @@ class _Life:
         device = TorchDevice(self._program, self._held, lane, self._shared, self._meet, self._num_ops, Lock())
         while True:
             what, *arguments = connection.recv()
-            if what == "memory":
+            if what in ("memory", "op_memory"):
                 lift_memory_limit()  # the profiler's own memory is not the step's
             connection.send(getattr(device, what)(*arguments))
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from gnnplace.cluster import Device
+from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.execution import torch_distributed
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.torch_device import Held, seed
@@ -19,12 +22,13 @@ from gnnplace.execution.torch_values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
 from gnnplace.frontends.torch_step import TorchStep
 from gnnplace.frontends.torch_trace import SGD_RATE, Trace
-from gnnplace.graph import ComputationGraph
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.measured_costs import LinkSample
 from gnnplace.transforms.order import in_order
 
 STATE_NAMES = {"adam": ("exp_avg", "exp_avg_sq", "step"), "sgd": ()}
 KINDS = {"cpu", "gpu"}
+WARM_STEPS = 2
 
 
 class TorchWorkload:
@@ -52,8 +56,9 @@ class TorchWorkload:
         return TorchThreads(self._traced, plan, self._held)
 
     def as_run(self, plan: Plan) -> ComputationGraph:
-        """The graph in the order of the plan."""
-        return in_order(self.graph, plan.device, plan.order)
+        """The graph in the order of the plan, on CPU devices with the workspace that ops were seen to take."""
+        seen = {device.kind for device in plan.devices} == {"cpu"} and not torch_distributed.launched()
+        return in_order(self._with_workspace if seen else self.graph, plan.device, plan.order)
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
         """The steps as eager PyTorch runs them; the trace itself, op after op, where the step draws random numbers.
@@ -72,6 +77,20 @@ class TorchWorkload:
         if set(kinds) == {"cpu"}:
             return link_samples(self._traced, devices, self._held)
         return gpu_link_samples(LINK_SIZES_BYTES, kinds)
+
+    @cached_property
+    def _with_workspace(self) -> ComputationGraph:
+        """The graph with the bytes that each op allocated beyond its outputs in a step on one core: convolutions lay out tensors anew."""
+        graph, core = self.graph, Device("core", "cpu", MAX_BYTES, 1, 1)
+        step = TorchProcesses(self._traced, Plan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order), self._held)
+        try:
+            step.run(WARM_STEPS)
+            allocated = step.op_memory()
+        finally:
+            step.close()
+        made = graph.output_alias == NONE
+        outputs = np.bincount(graph.output_op[made], graph.output_bytes[made], graph.num_ops).astype(np.int64)
+        return replace(graph, workspace_bytes=np.maximum(0, allocated - outputs))
 
     def _run_eager(self, steps: int, device: torch.device) -> Outputs:
         eager = EagerStep(self._step, device)

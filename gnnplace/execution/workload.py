@@ -110,7 +110,7 @@ class PlacedStep(Protocol):
         ...
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step and returns the most memory that each device held in it: variables, buffers, workspace.
+        """Runs a step (the first time it may be two) and returns the most memory that each device held: variables, buffers, workspace.
 
         Logical devices on one GPU are one memory: each has the figure of all.
         """

@@ -24,6 +24,8 @@ class DeviceDocument(Document):
     """One device of a cluster document.
 
     Devices that name the same `memory` share it: an op that starts while another of them runs one takes its time at the contended rate.
+    What arrives shares a buffer with all that comes of its tensor; if `received` is `parts`, only what is all of the tensor does, if it is
+    `outputs`, nothing.
     """
 
     name: Name
@@ -38,6 +40,7 @@ class DeviceDocument(Document):
     streams: Annotated[int, Field(ge=1, le=1024)] = 1
     memory: Name | None = None
     contended_memory_bytes_per_s: Rate | None = None
+    received: Literal["parts", "outputs"] | None = None
 
 
 class LinkDocument(Document):

@@ -13,10 +13,18 @@ from gnnplace.transforms.schedule import compact
 
 
 class Buffers(NamedTuple):
-    """Roots are numbered by themselves; touches lie by op, each with its root: what the op consumes or produces, once."""
+    """Roots are numbered by themselves; touches lie by op, each with its root: what the op consumes or produces, once.
+
+    Where parts of a root are received apart, an alias may lie in another buffer than its root. Then every output counts as a root, an alias
+    as one without bytes, and touches are of outputs.
+    """
 
     output_root: UInt32[np.ndarray, " outputs"]
+    output_part: UInt32[np.ndarray, " outputs"]  # what is received apart: the output where it is but a part of its root, else the root
+    output_op: UInt32[np.ndarray, " outputs"]
     output_bytes: Int64[np.ndarray, " outputs"]
+    alias: UInt32[np.ndarray, " aliases"]  # the outputs that are aliases, after those that they name
+    alias_of: UInt32[np.ndarray, " aliases"]
     root_op: UInt32[np.ndarray, " roots"]
     root_bytes: Int64[np.ndarray, " roots"]
     touch_ptr: UInt32[np.ndarray, " ops_plus_1"]
@@ -25,26 +33,38 @@ class Buffers(NamedTuple):
     result_root: UInt32[np.ndarray, " results"]
 
 
-_buffers: WeakKeyDictionary[ComputationGraph, Buffers] = WeakKeyDictionary()
+_buffers: WeakKeyDictionary[ComputationGraph, dict[bool, Buffers]] = WeakKeyDictionary()
 
 
-def buffers(graph: ComputationGraph) -> Buffers:
-    """The arrays of a graph, built once for as long as it lives."""
-    if graph not in _buffers:
-        roots = np.flatnonzero(graph.output_alias == NONE)
-        output_root = np.searchsorted(roots, graph.output_root)
-        touch_ptr, touch_root = _touches(graph, output_root)
-        _buffers[graph] = Buffers(
-            output_root=compact(output_root, np.uint32),
-            output_bytes=compact(graph.output_bytes, np.int64),
-            root_op=compact(graph.output_op[roots], np.uint32),
-            root_bytes=compact(graph.output_bytes[roots], np.int64),
-            touch_ptr=compact(touch_ptr, np.uint32),
-            touch_root=compact(touch_root, np.uint32),
-            result_op=compact(graph.output_op[graph.output_is_result], np.uint32),
-            result_root=compact(output_root[graph.output_is_result], np.uint32),
-        )
-    return _buffers[graph]
+def buffers(graph: ComputationGraph, apart: bool = False) -> Buffers:
+    """The arrays of a graph, built once for as long as it lives; `apart`: parts of a root are received apart."""
+    known = _buffers.setdefault(graph, {})
+    if apart not in known:
+        known[apart] = _build(graph, apart)
+    return known[apart]
+
+
+def _build(graph: ComputationGraph, apart: bool) -> Buffers:
+    aliased = graph.output_alias != NONE
+    roots, alias = np.arange(len(aliased)) if apart else np.flatnonzero(~aliased), np.flatnonzero(aliased)
+    alias = alias[np.argsort(graph.level[graph.output_op[alias]], kind="stable")]
+    number = np.arange(len(aliased)) if apart else np.searchsorted(roots, graph.output_root)
+    part = graph.output_bytes < graph.output_bytes[graph.output_root]
+    touch_ptr, touch_root = _touches(graph, number)
+    return Buffers(
+        output_root=compact(graph.output_root if apart else number, np.uint32),
+        output_part=compact(np.where(part, number, graph.output_root) if apart else number, np.uint32),
+        output_op=compact(graph.output_op, np.uint32),
+        output_bytes=compact(graph.output_bytes, np.int64),
+        alias=compact(alias, np.uint32),
+        alias_of=compact(graph.output_alias[alias], np.uint32),
+        root_op=compact(graph.output_op[roots], np.uint32),
+        root_bytes=compact(np.where(aliased, 0, graph.output_bytes)[roots], np.int64),
+        touch_ptr=compact(touch_ptr, np.uint32),
+        touch_root=compact(touch_root, np.uint32),
+        result_op=compact(graph.output_op[graph.output_is_result], np.uint32),
+        result_root=compact(number[graph.output_is_result], np.uint32),
+    )
 
 
 def _touches(

@@ -19,36 +19,51 @@ KEPT = ("Const", "Placeholder", "ReadVariableOp", "VarHandleOp")  # what they yi
 def in_place(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
     """The graph with such an op's output as an alias of the first input that it may write over.
 
-    That one is as large and of the same dtype, and the op is the last that uses it on this device: it was made here and is used nowhere
-    else, or it was received. What the op itself sends is made anew: servers want it where the network takes it from (`InferAllocAttr`).
+    That one is as large and of the same dtype, no result, and the op is the last on its device that uses its buffer. What the op sends may
+    only lie where the network takes it from (`InferAllocAttr`): where an input was received or is sent itself. What a device waits for is
+    still held by its server when it comes: nothing that the device does lies between who sends it and the op. Devices should receive all
+    `outputs` apart, for what was written over may be sent back.
     """
+    num_outputs, made_on = len(graph.output_op), device[graph.output_op]
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[order] = np.arange(graph.num_ops)
-    root, alias, made_on = graph.output_root.copy(), graph.output_alias.copy(), device[graph.output_op]
     data = np.flatnonzero(graph.edge_data != NONE)
-    outputs, users = graph.edge_data[data], graph.edge_dst[data]
-    last = np.full((len(root), int(device.max(initial=0)) + 1), NONE, dtype=np.int64)  # position of a root's last user on each device
-    last[np.arange(len(root)), made_on] = position[graph.output_op]
-    np.maximum.at(last, (root[outputs], device[users]), position[users])
-    sent, away = np.zeros(len(root), dtype=bool), np.zeros(len(root), dtype=bool)  # away: of a root, any alias is used elsewhere or later
-    np.logical_or.at(sent, outputs, device[users] != made_on[outputs])
-    np.logical_or.at(away, root[outputs], device[users] != made_on[root[outputs]])
-    np.logical_or.at(away, root, graph.output_is_result)
-    kept, dtype = graph.kind.among(KEPT)[graph.output_op], graph.output_dtype.index
+    taken, taker = graph.edge_data[data], graph.edge_dst[data]
+
+    before = np.full(graph.num_ops, NONE, dtype=np.int64)  # position of the op before it on its device
+    for here in np.unique(device):
+        chain = order[device[order] == here]
+        before[chain[1:]] = position[chain[:-1]]
+
+    # where each output lies on each device: in a buffer of its own where it is received, or made and no alias
+    num_devices = int(device.max(initial=0)) + 1
+    lies = np.arange(num_outputs * num_devices).reshape(num_outputs, num_devices)
+    for output in sorted(np.flatnonzero(graph.output_alias != NONE), key=lambda output: position[graph.output_op[output]]):
+        lies[output, made_on[output]] = lies[graph.output_alias[output], made_on[output]]
+    made = lies[np.arange(num_outputs), made_on]
+    last = np.full(lies.size, NONE, dtype=np.int64)  # position of a buffer's last user
+    np.maximum.at(last, made, position[graph.output_op])
+    np.maximum.at(last, lies[taken, device[taker]], position[taker])
+    sent, held = np.zeros(num_outputs, dtype=bool), np.zeros(lies.size, dtype=bool)
+    sent[taken[device[taker] != made_on[taken]]] = True
+    held[made[graph.output_is_result | graph.kind.among(KEPT)[graph.output_op]]] = True
+    dtype, alias = graph.output_dtype.index, graph.output_alias.copy()
 
     def free(given: int, op: int, own: int) -> bool:
-        over, here = root[given], device[op]
-        unused = not (away[over] or kept[over]) if made_on[over] == here else not away[own]
+        buffer = lies[given, device[op]]
         alike = graph.output_bytes[given] == graph.output_bytes[own] and dtype[given] == dtype[own] != NONE
-        return bool(unused and alike and last[over, here] == position[op])
+        arrived = made_on[given] != device[op]
+        awaited = arrived and before[op] < position[graph.output_op[given]]
+        usable = not awaited and (arrived or sent[given] or not sent[own])
+        return bool(alike and usable and last[buffer] == position[op] and not held[buffer])
 
     able = graph.canonical_kind.among(KINDS) & (np.diff(graph.output_ptr) == 1)
     for op in order[able[order]].tolist():
-        own = int(graph.output_ptr[op])
+        own, here = int(graph.output_ptr[op]), device[op]
         inputs = graph.edge_data[graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]]]
         given = next((data for data in inputs.tolist() if data != NONE and free(data, op, own)), NONE)
-        if root[own] == own and not sent[own] and given != NONE:
-            over, alias[own] = root[given], given
-            last[over, device[op]], away[over] = last[own, device[op]], away[over] | away[own]
-            root[root == own] = over
+        if alias[own] == NONE and given != NONE:
+            over, instead = lies[given, here], lies[own, here]
+            last[over], held[over], alias[own] = last[instead], held[instead], given
+            lies[lies[:, here] == instead, here] = over
     return replace(graph, output_alias=alias)

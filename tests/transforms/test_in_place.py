@@ -1,5 +1,7 @@
 """Which buffers element-wise ops write over, by hand and by what they may not change."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from by_hand import gpus, link
@@ -57,23 +59,34 @@ def test_what_may_not_be_written_over(ops, device):
 def test_what_is_received_may_be_written_over():
     ops, edges = [Op("x", "Const", (Output(8, **FLOAT),), time_ns={"gpu": 1}), op("y", 8), op("z", 8)], [(0, 0, 1), (0, 0, 2)]
     assert aliases(ops, edges, [0, 1, 1]) == [NONE, NONE, 0]  # a copy even of a constant, by its last user there
-    assert aliases(ops, edges, [0, 1, 2]) == [NONE, 0, 0]
+    assert aliases(ops, edges, [0, 1, 2], [0, 1, 2]) == [NONE, NONE, NONE]  # either device waits for it
 
 
-def test_what_an_op_sends_is_made_anew():
+def test_what_a_device_waits_for_is_not_written_over():
+    ops = [op("x", 8, "matmul"), op("y", 8), op("beside", 4, "matmul")]
+    assert aliases(ops, [(0, 0, 1)], [0, 1, 1], [0, 1, 2]) == [NONE, NONE, NONE]
+    assert aliases(ops, [(0, 0, 1)], [0, 1, 1], [2, 0, 1]) == [NONE, NONE, NONE]  # what it did before is over
+    assert aliases(ops, [(0, 0, 1)], [0, 1, 1], [0, 2, 1]) == [NONE, 0, NONE]
+
+
+def test_what_an_op_sends_is_made_where_the_network_takes_it_from():
     ops, edges = [op("x", 8, "matmul"), op("y", 8), op("there", 8, "matmul")], [(0, 0, 1), (1, 0, 2)]
     assert aliases(ops, edges, [0, 0, 0]) == [NONE, 0, NONE]
     assert aliases(ops, edges, [0, 0, 1]) == [NONE, NONE, NONE]
+    assert aliases(ops, [*edges, (0, 0, 2)], [0, 0, 1]) == [NONE, 0, NONE]  # over what was sent
+    more = [*ops, op("beside", 4, "matmul")]
+    assert aliases(more, edges, [0, 1, 0, 1], [0, 3, 1, 2]) == [NONE, 0, NONE, NONE]  # over what was received
 
 
-def test_what_is_sent_is_left_alone():
+def test_what_was_sent_may_be_written_over():
     ops, edges = [op("x", 8, "matmul"), op("there", 8, "matmul"), op("y", 8)], [(0, 0, 1), (0, 0, 2)]
-    assert aliases(ops, edges, [0, 1, 0]) == [NONE, NONE, NONE]
+    assert aliases(ops, edges, [0, 1, 0]) == [NONE, NONE, 0]
 
 
 def test_a_step_takes_as_long_and_less_memory():
     generator, smaller = np.random.default_rng(0), 0
-    cluster = gpus(link(0, 1), link(1, 0))
+    both = gpus(link(0, 1), link(1, 0))
+    cluster = replace(both, devices=tuple(replace(device, received="outputs") for device in both.devices))
     for _ in range(60):
         ops = [op(str(i), int(generator.choice([8, 16])), str(generator.choice(["elementwise", "matmul"]))) for i in range(12)]
         edges = [(int(generator.integers(max(0, j - 2), j)), 0, j) for j in range(1, 12)]
