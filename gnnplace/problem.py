@@ -34,8 +34,7 @@ class Problem:
             assert self.contended_ns.shape == self.time_ns.shape and (self.contended_ns >= self.time_ns).all()
             self.contended_ns.setflags(write=False)
         delay = 2 * float(self.transfer_ns.max(initial=0)) + float(self.cluster.link_latency_ns.max(initial=1))
-        slowest = self.time_ns if self.contended_ns is None else self.contended_ns
-        longest = float(slowest.max(axis=1).astype(float).sum()) + delay * self.graph.num_edges
+        longest = float(self.slowest_ns.max(axis=1).astype(float).sum()) + delay * self.graph.num_edges
         if longest > MAX_STEP_NS:
             raise ValueError(f"{self.graph.name} on {self.cluster.name}: a step could last {longest:.3g} ns, more than 64 bits hold")
         self.time_ns.setflags(write=False)
@@ -47,6 +46,11 @@ class Problem:
     @property
     def num_devices(self) -> int:
         return self.cluster.num_devices
+
+    @property
+    def slowest_ns(self) -> Int64[np.ndarray, "ops devices"]:
+        """What each op lasts at most: as long as beside another device of its memory."""
+        return self.time_ns if self.contended_ns is None else self.contended_ns
 
     @cached_property
     def allowed(self) -> Bool[np.ndarray, "ops devices"]:

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from random_problems import KINDS, Case, random_cluster, random_graph
+from random_problems import KINDS, Case, random_cluster, random_graph, receive_apart
 
 MOST_OPS = {1: 8, 2: 8, 3: 6, 4: 5}  # by devices
 
@@ -56,4 +56,5 @@ def _tight(random, cluster):
     same = len({frozenset((key, str(value)) for key, value in device.items() if key != "name") for device in cluster["devices"]}) == 1
     for device, size in zip(cluster["devices"], memory, strict=True):
         device["memory_bytes"] = memory[0] if same else size
+    receive_apart(random, cluster)
     return Case(graph, cluster, [], "fifo", None)

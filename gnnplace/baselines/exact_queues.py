@@ -3,6 +3,9 @@
 Every simulated step does that, and sends the outputs of an op in order, each to its destinations in order (EXECUTION_MODEL.md). Here ops
 that end at one time may go in either order, and so may destinations whose order could change if equal devices changed places: what is
 asked for stays true then, as `exact_symmetry` needs it. Receive channels stay free.
+
+An op may end later than the program says: it lasts longer beside others that use its memory, and times are rounded down. So one op must
+go before another only where it ends first however long it lasts.
 """
 
 from __future__ import annotations
@@ -49,12 +52,13 @@ def add_queues(program: Program) -> None:
     channels = _sends(program)
     if sum(len(ops) * (len(ops) - 1) // 2 for ops in channels.values()) > MOST_PAIRS:
         return
+    latest = _latest_ends(program)
     first, last = _ranges(program)
     for ops in channels.values():
         blocks = {op: _block(program, sends, first, last) for op, sends in ops.items()}
         for (p, before), (q, after) in combinations(sorted(blocks.items()), 2):
             if (p, q) not in order:
-                order[p, q] = _order(program, p, q, earlier)
+                order[p, q] = _order(program, p, q, earlier, latest)
             both = [before.used, after.used]
             model.add(before.last <= after.first).only_enforce_if([order[p, q], *both])
             model.add(after.last <= before.first).only_enforce_if([order[p, q].negated(), *both])
@@ -70,15 +74,22 @@ def _earlier(graph: ComputationGraph) -> Bool[np.ndarray, "ops ops"]:
     return earlier
 
 
-def _order(program: Program, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"]) -> IntVar:
-    """Says that p ends no later than q; its negation, that q ends no later than p."""
+def _latest_ends(program: Program) -> list[Any]:
+    """When each op ends at the latest: it lasts its longest time, rounded up as its start is rounded down."""
+    longest = -(-program.problem.slowest_ns // program.unit_ns)
+    rows = zip(program.start, longest.tolist(), program.stands, strict=True)
+    return [start + sum(time * on for time, on in zip(times, row, strict=True)) for start, times, row in rows]
+
+
+def _order(program: Program, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"], latest: list[Any]) -> IntVar:
+    """Says that p may end no later than q; its negation, that q may end no later than p."""
     model = program.model
     for one, other, answer in ((p, q, 1), (q, p, 0)):
         if earlier[other, one]:
             return model.new_constant(answer)
     first = model.new_bool_var("")
-    model.add(program.end[p] <= program.end[q]).only_enforce_if(first)
-    model.add(program.end[q] <= program.end[p]).only_enforce_if(first.negated())
+    model.add(program.end[p] <= latest[q]).only_enforce_if(first)
+    model.add(program.end[q] <= latest[p]).only_enforce_if(first.negated())
     return first
 
 

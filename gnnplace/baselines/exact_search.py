@@ -99,8 +99,7 @@ def _complete(program: Program, solver: Any) -> None:
 def _longest(problem: Problem) -> int:
     """Nanoseconds that no list schedule of a linked placement exceeds: everything after everything else."""
     delay = 2 * int(problem.transfer_ns.max(initial=0)) + int(problem.cluster.link_latency_ns.max(initial=0)) + 1
-    slowest = problem.time_ns if problem.contended_ns is None else problem.contended_ns
-    return int(slowest.max(axis=1).sum()) + delay * problem.graph.num_edges
+    return int(problem.slowest_ns.max(axis=1).sum()) + delay * problem.graph.num_edges
 
 
 def _placement(program: Program, solver: Any) -> Placement:

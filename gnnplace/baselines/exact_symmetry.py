@@ -1,9 +1,9 @@
 """Equal devices in the constraint program: of all placements that differ in their names alone, one is enough.
 
-Two devices are equal where the program stays the same when they change places, and the channels with them: the times and legality of
-every op, streams and memory agree; each link has a counterpart of the same rate and latency; and what stands for a channel is one
-channel, always the same, a device's own for a device's own. Exchanges that change nothing can be put after one another, so equality is
-an equivalence, and the devices of a class may be renamed at will, whatever is done to other classes.
+Two devices are equal where the program stays the same when they change places, and the channels with them: the times (beside others,
+too) and legality of every op, streams, memory and what is received apart agree; each link has a counterpart of the same rate and latency;
+and what stands for a channel is one channel, always the same, a device's own for a device's own. Exchanges that change nothing can be put
+after one another, so equality is an equivalence, and the devices of a class may be renamed at will, whatever is done to other classes.
 
 So every schedule can be renamed such that the devices of a class are in the order of the first unit that stands on each, unused ones
 last, and keeps its step time. A program that asks for this order (value precedence, Law and Lee, 2004) has the same optimum.
@@ -56,7 +56,7 @@ def equal_devices(problem: Problem) -> list[list[int]]:
 def _exchangeable(problem: Problem, a: int, b: int) -> bool:
     """Whether nothing that the program is made of changes when two devices change places."""
     cluster = problem.cluster
-    columns = (problem.time_ns.T, problem.allowed.T, cluster.streams, cluster.memory_bytes)
+    columns = (problem.time_ns.T, problem.slowest_ns.T, problem.allowed.T, cluster.streams, cluster.memory_bytes, cluster.device_received)
     if any(not np.array_equal(column[a], column[b]) for column in columns):
         return False
     swap = np.arange(problem.num_devices)

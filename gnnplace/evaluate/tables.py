@@ -185,7 +185,7 @@ def _build(problem: Problem) -> Tables:
         apart=apart,
         streams=compact(cluster.streams, np.int64),
         device_memory=compact(cluster.device_memory if problem.contended_ns is not None else np.full(cluster.num_devices, NONE), np.uint32),
-        contended_ns=compact(problem.time_ns if problem.contended_ns is None else problem.contended_ns, np.int64),
+        contended_ns=compact(problem.slowest_ns, np.int64),
         link_channel=compact(cluster.link_channel, np.uint32),
         link_receive_channel=compact(cluster.link_receive_channel, np.uint32),
         device_channel=compact(cluster.device_channel, np.uint32),

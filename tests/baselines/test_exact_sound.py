@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from by_hand import gpus, link, made
+from by_hand import gpus, link, made, step
 from every_placement import best_step, some_steps
 from graphs import equal_gpus, op
 from tight_problems import crowded_case, tight_case
 
 from gnnplace.baselines.exact import Limit, Start, solve
+from gnnplace.baselines.exact_model import LONGEST
 from gnnplace.baselines.exact_symmetry import equal_devices, numbers_in_order
 from gnnplace.cluster import Cluster, Link
 from gnnplace.costs.roofline import problem
@@ -102,6 +103,11 @@ def test_times_and_legality_tell_devices_apart():
         assert equal_devices(problem(ComputationGraph.from_ops("one", [one], []), equal_gpus(3))) == [[0, 2], [1]]
 
 
+def test_times_beside_others_tell_devices_apart():
+    posed = three()
+    assert equal_devices(Problem(posed.graph, posed.cluster, posed.time_ns, posed.time_ns * [[1, 2, 1]])) == [[0, 2], [1]]
+
+
 def test_devices_are_numbered_by_the_first_op_on_each():
     posed = problem(ComputationGraph.from_ops("four", [op(f"o{i}") for i in range(4)], []), equal_gpus(3))
     assert numbers_in_order(posed, np.array([2, 0, 2, 0], dtype=np.int32)).tolist() == [1, 2, 0]
@@ -131,3 +137,37 @@ def test_outputs_of_an_op_are_sent_in_order():
     posed = made(ops, [(0, 1, 1), (0, 0, 2)], gpus(link(0, 1)))
     found = solve(posed, Limit(5.0))
     assert found.proved and found.bound_ns == 53 == simulate(posed, [Placement(np.array([0, 1, 1], dtype=np.int32))])[0].step_time_ns
+
+
+def sent_by_bus(ops: list[Op], edges: list[tuple[int, int, int]]) -> Problem:
+    """Ops of given devices on three GPUs of one memory; a bus leads to the last of them."""
+    cluster = gpus(link(0, 2, channel="bus"), link(1, 2, channel="bus"))
+    return made(ops, edges, replace(cluster, devices=tuple(replace(device, memory="host") for device in cluster.devices)))
+
+
+def test_what_lasts_longer_beside_another_op_may_be_sent_last():
+    """b lasts 5 ns alone, but 20 beside a (0-10): the bus takes a's 3 bytes at 10 and b's at 20, and c (1 ns) ends at 24.
+
+    In the program b ends at 5 all the same, so the best that it knows is 14: a's bytes leave last, 10-13.
+    """
+    ops = [Op(name, "Op", (Output(3),), time_ns={f"gpu:{d}": time}) for d, (name, time) in enumerate([("a", 10), ("b", 5), ("c", 1)])]
+    alone = sent_by_bus(ops, [(0, 0, 2), (1, 0, 2)])
+    posed = Problem(alone.graph, alone.cluster, alone.time_ns, 4 * alone.time_ns)
+    result = step(posed, 0, 1, 2)
+    assert result.timeline is not None and result.timeline.end_ns.tolist() == [10, 20, 24]
+    found = solve(posed, Limit(5.0), start=Start(np.arange(3, dtype=np.int32), result))
+    assert found.proved and found.bound_ns == 14
+
+
+def test_what_ends_first_by_rounding_alone_may_be_sent_last():
+    """In units of 3 ns a (0-6) ends at 2, and b (2-7, behind x) at 0 + 1; but the bus takes a's 3 bytes at 6 and b's at 9.
+
+    c (1 ns) waits for both, and for y, so long that units are 3 ns.
+    """
+    given = [("a", 0, 6), ("x", 1, 2), ("b", 1, 5), ("y", 2, 3 * LONGEST - 1), ("c", 2, 1)]
+    ops = [Op(name, "Op", (Output(3),), time_ns={f"gpu:{d}": time}) for name, d, time in given]
+    posed = sent_by_bus(ops, [(0, 0, 4), (1, -1, 2), (2, 0, 4), (3, -1, 4)])
+    result = step(posed, 0, 1, 1, 2, 2)
+    assert result.timeline is not None and result.timeline.transfer_start_ns.tolist() == [6, 9]
+    found = solve(posed, Limit(5.0), start=Start(np.array([0, 1, 1, 2, 2], dtype=np.int32), result))
+    assert found.proved and 3 * LONGEST - 3 <= found.bound_ns <= 3 * LONGEST == result.step_time_ns

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch_steps import RANDOM, STEPS, cores, planned, problem, random_placement, spread, workload
 
+from gnnplace.costs import roofline
+from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution import torch_links, torch_processes
 from gnnplace.execution.measure import difference
 from gnnplace.execution.measurement import MeasurementError
@@ -133,6 +135,47 @@ def test_one_device_holds_what_the_simulator_says(name: str) -> None:
     assert simulated.peak_memory_bytes is not None
     assert peak[0] == pytest.approx(int(simulated.peak_memory_bytes[0]), rel=0.1)
     assert peak[1] == 0
+    assert peak[0] == pytest.approx(simulated_peaks(step, plan)[0], rel=0.01)
+
+
+def simulated_peaks(step: TorchWorkload, plan: Plan) -> list[int]:
+    """What the step holds as it runs under a plan."""
+    there = replace(cores(2), devices=tuple(replace(device, received="parts") for device in cores(2).devices))
+    (result,) = simulate(roofline.problem(step.as_run(plan), there), [Placement(plan.device, "fifo")])
+    assert result.peak_memory_bytes is not None
+    return result.peak_memory_bytes.tolist()
+
+
+def test_workspace_is_what_an_op_allocates_beyond_its_outputs() -> None:
+    module = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 3, padding=1))
+    step = TorchWorkload(TorchStep(module, lambda m, x: m(x).square().mean(), (torch.rand(4, 8, 28, 28),), "sgd"), "convolutions")
+    plan = Plan(cores(2).devices, np.zeros(step.graph.num_ops, dtype=np.int32), step.graph.order)
+    workspace = dict(zip(step.graph.op_names, step.as_run(plan).workspace_bytes.tolist(), strict=True))
+    assert workspace["relu"] == 0 and max(workspace, key=lambda name: workspace[name]).startswith("convolution")
+    assert workspace["convolution_backward"] >= 4 * 32 * 28 * 28 * 4  # it lays out at least the largest tensor anew
+    placed = step.start(plan)
+    try:
+        assert placed.peak_memory_bytes()[0] == pytest.approx(simulated_peaks(step, plan)[0], rel=0.01)
+    finally:
+        placed.close()
+
+
+def test_parts_of_one_tensor_are_received_apart() -> None:
+    def loss(module: nn.Module, x: Tensor) -> Tensor:
+        first, second, third = module(x).chunk(3, dim=1)
+        return (first * second + third).square().mean()
+
+    step = TorchWorkload(TorchStep(nn.Linear(64, 768), loss, (torch.rand(1024, 64),), "sgd"), "parts")
+    away = {"mul", "add"}
+    device = np.array([int(name in away) for name in step.graph.op_names], dtype=np.int32)
+    assert device.sum() == len(away)
+    plan = Plan(cores(2).devices, device, step.graph.order)
+    placed = step.start(plan)
+    try:
+        peak = placed.peak_memory_bytes()[1]
+    finally:
+        placed.close()
+    assert peak == simulated_peaks(step, plan)[1] == 4 * 1024 * 256 * 4  # two parts and their product, then it, the third and their sum
 
 
 def test_a_device_holds_what_it_receives_while_it_is_used() -> None:
