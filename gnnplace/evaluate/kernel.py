@@ -58,7 +58,8 @@ def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
     """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows; see `run_events` for the limit."""
     for sample in range(len(device)):
         clear_slots(tables, device[sample], scratch.slots)
-        hold_slots(tables, device[sample], scratch)
+        if tables.apart:
+            find_slots(tables, device[sample], scratch.own_slot, scratch.touch_slot)
         place_ops(tables, device[sample], priority[sample], scratch, steps, sample)
         if steps.linked[sample]:
             run_events(tables, limit_ns, scratch, steps, trace, sample)
@@ -80,29 +81,8 @@ def clear_slots(tables, device, slots):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def hold_slots(tables, device, scratch):
-    """Which slot each touch holds from the start, and those of results."""
-    held, slots, touch_slot, num_devices = tables.buffers, scratch.slots, scratch.touch_slot, np.uint32(len(tables.streams))
-    if tables.apart:
-        find_own_slots(tables, device, scratch.own_slot)
-    for op in range(len(device)):
-        here = device[op]
-        for touch in range(held.touch_ptr[op], held.touch_ptr[op + 1]):
-            slot = np.uint32(held.touch_root[touch] * num_devices + here)
-            if tables.apart:
-                output = held.touch_root[touch]
-                slot = scratch.own_slot[output] if device[held.output_op[output]] == here else received_slot(tables, output, here)
-            touch_slot[touch] = slot
-            slots[slot].holds += 1
-    for result in range(len(held.result_op)):
-        slot = np.uint32(held.result_root[result] * num_devices + device[held.result_op[result]])
-        slots[scratch.own_slot[held.result_root[result]] if tables.apart else slot].holds += 1
-
-
-@numba.njit(cache=True, nogil=True)
-@no_type_check
-def find_own_slots(tables, device, own_slot):
-    """Where each output lies on its op's device: an alias where that lies which it names, be it made there or received."""
+def find_slots(tables, device, own_slot, touch_slot):
+    """Where each output lies on its op's device, an alias where that lies which it names, be it made there or received; and each touch."""
     held, num_devices = tables.buffers, np.uint32(len(tables.streams))
     for output in range(len(own_slot)):
         own_slot[output] = output * num_devices + device[held.output_op[output]]
@@ -110,6 +90,21 @@ def find_own_slots(tables, device, own_slot):
         output, named = held.alias[place], held.alias_of[place]
         here = device[held.output_op[output]]
         own_slot[output] = own_slot[named] if device[held.output_op[named]] == here else received_slot(tables, named, here)
+    for op in range(len(device)):
+        here = device[op]
+        for touch in range(held.touch_ptr[op], held.touch_ptr[op + 1]):
+            output = held.touch_root[touch]
+            touch_slot[touch] = own_slot[output] if device[held.output_op[output]] == here else received_slot(tables, output, here)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def slots_of_touches(tables, scratch):
+    """`touched`, a and b such that the slot of a touch on device d is `touched[touch] * a + d * b`."""
+    touched, per_root, per_device = tables.buffers.touch_root, np.uint32(len(tables.streams)), np.uint32(1)
+    if tables.apart:
+        touched, per_root, per_device = scratch.touch_slot, np.uint32(1), np.uint32(0)
+    return touched, per_root, per_device
 
 
 @numba.njit(cache=True, nogil=True)
@@ -125,11 +120,12 @@ def received_slot(tables, output, there):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def place_ops(tables, device, priority, scratch, steps, sample):
-    """Each op where it stands, and what is known of a step before it runs."""
+    """Each op where it stands, who holds which slot from the start, and what is known of a step before it runs."""
     ops, slots, first_row = scratch.ops, scratch.slots, scratch.first_row
     edges, link_index, held = tables.delays.edges, tables.delays.link_index, tables.buffers
     num_devices = np.uint32(len(tables.streams))
     busy, memory = steps.busy_ns[sample], steps.peak_memory_bytes[sample]
+    touched, per_root, per_device = slots_of_touches(tables, scratch)
     newest = np.full(num_devices, NOTHING, np.uint32)  # the output that was last found to go to each device
     first_row[:] = 0
     busy[:] = 0
@@ -146,6 +142,8 @@ def place_ops(tables, device, priority, scratch, steps, sample):
         busy[here] += own.time_ns
         memory[here] += tables.persistent_bytes[op]
         legal &= tables.allowed[op, here] and device[tables.leader[op]] == here
+        for touch in range(own.touch, own.touch_end):
+            slots[np.uint32(touched[touch] * per_root + here * per_device)].holds += 1
         for edge in range(own.edge, own.edge_end):
             there, output = device[edges[edge].dst], edges[edge].output
             if there != here:
@@ -157,6 +155,9 @@ def place_ops(tables, device, priority, scratch, steps, sample):
                         slot.size = size
                     transfers += 1
                     transferred += size
+    for result in range(len(held.result_op)):
+        root = held.result_root[result]
+        slots[scratch.own_slot[root] if tables.apart else np.uint32(root * num_devices + device[held.result_op[result]])].holds += 1
     for d in range(num_devices):
         first_row[d + 1] += first_row[d]
     steps.legal[sample], steps.linked[sample] = legal, linked
@@ -176,7 +177,8 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
     link_src, link_dst, output_root, apart = tables.link_src, tables.link_dst, tables.buffers.output_root, tables.apart
     ops, slots, messages, behind, first_row = scratch.ops, scratch.slots, scratch.messages, scratch.behind, scratch.first_row
     streams, device_channel, channel_device = tables.streams, tables.device_channel, tables.channel_device
-    link_receive_channel, touch_slot = tables.link_receive_channel, scratch.touch_slot
+    link_receive_channel = tables.link_receive_channel
+    touched, per_root, per_device = slots_of_touches(tables, scratch)
     device_memory, contended_ns, busy = tables.device_memory, tables.contended_ns, steps.busy_ns[sample]
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak, occupied = steps.peak_memory_bytes[sample], steps.occupied_ns[sample]
@@ -230,7 +232,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 receiving = link_receive_channel[link]
             if receiving == NOTHING:
                 there, arrival = link_dst[link], now + latency_ns[link]
-                earliest = deliver(ops, edges, touch_slot, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
+                earliest = deliver(ops, edges, touched, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
                 if num_running[there] < streams[there]:
                     next_ns[there] = min(next_ns[there], earliest)
             else:
@@ -285,7 +287,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     behind[edge] = consumer[there]
                     consumer[there] = edge
                     edge += 1
-                deliver(ops, edges, touch_slot, behind, consumer[here], now, pending, first_row[here], num_pending, here)
+                deliver(ops, edges, touched, behind, consumer[here], now, pending, first_row[here], num_pending, here)
                 consumer[here] = NOTHING
                 for spot in range(count):
                     there = found[spot]
@@ -293,7 +295,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     if output == NOTHING:
                         arrival = now + max(1, latency_ns[link])
                         earliest = deliver(
-                            ops, edges, touch_slot, behind, consumer[there], arrival, pending, first_row[there], num_pending, there
+                            ops, edges, touched, behind, consumer[there], arrival, pending, first_row[there], num_pending, there
                         )
                         if num_running[there] < streams[there]:
                             next_ns[there] = min(next_ns[there], earliest)
@@ -317,7 +319,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     consumer[there] = NOTHING
             memory[here] -= own.workspace_bytes
             for touch in range(own.touch, own.touch_end):
-                slot = slots[touch_slot[touch]]
+                slot = slots[np.uint32(touched[touch] * per_root + here * per_device)]
                 slot.holds -= 1
                 if slot.holds == 0:
                     memory[here] -= slot.size
@@ -393,13 +395,13 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     prefetch(ops, edges[edge].dst)
                     prefetch(transfer_ns, edges[edge].output)
                 for touch in range(own.touch, own.touch_end):
-                    prefetch(slots, touch_slot[touch])
+                    prefetch(slots, touched[touch] * per_root + here * per_device)
                 if len(trace.start_ns) > 0:
                     trace.start_ns[sample, op], trace.end_ns[sample, op] = now, end
             if num_ready[here] > 2:  # what the next start reads, and the op of the one after
                 expected = ops[np.uint32(ready[row].b & 0xFFFFFFFF)]
                 prefetch(edges, expected.edge)
-                prefetch(touch_slot, expected.touch)
+                prefetch(touched, expected.touch)
                 prefetch(ops, ready[np.uint32(row + 1)].b & 0xFFFFFFFF)
                 prefetch(ops, ready[np.uint32(row + 2)].b & 0xFFFFFFFF)
             peak[here] = max(peak[here], memory[here])
@@ -413,7 +415,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def deliver(ops, edges, touch_slot, behind, edge, arrival, pending, row, num_pending, there):
+def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pending, there):
     """One input less for each consumer from `edge` on; those that miss none wait with their device. When the first is ready."""
     earliest = NEVER
     while edge != NOTHING:
@@ -426,7 +428,7 @@ def deliver(ops, edges, touch_slot, behind, edge, arrival, pending, row, num_pen
             num_pending[there] += 1
             earliest = min(earliest, own.ready_ns)
             prefetch(edges, own.edge)  # what its start reads
-            prefetch(touch_slot, own.touch)
+            prefetch(touched, own.touch)
         edge = behind[edge]
     return earliest
 

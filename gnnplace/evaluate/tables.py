@@ -114,8 +114,8 @@ class Scratch(NamedTuple):
 
     ops: Shaped[np.ndarray, " ops"]  # of `OP`
     slots: Shaped[np.ndarray, " slots"]  # of `SLOT`: root r on device d is `r * devices + d`
+    own_slot: UInt32[np.ndarray, " outputs"]  # of each output on its op's device; this and the next only where parts are received apart
     touch_slot: UInt32[np.ndarray, " touches"]
-    own_slot: UInt32[np.ndarray, " outputs"]  # of each output on its op's device; only where any device receives parts apart
     messages: Shaped[np.ndarray, " edges"]  # of `MESSAGE`, in the order in which they are sent
     behind: UInt32[np.ndarray, " edges"]  # next edge of the same list
     first_row: UInt32[np.ndarray, " devices_plus_1"]
@@ -149,7 +149,7 @@ def scratch(tables: Tables) -> Scratch:
     return Scratch(
         ops=_in_lines(num_ops, OP),
         slots=_in_lines(num_slots, SLOT),
-        touch_slot=np.empty(len(held.touch_root), dtype=np.uint32),
+        touch_slot=np.empty(len(held.touch_root) if tables.apart else 0, dtype=np.uint32),
         own_slot=np.empty(len(held.output_op) if tables.apart else 0, dtype=np.uint32),
         messages=_in_lines(num_edges, MESSAGE),
         behind=np.empty(num_edges, dtype=np.uint32),
