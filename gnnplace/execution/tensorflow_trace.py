@@ -42,7 +42,7 @@ class Trace:
                 raise MeasurementError("unsupported", f"op {name!r} was not run as itself: removed by TensorFlow, or merged with another")
             if where[name] != plan.device[i]:
                 raise MeasurementError("crash", f"op {name!r} was put on {self._named(where[name])}, not on device {plan.device[i]}")
-        for i, d, _ in self._ran():
+        for i, d, _ in self.ran():
             if d != plan.device[i]:
                 raise MeasurementError("crash", f"op {names[i]!r} ran on {self._named(d)}, not on device {plan.device[i]}")
         expected, sent = Counter(cut(self._graph, plan, more_edges)), Counter(self.transfers())
@@ -57,7 +57,7 @@ class Trace:
     def op_times(self) -> OpTimes:
         """When each op ran, since the first did."""
         start, end = (np.full(self._graph.num_ops, -1, dtype=np.int64) for _ in range(2))
-        for i, _, node in self._ran():
+        for i, _, node in self.ran():
             start[i] = node.all_start_nanos + node.op_start_rel_nanos
             end[i] = node.all_start_nanos + node.op_end_rel_nanos
         first = start[start >= 0].min()
@@ -72,7 +72,7 @@ class Trace:
         peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
         ended, graph = self._ended(), in_place(self._graph, plan.device, plan.order)
         held: list[list[tuple[int, int]]] = [[(0, -1)] for _ in plan.devices]  # in use by the allocator, when
-        for i, d, node in self._ran():
+        for i, d, node in self.ran():
             held[d] += [(memory.allocator_bytes_in_use, int(ended[i])) for memory in node.memory]
         for d, device in enumerate(plan.devices):
             small = self._small(graph, plan, ended, d) if device.kind == "cpu" else lambda when: 0
@@ -83,7 +83,7 @@ class Trace:
     def _ended(self) -> Int64[np.ndarray, " ops"]:
         """When each op ended, -1 for one that did not run."""
         end = np.full(self._graph.num_ops, -1, dtype=np.int64)
-        for i, _, node in self._ran():
+        for i, _, node in self.ran():
             end[i] = node.all_start_nanos + node.op_end_rel_nanos
         return end
 
@@ -102,7 +102,8 @@ class Trace:
         always = int(variables[variables < SMALL_BYTES].sum())
         return lambda now: always + int(size[(made <= now) & (now <= last[held])].sum())
 
-    def _ran(self) -> Iterator[tuple[int, int, tf.compat.v1.NodeExecStats]]:
+    def ran(self) -> Iterator[tuple[int, int, tf.compat.v1.NodeExecStats]]:
+        """Each op that ran, its device, and what TensorFlow says of it."""
         for stats in self._metadata.step_stats.dev_stats:
             if stats.device in self._device:
                 for node in stats.node_stats:
