@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Int32
+from jaxtyping import Int32, Int64
 
 from gnnplace.graph import NONE, ComputationGraph
 
@@ -29,11 +29,7 @@ def in_place(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: 
     position[order] = np.arange(graph.num_ops)
     data = np.flatnonzero(graph.edge_data != NONE)
     taken, taker = graph.edge_data[data], graph.edge_dst[data]
-
-    before = np.full(graph.num_ops, NONE, dtype=np.int64)  # position of the op before it on its device
-    for here in np.unique(device):
-        chain = order[device[order] == here]
-        before[chain[1:]] = position[chain[:-1]]
+    before = _before(device, order)
 
     # where each output lies on each device: in a buffer of its own where it is received, or made and no alias
     num_devices = int(device.max(initial=0)) + 1
@@ -67,3 +63,12 @@ def in_place(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: 
             last[over], held[over], alias[own] = last[instead], held[instead], given
             lies[lies[:, here] == instead, here] = over
     return replace(graph, output_alias=alias)
+
+
+def _before(device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    """The position of the op before each one on its device, `NONE` for the first."""
+    before = np.full(len(order), NONE, dtype=np.int64)
+    for here in np.unique(device):
+        (places,) = np.nonzero(device[order] == here)
+        before[order[places[1:]]] = places[:-1]
+    return before
