@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -84,8 +84,12 @@ class TensorFlowWorkload:
         return step
 
     def as_run(self, plan: Plan) -> ComputationGraph:
-        """The graph in the order of the plan, whose ops write over inputs and whose control edges between devices are messages."""
-        graph = self.graph
+        """The graph in the order of the plan, whose ops write over inputs and whose control edges between devices are messages.
+
+        What a constant holds it holds for good, and so does a placeholder, which is one here.
+        """
+        constant = self.graph.kind.among(("Const", "Placeholder"))[self.graph.output_op]
+        graph = replace(self.graph, output_is_result=self.graph.output_is_result | constant)
         for transform in (in_place, control_messages, in_order):
             graph = transform(graph, plan.device, plan.order)
         return graph

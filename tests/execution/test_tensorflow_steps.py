@@ -1,11 +1,9 @@
 """TensorFlow steps on two pinned processes: they compute what the unplaced step does, run where and in which order the plan says."""
 
 import os
-import re
 import socket
 import subprocess
 import sys
-from functools import partial
 
 import numpy as np
 import pytest
@@ -117,55 +115,6 @@ def test_a_step_starts_the_same_each_time(template):
         step.close()
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-6)
     assert TensorFlowWorkload(MODELS[3], template=template).unplaced(3)[0].losses == workload.unplaced(3)[0].losses
-
-
-def wide(width: int) -> tuple[tf.Tensor, tf.Operation]:
-    """Products of square matrices."""
-    x = v1.placeholder(tf.float32, (width, width), "x")
-    for layer in range(4):
-        x = tf.tanh(tf.matmul(x, variable(f"layer_{layer}", width, width)))
-    return minimized(tf.reduce_mean(tf.square(x)), v1.train.GradientDescentOptimizer(0.1))
-
-
-@pytest.mark.parametrize("width", [512, 160])  # 1 MiB, and less than what TensorFlow's statistics know of
-@pytest.mark.parametrize("second", ["nothing", "layer_2|MatMul_2|Tanh_2", "layer_[23]|MatMul_[23]|Tanh_[23]", "layer_3"])
-def test_peak_memory_is_that_of_the_simulator(second, width, template):
-    workload = TensorFlowWorkload(TensorFlowStep("wide", partial(wide, width)), template=template)
-    problem = cpus(workload)
-    group = workload.graph.colocation
-    words = [group.values[i] if i >= 0 else name for i, name in zip(group.index, workload.graph.op_names, strict=True)]
-    device = np.array([re.search(second, each) is not None for each in words], dtype=np.int32)
-    chosen, _ = simulated_plan(problem, Placement(device))
-    step = workload.start(chosen)
-    try:
-        peak = np.median([step.peak_memory_bytes() for _ in range(5)], axis=0)
-    finally:
-        step.close()
-    runs = Problem(workload.as_run(chosen), problem.cluster, problem.time_ns)
-    (expected,) = simulate(runs, [Placement(device, "fifo")])
-    within = 0.01 if second == "nothing" else 1.01  # of a tensor: elsewhere one more or less is held, by when messages arrive
-    assert peak == pytest.approx(expected.peak_memory_bytes, abs=within * width * width * 4)
-
-
-def summed() -> tuple[tf.Tensor, tf.Operation]:
-    """Four products, their sum, and a small variable that is trained."""
-    x = v1.placeholder(tf.float32, (512, 512), "x")
-    parts = [tf.matmul(x, x * float(part), name=f"product_{part}") for part in range(4)]
-    total = tf.reduce_mean(tf.add_n(parts, name="sum"), name="total")
-    return minimized(total + tf.reduce_mean(variable("small", 160, 160)), v1.train.GradientDescentOptimizer(0.1))
-
-
-def test_what_waits_for_a_sum_that_writes_over_it_counts_and_so_do_small_tensors(template):
-    """No op of the device allocates while it holds all four: only the allocator knows. Of the small variable only the graph does."""
-    workload = TensorFlowWorkload(TensorFlowStep("summed", summed), template=template)
-    device = np.array([re.search("^(x|mul|product)", name) is not None for name in workload.graph.op_names], dtype=np.int32)
-    step = workload.start(simulated_plan(cpus(workload), Placement(device))[0])
-    try:
-        peak, _ = step.peak_memory_bytes()
-    finally:
-        step.close()
-    large, small = 512 * 512 * 4, 160 * 160 * 4
-    assert 4 * large + small <= peak <= 4 * large + 4 * small
 
 
 def late() -> tuple[tf.Tensor, tf.Operation]:
