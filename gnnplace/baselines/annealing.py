@@ -66,8 +66,7 @@ def annealing(
             continue
         drawn = [_new(around, here, seen, generator) for _ in range(count)]
         worst = _worst(here.standing, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
-        limit_ns = worst[2] if worst[0] == 0 else None  # nothing that is longer is accepted, unless it overflows less
-        results = evaluate(problem, [around.placement(device, schedule) for device in drawn], limit_ns=limit_ns)
+        results = evaluate(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
         budget.spent += count
         stands, device = min(zip([standing(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0])
         if stands <= worst:
@@ -108,5 +107,5 @@ def _digest(device: Devices) -> bytes:
 
 def _worst(here: Standing, temperature: float, generator: np.random.Generator) -> Standing:
     """The worst standing that replaces another (Metropolis et al., 1953): as feasible, and with a chance of exp(-longer / temperature)."""
-    feasibility, overflow, time_ns = here
-    return feasibility, overflow, time_ns + int(temperature * time_ns * generator.exponential())
+    longer = int(temperature * here.step_time_ns * generator.exponential())
+    return here._replace(step_time_ns=here.step_time_ns + longer)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from gnnplace.baselines.budget import Budget
@@ -19,6 +20,8 @@ from gnnplace.result import Evaluator, Planner
 FOR_PLANNERS = 0.5  # of the budget
 FEW, FOR_FEW = 4, 0.1  # placements that a search begins with, and what they get together of what is left of the budget
 TELLING = 0.99  # a search says what it found where that takes at most this share of what was said last
+BY_STANDING = attrgetter("standing")
+
 Progress = Callable[[str, Standing], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Standing], object]], Placement]  # says what it finds; never worse than its start
 
@@ -47,10 +50,10 @@ def best(
         if not found or budget.used < FOR_PLANNERS:
             winner = _judged(problem, evaluate, name, plan(problem))
             found.setdefault(_identity(winner.placement), winner)
-            progress(*_said(min(found.values(), key=_standing)))
+            progress(*_said(min(found.values(), key=BY_STANDING)))
     if not found:
         raise ValueError("planners: there is none to choose from")
-    return sorted(found.values(), key=_standing)
+    return sorted(found.values(), key=BY_STANDING)
 
 
 def searched(
@@ -67,7 +70,7 @@ def searched(
         return winner
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.standing))
-    found = min(winner, _judged(problem, evaluate, name, placement), key=_standing)
+    found = min(winner, _judged(problem, evaluate, name, placement), key=BY_STANDING)
     progress(*_said(found))
     return found
 
@@ -87,7 +90,7 @@ def searched_from_few(
         part = budget.left(FOR_FEW / (len(few) - FOR_FEW * place))
         few[place] = searched(problem, evaluate, winner, name, search, part, progress)
         budget.spent += part.spent
-    return searched(problem, evaluate, min(few, key=_standing), name, search, budget, progress)
+    return searched(problem, evaluate, min(few, key=BY_STANDING), name, search, budget, progress)
 
 
 def _sparing(say: Callable[[Standing], object], said: Standing) -> Callable[[Standing], object]:
@@ -95,8 +98,7 @@ def _sparing(say: Callable[[Standing], object], said: Standing) -> Callable[[Sta
 
     def found(standing: Standing) -> None:
         nonlocal said
-        feasibility, overflow, time = said
-        if standing <= (feasibility, int(TELLING * overflow), int(TELLING * time)):
+        if standing <= Standing(said.feasibility, int(TELLING * said.excess_bytes), int(TELLING * said.step_time_ns)):
             said = standing
             say(standing)
 
@@ -110,10 +112,6 @@ def _judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placeme
 
 def _identity(placement: Placement) -> tuple[bytes, bytes | None]:
     return placement.device.tobytes(), None if placement.priority is None else placement.priority.tobytes()
-
-
-def _standing(winner: Winner) -> Standing:
-    return winner.standing
 
 
 def _said(winner: Winner) -> tuple[str, Standing]:

@@ -198,6 +198,7 @@ def _beside_child(given, done, ready, op, child, device, start):
 @no_type_check
 @allocates_nothing
 def _child_start(given, done, child, device):
+    """When an op's child can start on a device once it is free, NEVER where it can't."""
     arrived = ready_ns(given, done, child, device, False)
     if arrived == -1 or not fits(given, done, given.unit[child], device):
         return NEVER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +11,20 @@ from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult
 
-Standing = tuple[int, int, int]
+FEASIBLE, OVERFLOWS, TIMELESS = range(3)
+
+
+class Standing(NamedTuple):
+    """Sorts results, the best first: feasible ones by step time, then those that overflow by how much, then those without a time."""
+
+    feasibility: int
+    excess_bytes: int
+    step_time_ns: int
+
+    @property
+    def limit_ns(self) -> int | None:
+        """A step that is longer than this stands worse; None where a longer one may stand better, because it overflows less."""
+        return self.step_time_ns if self.feasibility == FEASIBLE else None
 
 
 def fastest(problem: Problem, placements: Sequence[Placement], evaluate: Evaluator) -> Placement:
@@ -22,10 +36,10 @@ def fastest(problem: Problem, placements: Sequence[Placement], evaluate: Evaluat
 
 
 def standing(problem: Problem, result: StepResult) -> Standing:
-    """Sorts results, the best first: feasible ones by step time, then those that overflow by how much, then those without a time."""
+    """How good a result is."""
     if result.step_time_ns is None or result.peak_memory_bytes is None:
-        return (2, 0, 0)
+        return Standing(TIMELESS, 0, 0)
     if result.infeasible is None:
-        return (0, 0, result.step_time_ns)
+        return Standing(FEASIBLE, 0, result.step_time_ns)
     excess = np.maximum(0, result.peak_memory_bytes - problem.cluster.memory_bytes)
-    return (1, int(excess.sum()), result.step_time_ns)
+    return Standing(OVERFLOWS, int(excess.sum()), result.step_time_ns)

@@ -72,7 +72,7 @@ def _evaluated(
     here: Standing | None = None,
 ) -> list[Found]:
     """What priorities make of a step; of one that is longer than `here`, perhaps no more than that."""
-    limit_ns = here[2] if here is not None and here[0] == 0 else None
+    limit_ns = None if here is None else here.limit_ns
     results = evaluate(problem, [Placement(device, "given", priority) for priority in drawn], timeline=True, limit_ns=limit_ns)
     budget.spent += len(drawn)
     return [Found(priority, standing(problem, result), result) for priority, result in zip(drawn, results, strict=True)]

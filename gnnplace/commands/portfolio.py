@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from gnnplace import build
 from gnnplace.baselines.budget import Budget
-from gnnplace.baselines.fastest import Standing
+from gnnplace.baselines.fastest import FEASIBLE, Standing
 from gnnplace.commands import inputs, terminal
 from gnnplace.commands.candidates import Candidate, candidate, planned
 from gnnplace.commands.usage import Parser
@@ -37,7 +37,7 @@ def best(
     progress = terminal.progress(chosen.quiet)
 
     def say(planner: str, standing: Standing) -> None:
-        progress(f"{planner}: {terminal.milliseconds(standing[2])}")
+        progress(f"{planner}: {terminal.milliseconds(standing.step_time_ns)}{'' if standing.feasibility == FEASIBLE else ', infeasible'}")
 
     def asked(problem: Problem) -> Placement:
         assert policy is not None

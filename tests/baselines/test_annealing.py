@@ -10,7 +10,7 @@ from graphs import chains, equal_gpus, op
 from gnnplace.baselines.annealing import HOT, _worst, annealing, hill_climb
 from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.exhaustive import exhaustive
-from gnnplace.baselines.fastest import standing
+from gnnplace.baselines.fastest import Standing, standing
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
@@ -63,14 +63,14 @@ def test_the_same_generator_gives_the_same_placement():
 def test_worse_placements_are_accepted_by_their_temperature():
     """With a chance of 1 / e where the step is longer by the temperature, of 1 / e^2 where by twice that; never where it overflows more."""
     generator = np.random.default_rng(0)
-    worst = [_worst((0, 0, 10**6), HOT, generator) for _ in range(4000)]
+    worst = [_worst(Standing(0, 0, 10**6), HOT, generator) for _ in range(4000)]
     for times in (1, 2):
         longer = (0, 0, round(10**6 * (1 + times * HOT)))
         assert np.mean([longer <= each for each in worst]) == pytest.approx(np.exp(-times), abs=0.03)
     assert all((0, 0, 10**6) <= each < (1, 1, 1) for each in worst)
-    for each in (_worst((1, 5, 10**6), HOT, generator) for _ in range(100)):
+    for each in (_worst(Standing(1, 5, 10**6), HOT, generator) for _ in range(100)):
         assert each > (0, 0, 10**9) and (1, 5, 10**6) <= each < (1, 6, 0)
-    assert _worst((0, 0, 10**9), 0.0, generator) == (0, 0, 10**9)
+    assert _worst(Standing(0, 0, 10**9), 0.0, generator) == (0, 0, 10**9)
 
 
 @pytest.mark.parametrize("bytes_each", [0, 40])

@@ -6,6 +6,7 @@ from graphs import chains
 
 from gnnplace.baselines.best import best, searched, searched_from_few
 from gnnplace.baselines.budget import Budget, Counted
+from gnnplace.baselines.fastest import Standing
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 
@@ -56,7 +57,7 @@ def test_a_search_that_finds_nothing_better_does_not_win_and_none_starts_without
 
     (winner, *_) = best(POSED, simulate, planners("one", "cut"), Budget(evaluations=100), tell)
     up = searched(POSED, simulate, winner, "up", search("split"), Budget(evaluations=100), tell)
-    assert (up.planner, up.standing[2]) == ("up from cut", 3000)
+    assert (up.planner, up.standing.step_time_ns) == ("up from cut", 3000)
     assert searched(POSED, simulate, up, "down", search("one"), Budget(evaluations=100), tell) is up
     over = Budget(evaluations=1)
     over.spent = 1
@@ -101,12 +102,12 @@ def test_a_search_is_heard_when_it_finds_a_good_deal_more():
 
     def search(posed, start, budget, tell):
         for found in ((1, 50, 9), (0, 0, 5990), (0, 0, 5950), (0, 0, 5900), (0, 0, 5000)):
-            tell(found)
+            tell(Standing(*found))
         return start
 
     (winner,) = best(POSED, simulate, planners("one"), Budget(evaluations=9))
     searched(POSED, simulate, winner, "search", search, Budget(evaluations=9), lambda *news: said.append(news))
-    assert [standing[2] for name, standing in said if name == "search from one"] == [5900, 5000]
+    assert [standing.step_time_ns for name, standing in said if name == "search from one"] == [5900, 5000]
 
 
 def test_nobody_to_ask():

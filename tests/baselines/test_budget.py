@@ -11,6 +11,14 @@ from gnnplace.evaluate.simulator import simulate
 from gnnplace.result import Evaluator
 
 
+@pytest.fixture
+def now(monkeypatch):
+    """The clock, as a list of one entry."""
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    return clock
+
+
 def test_evaluations_are_counted_down():
     budget = Budget(evaluations=5)
     assert (budget.used, budget.allows(4)) == (0, 4)
@@ -20,9 +28,7 @@ def test_evaluations_are_counted_down():
     assert (budget.used, budget.allows(4)) == (1, 0)
 
 
-def test_time_runs(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_time_runs(now):
     budget = Budget(evaluations=100, seconds=4.0)
     now[0] += 1
     assert (budget.used, budget.allows(7)) == (0.25, 7)
@@ -32,9 +38,7 @@ def test_time_runs(monkeypatch):
     assert (budget.used, budget.allows(7)) == (1, 0)
 
 
-def test_a_share_of_what_is_left_begins_now(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_share_of_what_is_left_begins_now(now):
     budget = Budget(evaluations=100, seconds=4.0)
     budget.spent, now[0] = 20, 101.0
     share = budget.left(0.5)
@@ -45,9 +49,7 @@ def test_a_share_of_what_is_left_begins_now(monkeypatch):
     assert Budget(evaluations=10).left(0.5).seconds is None and Budget(seconds=10.0).left(0.5).evaluations is None
 
 
-def test_a_part_begins_with_the_whole_and_ends_before(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_part_begins_with_the_whole_and_ends_before(now):
     budget = Budget(evaluations=100, seconds=4.0)
     budget.spent, now[0] = 20, 101.0
     part = budget.until(0.5)

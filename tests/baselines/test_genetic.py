@@ -10,7 +10,7 @@ from graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.exhaustive import exhaustive
-from gnnplace.baselines.fastest import standing
+from gnnplace.baselines.fastest import Standing, standing
 from gnnplace.baselines.genetic import ELITE, MUTANTS, POPULATION, Member, _next, genetic
 from gnnplace.baselines.random_keys import code
 from gnnplace.costs.roofline import problem
@@ -120,7 +120,7 @@ def test_one_op_or_one_device_leaves_nothing_to_move():
 def test_children_inherit_mostly_from_the_elite():
     posed = chains(30, 10, 2)
     genes, placement = code(posed), single(posed)
-    population = [Member(np.full((2, genes.num_genes), float(rank < ELITE)), placement, (0, 0, rank)) for rank in range(POPULATION)]
+    population = [Member(np.full((2, genes.num_genes), float(rank < ELITE)), placement, Standing(0, 0, rank)) for rank in range(POPULATION)]
     drawn = _next(genes, population, np.random.default_rng(0))
     children = drawn[MUTANTS:]
     assert len(drawn) == POPULATION - ELITE and all(set(np.unique(child)) == {0.0, 1.0} for child in children)
