@@ -25,6 +25,7 @@ from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS, difference
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import Profiler, profile
+from gnnplace.execution.tensorflow_step_links import StepLinks
 from gnnplace.execution.timing import LoadMeter, Protocol, in_turns, warm_up
 from gnnplace.execution.workload import PlacedStep, Plan, plan
 from gnnplace.execution.workload_reference import LOADER
@@ -35,7 +36,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import Timeline
 
 SEED, LIMIT_S, FIRST_STEPS, PEAK_STEPS = 0, 3000.0, 10, 5
-NUM_CORES = 2
+NUM_CORES, CPUS = 2, ("cpu", "cpu")
 TURNS = Protocol(discarded=10, window=figures.TURN_STEPS, enough_ns=60 * 10**9)  # short: both cores together are slow for seconds at times
 
 
@@ -50,7 +51,11 @@ def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
         plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
         unplaced = host.unplaced(CHECKED_STEPS)
         with neighbours(executor, workload) as beside:
-            rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside, steps)
+            sent = StepLinks(host.graph, host.start, problem.cluster.devices) if executor == "tensorflow" else None
+            rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside, sent, steps)
+        if sent is not None:
+            costs = replace(costs, links={CPUS: sent.samples(costs.links[CPUS])})
+            cluster = links.measured(machine(executor), [costs])
         for name, each in plans.items():
             rows[name] |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
     for name, each in plans.items():
@@ -107,9 +112,9 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
 
 
 def _in_turns(
-    host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler], steps: int
+    host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler], sent: StepLinks | None, steps: int
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """All placements measured in the same turns as two profiles of the ops, each core alone and all at the same time.
+    """All placements measured in the same turns as two profiles of the ops, each core alone and all at the same time, and as messages.
 
     Each keeps its processes meanwhile. Returns what was found of each placement, the ops' times on each core alone, and how many times as
     long they take beside each other, at least once.
@@ -130,14 +135,19 @@ def _in_turns(
                 rows[name] = {"difference": vars(difference(step.outputs(), *unplaced))}
         for step in (*started.values(), *(profiler.step for profiler in (*alone, *beside))):
             warm_up(step.run, TURNS)
-        runs = [*(step.run for step in started.values()), *(profiler.run for profiler in alone), together]
+        runs = [
+            *(step.run for step in started.values()),
+            *(profiler.run for profiler in alone),
+            together,
+            *([] if sent is None else [sent.run]),
+        ]
         times = in_turns(runs, replace(TURNS, steps=steps))
         for (name, step), found in zip(started.items(), times[: len(started)], strict=True):
             with named(name):
                 rows[name] |= {"step_ns": found, "peak_memory_bytes": peaks(step)}
     finally:
         pool.shutdown()
-        for each in (*alone, *started.values()):
+        for each in (*alone, *started.values(), *([] if sent is None else [sent])):
             each.close()
     op_ns, beside_ns = (np.stack([profiler.op_ns() for profiler in profilers], axis=1) for profilers in (alone, beside))
     return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns))

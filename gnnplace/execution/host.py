@@ -145,6 +145,9 @@ class _RemoteStep:
     def peak_memory_bytes(self) -> Any:
         return self._ask("peak_memory_bytes", self._number)
 
+    def processor_ns(self) -> Any:
+        return self._ask("processor_ns", self._number)
+
     def described(self) -> Any:
         return self._ask("described", self._number)
 

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 import tensorflow as tf
 
+from gnnplace.execution.linux import processor_ns
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.tensorflow_graph import EXTRA, incarnations
 from gnnplace.execution.tensorflow_servers import Server, Template, signal_name
@@ -92,6 +93,10 @@ class PlacedTensorFlowStep:
         self.template.peak_bytes(servers)
         trace = self.trace()
         return trace.peak_memory_bytes(self.plan, dict(zip(cores, self.template.peak_bytes(servers), strict=True)))
+
+    def processor_ns(self) -> int:
+        """The processor time that the servers of this step have used since they began."""
+        return sum(processor_ns(server.pid) for server in self.servers)
 
     def described(self) -> list[str]:
         """What each device is, in TensorFlow's words."""

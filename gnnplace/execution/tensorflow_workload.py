@@ -21,6 +21,7 @@ from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
 from gnnplace.execution.tensorflow_plan import layout, room_bytes
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
+from gnnplace.execution.tensorflow_step_links import StepLinks
 from gnnplace.execution.workload import Outputs, Plan, refuse
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.frontends.tensorflow_step import Step, prune
@@ -32,6 +33,8 @@ from gnnplace.transforms.order import in_order
 
 v1 = tf.compat.v1
 log = logging.getLogger(__name__)
+
+LINK_TURNS, LINK_STEPS = 10, 2
 
 
 @dataclass(eq=False)
@@ -110,8 +113,20 @@ class TensorFlowWorkload:
         return Outputs(tuple(losses), values), words
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers from one server to another: when one alone arrives, and how long it occupies each side."""
-        return profile_link(devices, self.machine, self.template)
+        """Transfers from one server to another: when one alone arrives, and how long it occupies each side.
+
+        Between cores of this host what they take in the step itself, if it sends anything.
+        """
+        samples = profile_link(devices, self.machine, self.template)
+        if any(device.kind != "cpu" for device in devices) or self.machine.addresses:
+            return samples
+        profiler = StepLinks(self.graph, self.start, devices)
+        try:
+            for _ in range(LINK_TURNS):
+                profiler.run(LINK_STEPS)
+        finally:
+            profiler.close()
+        return profiler.samples(samples)
 
     def close(self) -> None:
         """Ends what forks servers, and the servers with it."""

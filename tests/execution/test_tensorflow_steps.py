@@ -25,7 +25,7 @@ from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
 from gnnplace.execution.tensorflow_trace import cut
 from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
-from gnnplace.execution.workload import PlacedStep, Plan, Workload, plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES, PlacedStep, Plan, Workload, plan
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
@@ -160,6 +160,14 @@ def test_a_link_is_timed_by_size(template):
     assert [time.bytes for time in times] == [2**8, 2**22]
     assert all(time.arrival_ns >= time.occupied_ns > 0 for time in times)
     assert times[1].occupied_ns > 2 * times[0].occupied_ns  # 4 MiB are copied
+
+
+def test_links_between_cores_are_what_messages_take_in_steps(template):
+    workload = TensorFlowWorkload(MODELS[0], template=template)
+    samples = workload.links(clusters.cluster("cpu-2").devices)
+    assert [sample.bytes for sample in samples] == list(LINK_SIZES_BYTES)
+    assert all(sample.arrival_ns == 2 * sample.occupied_ns for sample in samples)
+    assert 10_000 < samples[0].occupied_ns < 10**7 and samples[0].occupied_ns < samples[-1].occupied_ns
 
 
 def test_servers_of_other_hosts_are_given_by_their_addresses(template):
