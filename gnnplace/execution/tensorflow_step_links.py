@@ -26,7 +26,7 @@ from gnnplace.transforms.units import UnitsName, expand, units
 
 SEED = 0
 DRAWN: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.1), ("weights", 0.3), ("ops", 0.1))  # the second core's share
-WARM_UP = 6  # steps
+WARM_UP, TURNS, TOGETHER = 6, 10, 2  # steps; turns of so many steps
 AFTERWARDS_S = 2e-3  # what servers do after a step counts
 SIDES = 2  # sender and receiver
 KNOWN = 0.1  # how much it counts beside one placement what a byte takes in a loop
@@ -92,6 +92,19 @@ class StepLinks:
     def close(self) -> None:
         """Ends what runs the steps."""
         self._started.close()
+
+
+def links_in_steps(
+    graph: ComputationGraph, start: Callable[[Plan], AccountedStep], devices: tuple[Device, Device], known: Sequence[LinkSample]
+) -> tuple[LinkSample, ...]:
+    """What `StepLinks` finds in `TURNS` turns of its own."""
+    links = StepLinks(graph, start, devices)
+    try:
+        for _ in range(TURNS):
+            links.run(TOGETHER)
+    finally:
+        links.close()
+    return links.samples(known)
 
 
 def _explained(

@@ -21,7 +21,7 @@ from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
 from gnnplace.execution.tensorflow_plan import layout, room_bytes
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
-from gnnplace.execution.tensorflow_step_links import StepLinks
+from gnnplace.execution.tensorflow_step_links import links_in_steps
 from gnnplace.execution.workload import Outputs, Plan, refuse
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.frontends.tensorflow_step import Step, prune
@@ -33,8 +33,6 @@ from gnnplace.transforms.order import in_order
 
 v1 = tf.compat.v1
 log = logging.getLogger(__name__)
-
-LINK_TURNS, LINK_STEPS = 10, 2
 
 
 @dataclass(eq=False)
@@ -120,13 +118,7 @@ class TensorFlowWorkload:
         samples = profile_link(devices, self.machine, self.template)
         if any(device.kind != "cpu" for device in devices) or self.machine.addresses:
             return samples
-        profiler = StepLinks(self.graph, self.start, devices)
-        try:
-            for _ in range(LINK_TURNS):
-                profiler.run(LINK_STEPS)
-        finally:
-            profiler.close()
-        return profiler.samples(samples)
+        return links_in_steps(self.graph, self.start, devices, samples)
 
     def close(self) -> None:
         """Ends what forks servers, and the servers with it."""
