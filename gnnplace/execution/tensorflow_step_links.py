@@ -48,7 +48,7 @@ class StepLinks:
         alone = [np.full(graph.num_ops, core, dtype=np.int32) for core in range(len(devices))]
         drawn = [_drawn(graph, generator, *how) for how in DRAWN]
         plans = [Plan(roomy, device, graph.order) for device in (*alone, *drawn)]
-        self._sizes = [_sent(graph, plan) for plan in plans]
+        self._sizes = [sent_bytes(graph, plan) for plan in plans]
         self._used_ns: list[list[float]] = []
         self._started = ExitStack()
         self._steps: list[AccountedStep] = []
@@ -124,7 +124,7 @@ def _drawn(graph: ComputationGraph, generator: np.random.Generator, kind: UnitsN
     return expand(chosen, (generator.random(chosen.num_units) < share).astype(np.int32))
 
 
-def _sent(graph: ComputationGraph, plan: Plan) -> list[int]:
+def sent_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
     """The bytes of each message; none of one that only says that an op is done."""
     runs = control_messages(graph, plan.device, plan.order)
     away = np.flatnonzero((plan.device[runs.edge_src] != plan.device[runs.edge_dst]) & (runs.edge_data != NONE))

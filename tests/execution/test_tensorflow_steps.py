@@ -23,6 +23,7 @@ from gnnplace.execution.pinned import usable_cores
 from gnnplace.execution.tensorflow_links import profile_link
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import Machine, TensorFlowStep
+from gnnplace.execution.tensorflow_step_links import sent_bytes
 from gnnplace.execution.tensorflow_trace import cut
 from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
 from gnnplace.execution.workload import LINK_SIZES_BYTES, PlacedStep, Plan, Workload, plan
@@ -84,6 +85,8 @@ def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
         finally:
             step.close()
         assert len(sent) == len(set(sent)) and set(sent) == cut(problem.graph, chosen)
+        sizes = [0 if k < 0 else problem.graph.output_bytes[problem.graph.output_ptr[src] + k] for src, k, _ in sent]
+        assert sorted(sizes) == sorted(sent_bytes(problem.graph, chosen))  # what links are fitted to: control messages, too
         assert sum(output >= 0 for _, output, _ in sent) == simulated.transfers > 0
         runs = Problem(workload.as_run(chosen), problem.cluster, problem.time_ns)
         assert simulate(runs, [Placement(chosen.device, "fifo")])[0].transfers == len(sent)  # control edges, too
