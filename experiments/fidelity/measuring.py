@@ -53,6 +53,7 @@ def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
         with neighbours(executor, workload) as beside:
             sent = StepLinks(host.graph, host.start, problem.cluster.devices) if executor == "tensorflow" else None
             rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside, sent, steps)
+        before = as_lists(costs.links)
         if sent is not None:
             costs = replace(costs, links={CPUS: sent.samples(costs.links[CPUS])})
             cluster = links.measured(machine(executor), [costs])
@@ -66,6 +67,7 @@ def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
         "op_ns": op_ns.tolist(),
         "slowdown": slowdown.tolist(),
         "links": as_lists(costs.links),
+        "links_before": before,
         "rows": rows,
         "load": meter.load()._asdict(),
         "seconds": round(monotonic() - began),

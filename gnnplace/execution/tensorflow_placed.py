@@ -87,12 +87,12 @@ class PlacedTensorFlowStep:
         return [self.trace().op_times() for _ in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
-        """The most each device held in one step: what the allocators of this host's cores say, elsewhere step statistics."""
+        """The most each device's tensors took in one step: what this host's cores recorded, elsewhere what step statistics say."""
         cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu" and not self.other_hosts]
         servers = self.servers[: len(cores)]
-        self.template.peak_bytes(servers)
+        self.template.record(servers)
         trace = self.trace()
-        return trace.peak_memory_bytes(self.plan, dict(zip(cores, self.template.peak_bytes(servers), strict=True)))
+        return trace.peak_memory_bytes(self.plan, dict(zip(cores, self.template.peaks(servers), strict=True)))
 
     def processor_ns(self) -> int:
         """The processor time that the servers of this step have used since they began."""

@@ -1,8 +1,9 @@
 """A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
 
 Run as a module it is one of two things. With `--template` it imports TensorFlow once and then, on a line of JSON at its standard input,
-forks a server (`start`, in a hundredth of the time of an import), kills one (`stop`) or asks one for its peak memory (`peak`); it
-answers in lines, `started`, `ended` and `peak`. A server goes by the serial number of its order.
+forks a server (`start`, in a hundredth of the time of an import), kills one (`stop`), has one record what it allocates (`record`) or
+asks it for the most that this was at once (`peak`); it answers in lines, `started`, `ended`, `recording` and `peak`. A server goes by the
+serial number of its order.
 With `--core` and `--port` it is one server, for plans of other hosts.
 
 Nothing outlives its parent: the kernel kills servers with the template and the template with the process that started it.
@@ -19,6 +20,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gnnplace.execution.linux import die_with_parent, keep_freed_memory, short_slices
+from gnnplace.execution.tensorflow_memory import Recording
 
 
 class Forked(NamedTuple):
@@ -26,7 +28,7 @@ class Forked(NamedTuple):
 
     serial: int
     pid: int
-    requests: int  # a pipe: each byte asks for the peak of its memory
+    requests: int  # a pipe: of each two bytes one asks to record its memory, one for the peak of that
 
 
 def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
@@ -87,7 +89,7 @@ def _obey(order: dict[str, Any], servers: dict[int, Forked], events: selectors.B
     for server in servers.values():
         if server.serial == order.get("stop"):
             os.kill(server.pid, signal.SIGKILL)
-        elif server.serial == order.get("peak"):
+        elif server.serial in (order.get("record"), order.get("peak")):
             with suppress(BrokenPipeError):  # that it has ended is told all the same
                 os.write(server.requests, b"?")
     if "start" in order:
@@ -109,18 +111,12 @@ def _become_server(order: dict[str, Any], parent: int, requests: int, answers: i
         address = server.target.removeprefix("grpc://")
         _answer(answers, started={"serial": order["serial"], "pid": os.getpid(), "address": address})
         while os.read(requests, 1):
-            _answer(answers, peak={"serial": order["serial"], "bytes": _peak_bytes()})
+            recording = Recording.begin()
+            _answer(answers, recording={"serial": order["serial"]})
+            os.read(requests, 1)
+            _answer(answers, peak={"serial": order["serial"], "held": recording.end()})
     finally:
         os._exit(1)  # never back into the template's loop
-
-
-def _peak_bytes() -> int:
-    """The most that the allocator of this process' core has held since the last time; small tensors are in another (tensorflow_trace)."""
-    from tensorflow.config.experimental import get_memory_info, reset_memory_stats
-
-    peak: int = get_memory_info("CPU:0")["peak"]
-    reset_memory_stats("CPU:0")
-    return peak
 
 
 def _reap(server: Forked) -> dict[str, int]:

@@ -16,6 +16,7 @@ from itertools import count
 from typing import Any
 
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.tensorflow_memory import Peak
 
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
@@ -56,18 +57,26 @@ class Template:
         """How a server ended (negative: by that signal), None where it has not within `wait_s`."""
         return self._exit_code(server.serial, wait_s)
 
-    def peak_bytes(self, servers: Sequence[Server]) -> list[int]:
-        """The most that the allocator of each core's server has held since it was asked last, tensors below 256 KiB aside."""
+    def record(self, servers: Sequence[Server]) -> None:
+        """Has each core's server record what it allocates, until it is asked for the peak."""
+        self._asked("record", servers, "recording")
+
+    def peaks(self, servers: Sequence[Server]) -> list[Peak]:
+        """What each core's tensors took since `record`, those below 256 KiB aside."""
+        return [Peak(*answer["held"]) for answer in self._asked("peak", servers, "peak")]
+
+    def _asked(self, order: str, servers: Sequence[Server], word: str) -> list[dict[str, Any]]:
+        """What each server answers by this word."""
         for server in servers:
-            self._write({"peak": server.serial})
-        found: dict[int, int] = {}
+            self._write({order: server.serial})
+        found: dict[int, dict[str, Any]] = {}
         until = time.monotonic() + START_S
         while len(found) < len(servers):
             message = None if any(server.serial in self._ended for server in servers) else self._read(until)
             if message is None:
                 raise MeasurementError("crash", "a TensorFlow server ended before it said what it held")
-            if "peak" in message:
-                found[message["peak"]["serial"]] = message["peak"]["bytes"]
+            if word in message:
+                found[message[word]["serial"]] = message[word]
         return [found[server.serial] for server in servers]
 
     def stop(self, servers: Sequence[Server]) -> None:

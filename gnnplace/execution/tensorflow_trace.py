@@ -14,6 +14,7 @@ import tensorflow as tf
 from jaxtyping import Int64
 
 from gnnplace.execution.measurement import MeasurementError
+from gnnplace.execution.tensorflow_memory import Peak
 from gnnplace.execution.workload import OpTimes, Plan
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.transforms.control_messages import needed
@@ -63,11 +64,12 @@ class Trace:
         first = start[start >= 0].min()
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
-    def peak_memory_bytes(self, plan: Plan, allocated: Mapping[int, int]) -> list[int]:
-        """The most each device held: variables, buffers, workspace. `allocated` is what the allocators of cores say, where they were asked.
+    def peak_memory_bytes(self, plan: Plan, recorded: Mapping[int, Peak]) -> list[int]:
+        """The most each device's tensors took: variables, buffers, workspace. `recorded` is what cores did, where they were told to.
 
-        Statistics know only what is held when an op that allocates ends. Of a core both know nothing of the small tensors, which are held
-        by another allocator (`_small`). TensorFlow says nothing of a device none of whose ops allocates: its variables count.
+        Statistics know only what is held when an op that allocates ends, and count all that the allocator gave. Of a core both know nothing
+        of the small tensors, which another one holds (`_small`). TensorFlow says nothing of a device none of whose ops allocates: its
+        variables count.
         """
         peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
         ended, graph = self._ended(), in_place(self._graph, plan.device, plan.order)
@@ -76,8 +78,10 @@ class Trace:
             held[d] += [(memory.allocator_bytes_in_use, int(ended[i])) for memory in node.memory]
         for d, device in enumerate(plan.devices):
             small = self._small(graph, plan, ended, d) if device.kind == "cpu" else lambda when: 0
-            _, when = max(held[d])
-            peak[d] = max(peak[d], allocated.get(d, 0) + small(when), *(large + small(when) for large, when in held[d]))
+            if d in recorded:
+                before, most, then = recorded[d]
+                held[d] = [(most, then), *((before, when) for _, when in held[d])]
+            peak[d] = max(peak[d], *(large + small(when) for large, when in held[d]))
         return peak
 
     def _ended(self) -> Int64[np.ndarray, " ops"]:

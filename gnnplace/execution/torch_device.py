@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch_code import Times, Transport, compiled
 from gnnplace.execution.torch_lanes import Lane
-from gnnplace.execution.torch_memory import Allocation, allocations, most
+from gnnplace.execution.torch_memory import allocations
 from gnnplace.execution.torch_program import Message, Program, Receive
 from gnnplace.execution.torch_values import Node
 from gnnplace.execution.workload import OpTimes, Outputs

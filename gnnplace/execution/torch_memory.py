@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic_ns, time_ns
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-Allocation = tuple[int, int]  # when, by the host's clock, and how many bytes; freed ones are negative
+from gnnplace.execution.allocations import Allocation
 
 
 def allocations(run: Callable[[], object]) -> list[Allocation]:
@@ -18,15 +18,6 @@ def allocations(run: Callable[[], object]) -> list[Allocation]:
     since = time_ns() - monotonic_ns()
     events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
     return [(event.start_ns() - since, event.nbytes()) for event in events]
-
-
-def most(found: Iterable[Allocation]) -> int:
-    """The most bytes that were held at once, beyond what was before; what is freed at a time goes before what is allocated then."""
-    now = peak = 0
-    for _, size in sorted(found):
-        now += size
-        peak = max(peak, now)
-    return peak
 
 
 def gpu_growth(gpus: Sequence[int], run: Callable[[], object]) -> list[int]:

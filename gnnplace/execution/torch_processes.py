@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.linux import lift_memory_limit
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import Worker, answers, usable_cores
@@ -16,7 +17,6 @@ from gnnplace.execution.shared_memory import SharedMemory
 from gnnplace.execution.slots import lifetimes, slots
 from gnnplace.execution.torch_device import DeviceMemory, Held, OneHost, TorchDevice, span, timed
 from gnnplace.execution.torch_lanes import NoStream
-from gnnplace.execution.torch_memory import Allocation, most
 from gnnplace.execution.torch_program import Message, Program, Send, programs
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch import TracedStep

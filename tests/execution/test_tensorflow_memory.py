@@ -17,6 +17,8 @@ from tensorflow_models import minimized, v1, variable
 from gnnplace.corpus import clusters
 from gnnplace.costs import roofline
 from gnnplace.evaluate.simulator import simulate
+from gnnplace.execution.allocations import most
+from gnnplace.execution.tensorflow_memory import Recording
 from gnnplace.execution.tensorflow_servers import Template
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
@@ -97,3 +99,35 @@ def test_a_placeholder_is_held_where_it_is_to_the_end_of_the_step(template):
     (_, measured), (_, simulated) = peaks(back_and_forth, "^(x|there)$", template)
     large = 512 * 512 * 4
     assert [measured, simulated] == pytest.approx([3 * large, 3 * large], abs=0.01 * large)
+
+
+def mebibytes(number: float) -> tf.Tensor:
+    return tf.fill([int(number * 2**18)], 1.0)
+
+
+def test_what_counts_is_what_was_asked_for_and_not_what_the_allocator_gave():
+    """A free piece of less than twice the size is given whole: what takes the place of 1.75 MiB, between two that stay, counts as 1 MiB."""
+    kept = [mebibytes(8)]
+    recording = Recording.begin()
+    freed, *others = mebibytes(1.75), mebibytes(1), mebibytes(0.1)
+    del freed
+    others += [mebibytes(1), mebibytes(1)]
+    peak = recording.end()
+    assert len(kept) == 1 and len(others) == 4
+    assert peak.before_bytes >= 8 * 2**20
+    assert peak.most_bytes - peak.before_bytes == 3 * 2**20
+
+
+def test_what_was_there_before_is_freed_as_it_was_counted():
+    kept = [mebibytes(8)]
+    recording = Recording.begin()
+    kept.clear()
+    others = [mebibytes(3), mebibytes(6)]
+    peak = recording.end()
+    assert len(others) == 2
+    assert peak.most_bytes - peak.before_bytes == 2**20
+
+
+def test_the_most_is_held_after_what_is_freed_at_the_same_time():
+    assert most([(5, -3), (1, 3), (5, 2), (9, -2)]) == 3
+    assert most([(1, -3), (2, 1)]) == most([]) == 0
