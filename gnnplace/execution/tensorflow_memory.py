@@ -1,4 +1,4 @@
-"""What the allocator of this process' core is asked for, as TensorFlow's own profiler says it.
+"""What the allocator of a core is asked for, as TensorFlow's own profiler says it.
 
 The allocator's statistics count what it gives, which may be more: a free piece of less than twice the size is given whole.
 """
@@ -6,51 +6,35 @@ The allocator's statistics count what it gives, which may be more: a free piece 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from gnnplace.execution.allocations import Allocation, held
 
 ALLOCATED, FREED = "MemoryAllocation", "MemoryDeallocation"  # events of the profiler
 
 
-class Peak(NamedTuple):
-    """What a core held before a step, and the most that it held in it; `when` by the host's clock."""
+def begin(folder: str) -> int:
+    """Has the profiler of this process write into a folder; returns the bytes in use on its core."""
+    from tensorflow.config.experimental import get_memory_info
+    from tensorflow.profiler.experimental import ProfilerOptions, start
 
-    before_bytes: int
-    most_bytes: int
-    when_ns: int
+    start(folder, ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0))
+    in_use: int = get_memory_info("CPU:0")["current"]
+    return in_use
 
 
-@dataclass(frozen=True)
-class Recording:
-    """The profile of this process from `begin` to `end`; there is one at a time."""
+def end() -> None:
+    """Ends what `begin` began."""
+    from tensorflow.profiler.experimental import stop
 
-    folder: TemporaryDirectory[str]
-    bytes_before: int  # in use when it began
+    stop()
 
-    @classmethod
-    def begin(cls) -> Recording:
-        """Starts the profiler."""
-        from tensorflow.config.experimental import get_memory_info
-        from tensorflow.profiler.experimental import ProfilerOptions, start
 
-        folder = TemporaryDirectory()
-        start(folder.name, ProfilerOptions(host_tracer_level=2, python_tracer_level=0, device_tracer_level=0))
-        return cls(folder, get_memory_info("CPU:0")["current"])
-
-    def end(self) -> Peak:
-        """What the core's tensors took at once, those below 256 KiB aside, which another allocator holds."""
-        from tensorflow.profiler.experimental import stop
-
-        with self.folder as folder:
-            stop()
-            (written,) = Path(folder).rglob("*.xplane.pb")
-            known = held(allocations(written.read_bytes()))
-        more, when = max([(0, 0), *((now, when) for when, now in known)])
-        return Peak(self.bytes_before, self.bytes_before + more, when)
+def recorded(folder: Path, before_bytes: int) -> list[tuple[int, int]]:
+    """From when on (by the host's clock) a core's tensors took how many bytes, those below 256 KiB aside, which another allocator holds."""
+    (written,) = folder.rglob("*.xplane.pb")
+    return [(0, before_bytes), *((when, before_bytes + more) for when, more in held(allocations(written.read_bytes())))]
 
 
 def allocations(profile: bytes) -> Iterator[Allocation]:

@@ -89,10 +89,9 @@ class PlacedTensorFlowStep:
     def peak_memory_bytes(self) -> list[int]:
         """The most each device's tensors took in one step: what this host's cores recorded, elsewhere what step statistics say."""
         cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu" and not self.other_hosts]
-        servers = self.servers[: len(cores)]
-        self.template.record(servers)
-        trace = self.trace()
-        return trace.peak_memory_bytes(self.plan, dict(zip(cores, self.template.peaks(servers), strict=True)))
+        with self.template.recording(self.servers[: len(cores)]) as recorded:
+            trace = self.trace()
+        return trace.peak_memory_bytes(self.plan, dict(zip(cores, recorded, strict=True)))
 
     def processor_ns(self) -> int:
         """The processor time that the servers of this step have used since they began."""

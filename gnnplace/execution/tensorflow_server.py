@@ -1,9 +1,9 @@
 """A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
 
 Run as a module it is one of two things. With `--template` it imports TensorFlow once and then, on a line of JSON at its standard input,
-forks a server (`start`, in a hundredth of the time of an import), kills one (`stop`), has one record what it allocates (`record`) or
-asks it for the most that this was at once (`peak`); it answers in lines, `started`, `ended`, `recording` and `peak`. A server goes by the
-serial number of its order.
+forks a server (`start`, in a hundredth of the time of an import), kills one (`stop`), has one write down what it allocates (`record`, to a
+`folder`) and end that (`recorded`); it answers in lines, `started`, `ended`, `record` and `recorded`. A server goes by the serial number
+of its order.
 With `--core` and `--port` it is one server, for plans of other hosts.
 
 Nothing outlives its parent: the kernel kills servers with the template and the template with the process that started it.
@@ -19,8 +19,8 @@ import signal
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+from gnnplace.execution import tensorflow_memory
 from gnnplace.execution.linux import die_with_parent, keep_freed_memory, short_slices
-from gnnplace.execution.tensorflow_memory import Recording
 
 
 class Forked(NamedTuple):
@@ -28,7 +28,7 @@ class Forked(NamedTuple):
 
     serial: int
     pid: int
-    requests: int  # a pipe: of each two bytes one asks to record its memory, one for the peak of that
+    requests: int  # a pipe: of each two lines one says where to write what it allocates, one to end that
 
 
 def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
@@ -89,9 +89,9 @@ def _obey(order: dict[str, Any], servers: dict[int, Forked], events: selectors.B
     for server in servers.values():
         if server.serial == order.get("stop"):
             os.kill(server.pid, signal.SIGKILL)
-        elif server.serial in (order.get("record"), order.get("peak")):
+        elif server.serial in (order.get("record"), order.get("recorded")):
             with suppress(BrokenPipeError):  # that it has ended is told all the same
-                os.write(server.requests, b"?")
+                os.write(server.requests, f"{order.get('folder', '')}\n".encode())
     if "start" in order:
         read, write = os.pipe()
         parent, pid = os.getpid(), os.fork()
@@ -110,11 +110,12 @@ def _become_server(order: dict[str, Any], parent: int, requests: int, answers: i
         server = serve(**order["start"])
         address = server.target.removeprefix("grpc://")
         _answer(answers, started={"serial": order["serial"], "pid": os.getpid(), "address": address})
-        while os.read(requests, 1):
-            recording = Recording.begin()
-            _answer(answers, recording={"serial": order["serial"]})
-            os.read(requests, 1)
-            _answer(answers, peak={"serial": order["serial"], "held": recording.end()})
+        for folder in (lines := os.fdopen(requests)):
+            in_use = tensorflow_memory.begin(folder.rstrip("\n"))
+            _answer(answers, record={"serial": order["serial"], "bytes": in_use})
+            next(lines)
+            tensorflow_memory.end()
+            _answer(answers, recorded={"serial": order["serial"]})
     finally:
         os._exit(1)  # never back into the template's loop
 

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.tensorflow_memory import Peak
+from gnnplace.execution.tensorflow_memory import recorded
 
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
@@ -57,19 +59,22 @@ class Template:
         """How a server ended (negative: by that signal), None where it has not within `wait_s`."""
         return self._exit_code(server.serial, wait_s)
 
-    def record(self, servers: Sequence[Server]) -> None:
-        """Has each core's server record what it allocates, until it is asked for the peak."""
-        self._asked("record", servers, "recording")
+    @contextmanager
+    def recording(self, servers: Sequence[Server]) -> Iterator[list[list[tuple[int, int]]]]:
+        """What each core's tensors take within the context, known when that has ended (see `tensorflow_memory.recorded`)."""
+        found: list[list[tuple[int, int]]] = []
+        with TemporaryDirectory() as folder:
+            folders = [Path(folder) / str(server.serial) for server in servers]
+            before = self._asked("record", servers, [{"folder": str(each)} for each in folders])
+            yield found
+            self._asked("recorded", servers, [{}] * len(servers))
+            found += [recorded(each, answer["bytes"]) for each, answer in zip(folders, before, strict=True)]
 
-    def peaks(self, servers: Sequence[Server]) -> list[Peak]:
-        """What each core's tensors took since `record`, those below 256 KiB aside."""
-        return [Peak(*answer["held"]) for answer in self._asked("peak", servers, "peak")]
-
-    def _asked(self, order: str, servers: Sequence[Server], word: str) -> list[dict[str, Any]]:
-        """What each server answers by this word."""
-        for server in servers:
-            self._write({order: server.serial})
-        found: dict[int, dict[str, Any]] = {}
+    def _asked(self, word: str, servers: Sequence[Server], more: Sequence[Mapping[str, str]]) -> list[dict[str, int]]:
+        """What each server answers by the word of its order."""
+        for server, rest in zip(servers, more, strict=True):
+            self._write({word: server.serial, **rest})
+        found: dict[int, dict[str, int]] = {}
         until = time.monotonic() + START_S
         while len(found) < len(servers):
             message = None if any(server.serial in self._ended for server in servers) else self._read(until)

@@ -14,7 +14,6 @@ import tensorflow as tf
 from jaxtyping import Int64
 
 from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.tensorflow_memory import Peak
 from gnnplace.execution.workload import OpTimes, Plan
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.transforms.control_messages import needed
@@ -64,8 +63,8 @@ class Trace:
         first = start[start >= 0].min()
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
-    def peak_memory_bytes(self, plan: Plan, recorded: Mapping[int, Peak]) -> list[int]:
-        """The most each device's tensors took: variables, buffers, workspace. `recorded` is what cores did, where they were told to.
+    def peak_memory_bytes(self, plan: Plan, recorded: Mapping[int, Sequence[tuple[int, int]]]) -> list[int]:
+        """The most each device's tensors took: variables, buffers, workspace. `recorded`: what cores were told to record.
 
         Statistics know only what is held when an op that allocates ends, and count all that the allocator gave. Of a core both know nothing
         of the small tensors, which another one holds (`_small`). TensorFlow says nothing of a device none of whose ops allocates: its
@@ -73,14 +72,15 @@ class Trace:
         """
         peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
         ended, graph = self._ended(), in_place(self._graph, plan.device, plan.order)
-        held: list[list[tuple[int, int]]] = [[(0, -1)] for _ in plan.devices]  # in use by the allocator, when
+        held: list[list[tuple[int, int]]] = [[(0, -1)] for _ in plan.devices]  # in use, when
         for i, d, node in self.ran():
-            held[d] += [(memory.allocator_bytes_in_use, int(ended[i])) for memory in node.memory]
+            held[d] += [(memory.allocator_bytes_in_use, int(ended[i])) for memory in node.memory if d not in recorded]
         for d, device in enumerate(plan.devices):
             small = self._small(graph, plan, ended, d) if device.kind == "cpu" else lambda when: 0
             if d in recorded:
-                before, most, then = recorded[d]
-                held[d] = [(most, then), *((before, when) for _, when in held[d])]
+                since, large = np.array(recorded[d], dtype=np.int64).T
+                times = np.union1d(since[1:], ended[(plan.device == d) & (ended >= 0)])
+                held[d] += zip(large[np.searchsorted(since, times, side="right") - 1].tolist(), times.tolist(), strict=True)
             peak[d] = max(peak[d], *(large + small(when) for large, when in held[d]))
         return peak
 

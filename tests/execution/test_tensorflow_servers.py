@@ -10,7 +10,6 @@ pytest.importorskip("tensorflow")
 
 from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import usable_cores
-from gnnplace.execution.tensorflow_memory import Peak
 from gnnplace.execution.tensorflow_servers import Template
 
 
@@ -36,12 +35,13 @@ def test_a_server_says_what_it_held_since_it_was_asked_and_that_it_has_ended():
     template = Template()
     try:
         (server,) = template.start([order()])
-        template.record([server])
-        assert template.peaks([server]) == [Peak(0, 0, 0)]
+        with template.recording([server]) as recorded:
+            pass
+        assert recorded == [[(0, 0)]]
         os.kill(server.pid, signal.SIGKILL)
         begun = time.monotonic()
-        with pytest.raises(MeasurementError, match="ended before it said what it held"):
-            template.peaks([server])
+        with pytest.raises(MeasurementError, match="ended before it said what it held"), template.recording([server]):
+            pass
         assert time.monotonic() - begun < 60
     finally:
         template.close()
