@@ -37,7 +37,7 @@ from gnnplace.result import Timeline
 
 SEED, LIMIT_S, FIRST_STEPS, PEAK_STEPS = 0, 3000.0, 10, 5
 NUM_CORES, CPUS = 2, ("cpu", "cpu")
-TURNS = Protocol(discarded=10, window=figures.TURN_STEPS, enough_ns=60 * 10**9)  # short: both cores together are slow for seconds at times
+TURNS = Protocol(discarded=10, window=figures.TURN_STEPS, enough_ns=60 * 10**9, counted=0.5)  # two cores are slow for seconds at times
 
 
 def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
@@ -52,10 +52,10 @@ def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
         unplaced = host.unplaced(CHECKED_STEPS)
         with neighbours(executor, workload) as beside:
             sent = StepLinks(host.graph, host.start, problem.cluster.devices) if executor == "tensorflow" else None
-            rows, op_ns, slowdown = _in_turns(host, problem, plans, unplaced, beside, sent, steps)
+            rows, op_ns, slowdown, calm = _in_turns(host, problem, plans, unplaced, beside, sent, steps)
         before = as_lists(costs.links)
         if sent is not None:
-            costs = replace(costs, links={CPUS: sent.samples(costs.links[CPUS])})
+            costs = replace(costs, links={CPUS: sent.samples(costs.links[CPUS], calm)})
             cluster = links.measured(machine(executor), [costs])
         for name, each in plans.items():
             rows[name] |= simulated(host.as_run(each), each, cluster, op_ns, slowdown)
@@ -115,11 +115,11 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
 
 def _in_turns(
     host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler], sent: StepLinks | None, steps: int
-) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Sequence[int]]:
     """All placements measured in the same turns as two profiles of the ops, each core alone and all at the same time, and as messages.
 
-    Each keeps its processes meanwhile. Returns what was found of each placement, the ops' times on each core alone, and how many times as
-    long they take beside each other, at least once.
+    Each keeps its processes meanwhile. Returns what was found of each placement, the ops' times on each core alone, how many times as
+    long they take beside each other, at least once, and which runs of `sent` count.
     """
     started: dict[str, Any] = {}
     rows: dict[str, Any] = {}
@@ -143,16 +143,20 @@ def _in_turns(
             together,
             *([] if sent is None else [sent.run]),
         ]
-        times = in_turns(runs, replace(TURNS, steps=steps))
-        for (name, step), found in zip(started.items(), times[: len(started)], strict=True):
+        times, counted, stolen = in_turns(runs, replace(TURNS, steps=steps))
+        for number, (name, step) in enumerate(started.items()):
+            calm = [stolen[number][window] for window in counted[number]]
             with named(name):
-                rows[name] |= {"step_ns": found, "peak_memory_bytes": peaks(step)}
+                rows[name] |= {"step_ns": times[number], "peak_memory_bytes": peaks(step)}
+            rows[name] |= {"stolen": float(np.mean(calm)), "stolen_in_all": float(np.mean(stolen[number]))}
     finally:
         pool.shutdown()
         for each in (*alone, *started.values(), *([] if sent is None else [sent])):
             each.close()
-    op_ns, beside_ns = (np.stack([profiler.op_ns() for profiler in profilers], axis=1) for profilers in (alone, beside))
-    return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns))
+    of_alone, of_together, of_sent = counted[len(started) :][:NUM_CORES], [counted[len(started) + NUM_CORES]] * NUM_CORES, counted[-1]
+    op_ns = np.stack([profiler.op_ns(numbers) for profiler, numbers in zip(alone, of_alone, strict=True)], axis=1)
+    beside_ns = np.stack([profiler.op_ns(numbers) for profiler, numbers in zip(beside, of_together, strict=True)], axis=1)
+    return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns)), of_sent
 
 
 def peaks(step: PlacedStep) -> list[list[int]]:

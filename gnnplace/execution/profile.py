@@ -9,7 +9,8 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import permutations
+from itertools import chain, permutations
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -54,34 +55,37 @@ def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarr
     return profiler.op_ns()
 
 
+class _Window(NamedTuple):
+    """The nanoseconds of some steps, and of as many more those of each op and before it (`_durations`)."""
+
+    steps: list[int]
+    work: list[Int64[np.ndarray, " ops"]]
+    gaps: list[Int64[np.ndarray, " ops"]]
+
+
 class Profiler:
     """A step all of whose work one device does. `run` times steps and, op by op, as many more: in turns with others, if so wished."""
 
     def __init__(self, workload: Workload, devices: Sequence[Device], works: int = 0) -> None:
         placed = np.full(workload.graph.num_ops, works, dtype=np.int32)
         self.step = workload.start(Plan(tuple(devices), placed, workload.graph.order))
-        self._steps: list[int] = []
-        self._work: list[Int64[np.ndarray, " ops"]] = []
-        self._gaps: list[Int64[np.ndarray, " ops"]] = []
+        self._windows: list[_Window] = []
 
     def run(self, steps: int) -> list[int]:
         """Runs steps as they are, then with their ops timed; the nanoseconds of the former."""
         found = self.step.run(steps)
-        self._steps += found
-        for times in self.step.op_times(steps):
-            work, gap = _durations(times)
-            self._work.append(work)
-            self._gaps.append(gap)
+        self._windows.append(_Window(found, *map(list, zip(*map(_durations, self.step.op_times(steps)), strict=True))))
         return found
 
-    def op_ns(self) -> Int64[np.ndarray, " ops"]:
-        """The median nanoseconds of each op, 0 for what nothing executes.
+    def op_ns(self, counted: Sequence[int] | None = None) -> Int64[np.ndarray, " ops"]:
+        """The median nanoseconds of each op, 0 for what nothing executes; of the runs with these numbers (from 0), or of all.
 
         An op takes its own time and what passes between the end of the op before it and its start: the framework's dispatch. To look at
         the clock makes that longer, so all of it is scaled until the ops add up to the median step that was run without.
         """
-        work, gaps = np.median(self._work, axis=0), np.median(self._gaps, axis=0)
-        between = max(0.0, float(np.median(self._steps)) - work.sum())
+        windows = self._windows if counted is None else [self._windows[number] for number in counted]
+        step, work, gaps = (np.median(list(chain.from_iterable(values)), axis=0) for values in zip(*windows, strict=True))
+        between = max(0.0, float(step) - work.sum())
         return np.rint(work + gaps * (between / max(1.0, gaps.sum()))).astype(np.int64)
 
     def close(self) -> None:

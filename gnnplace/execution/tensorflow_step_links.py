@@ -73,12 +73,13 @@ class StepLinks:
         self._used_ns.append(used)
         return times
 
-    def samples(self, known: Sequence[LinkSample]) -> tuple[LinkSample, ...]:
+    def samples(self, known: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
         """Transfers of the sizes of `known`, which occupy sender and receiver alike and have arrived then; `known` where nothing is sent.
 
-        What a byte takes there counts for a little, for steps of small messages say nothing of it.
+        Of the runs with these numbers (from 0), or of all. What a byte takes in `known` counts for a little, for steps of small messages
+        say nothing of it.
         """
-        used = np.median(self._used_ns, axis=0)
+        used = np.median(self._used_ns if counted is None else [self._used_ns[number] for number in counted], axis=0)
         alone, sizes = len(used) - len(DRAWN), self._sizes
         sent = [place for place in range(alone, len(used)) if sizes[place]]
         if not sent:

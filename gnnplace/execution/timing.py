@@ -2,6 +2,9 @@
 
 *steady*: windows of steps until the medians of two in a row agree within 5 % (at most 20 windows), then windows in turns until each
 placement has at least 30 steps, or 5 seconds of them. *paper* (Mirhoseini et al. 2018, section 3): ten steps, the median of the last five.
+
+On a virtual machine a step of several cores lasts longer by whatever the host takes from any of them: of each placement the windows of
+which it took least may be the ones that count.
 """
 
 from __future__ import annotations
@@ -9,6 +12,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from math import ceil
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -19,7 +24,10 @@ ProtocolName = Literal["steady", "paper"]
 
 @dataclass(frozen=True)
 class Protocol:
-    """The constants of a protocol; times in nanoseconds. `discarded` steps are run first, then windows until two agree."""
+    """The constants of a protocol; times in nanoseconds. `discarded` steps are run first, then windows until two agree.
+
+    So large a share of the windows of a placement count, above 0: those of which the host took least, and all that are equal to these.
+    """
 
     name: ProtocolName = "steady"
     discarded: int = 0
@@ -28,6 +36,7 @@ class Protocol:
     most_windows: int = 20
     steps: int = 30
     enough_ns: int = 5 * 10**9
+    counted: float = 1.0
 
 
 STEADY = Protocol()
@@ -57,16 +66,30 @@ def timed(runs: Sequence[Run], protocol: Protocol) -> list[list[int]]:
     """The step times of several placements, measured in turns after each has been warmed up."""
     for run in runs:
         warm_up(run, protocol)
-    return in_turns(runs, protocol)
+    return in_turns(runs, protocol).times
 
 
-def in_turns(runs: Sequence[Run], protocol: Protocol) -> list[list[int]]:
-    """The step times of several placements that are warm: a window of each in turn until all have enough."""
-    times: list[list[int]] = [[] for _ in runs]
-    while any(len(found) < protocol.steps and sum(found) < protocol.enough_ns for found in times):
-        for run, found in zip(runs, times, strict=True):
-            found += run(protocol.window)
-    return times
+def in_turns(runs: Sequence[Run], protocol: Protocol) -> Turns:
+    """The step times of several placements that are warm: a window of each in turn until all have enough that count."""
+    windows: list[list[list[int]]] = [[] for _ in runs]
+    stolen: list[list[float]] = [[] for _ in runs]
+    steps, enough_ns = protocol.steps / protocol.counted, protocol.enough_ns / protocol.counted
+    while any(sum(map(len, found)) < steps and sum(map(sum, found)) < enough_ns for found in windows):
+        for run, found, taken in zip(runs, windows, stolen, strict=True):
+            meter = LoadMeter()
+            found.append(run(protocol.window))
+            taken.append(meter.load().stolen)
+    counted = [_calmest(taken, protocol.counted) for taken in stolen]
+    times = [list(chain.from_iterable(found[number] for number in numbers)) for found, numbers in zip(windows, counted, strict=True)]
+    return Turns(times, counted, stolen)
+
+
+def _calmest(stolen: Sequence[float], share: float) -> list[int]:
+    """The numbers of the windows that count."""
+    if not stolen:
+        return []
+    most = sorted(stolen)[ceil(share * len(stolen)) - 1]
+    return [window for window, taken in enumerate(stolen) if taken <= most]
 
 
 def warm_up(run: Run, protocol: Protocol) -> int:
@@ -98,6 +121,16 @@ def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Esti
         resampled.append(np.median(values[generator.integers(len(values), size=(RESAMPLES, len(values)))], axis=1))
     low, high = np.percentile(resampled[0] / resampled[1], INTERVAL).tolist()
     return Estimate(float(np.median(times) / np.median(reference)), low, high)
+
+
+class Turns(NamedTuple):
+    """Of each placement the step times of the windows that count, the numbers of these windows, from 0, and what share of the cores' time
+    the host took in every window.
+    """
+
+    times: list[list[int]]
+    counted: list[list[int]]
+    stolen: list[list[float]]
 
 
 class LoadMeter:

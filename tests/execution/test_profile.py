@@ -65,3 +65,14 @@ def test_work_alone_counts_where_looking_made_the_step_no_longer():
     assert made.op_ns().tolist() == [10, 20, 30, 0]
     made.close()
     assert step.closed
+
+
+def test_only_the_runs_that_count_are_looked_at():
+    made = profiler(step := KnownStep())
+    made.run(2)
+    step.op_times = lambda steps: [OpTimes(np.array([0, 900, 300, -1]), np.array([200, 1300, 900, -1]))] * steps
+    step.run = lambda steps: [1400] * steps
+    made.run(4)
+    assert made.op_ns([0]).tolist() == [10, 20 + 8, 30 + 2, 0]
+    assert made.op_ns([1]).tolist() == [200, 400, 600 + 200, 0]
+    assert made.op_ns([0, 1]).tolist() == made.op_ns().tolist() == [200, 400, 600 + 200, 0]  # the median of six steps

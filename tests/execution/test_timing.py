@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from time import monotonic
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from gnnplace.execution import timing
-from gnnplace.execution.timing import PAPER, STEADY, LoadMeter, Protocol, estimate, ratio, timed, warm_up
+from gnnplace.execution.timing import PAPER, STEADY, LoadMeter, Protocol, estimate, in_turns, ratio, timed, warm_up
 
 MS = 10**6
 
@@ -63,6 +64,42 @@ def test_five_seconds_are_enough_where_thirty_steps_take_longer() -> None:
     assert [len(found) for found in timed([Steps(400 * MS)], STEADY)] == [15]  # 2 s a window: 6 s
     assert [len(found) for found in timed([Steps(1000 * MS)], STEADY)] == [5]
     assert [len(found) for found in timed([Steps(1000 * MS), Steps(MS)], STEADY)] == [30, 30]  # in turns to the end
+
+
+def _host_takes(monkeypatch: pytest.MonkeyPatch, *ticks: int) -> None:
+    """So many ticks of a thousand in each window from now on, the last again and again."""
+    taken = itertools.chain(ticks, itertools.repeat(ticks[-1]))
+    readings = itertools.chain.from_iterable(([0] * 8, [1000 - stolen, *[0] * 6, stolen]) for stolen in taken)
+    monkeypatch.setattr(timing, "_ticks", lambda: np.array(next(readings)))
+
+
+def test_the_windows_count_of_which_the_host_took_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    _host_takes(monkeypatch, 0, 500, 300, 20, 20, 10)
+    run = Steps(*(k * MS for k in range(1, 13)))
+    found = in_turns([run], Protocol(window=2, steps=6, counted=0.5))
+    assert run.done == 12
+    assert found.counted == [[0, 3, 4, 5]]  # the third calmest and another one like it
+    assert found.times == [[k * MS for k in (1, 2, 7, 8, 9, 10, 11, 12)]]
+    assert found.stolen == [pytest.approx([0, 0.5, 0.3, 0.02, 0.02, 0.01])]
+
+
+def test_each_placement_has_calm_windows_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    _host_takes(monkeypatch, 0, 500, 500, 0)
+    found = in_turns([Steps(MS, 2 * MS), Steps(3 * MS, 4 * MS)], Protocol(window=1, steps=1, counted=0.5))
+    assert found.times == [[MS], [4 * MS]] and found.counted == [[0], [1]]
+
+
+def test_where_the_host_takes_nothing_all_windows_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    _host_takes(monkeypatch, 0)
+    assert [len(found) for found in in_turns([Steps(MS)], Protocol(window=2, steps=6, counted=0.5)).times] == [12]
+    assert in_turns([], STEADY) == ([], [], [])
+
+
+def test_half_of_the_windows_need_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    _host_takes(monkeypatch, 0)
+    run = Steps(400 * MS)
+    in_turns([run], Protocol(counted=0.5))
+    assert run.done == 25  # 10 s, of which 5 are to count
 
 
 def test_the_papers_protocol_is_ten_steps_and_the_last_five() -> None:
