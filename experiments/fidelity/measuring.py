@@ -137,26 +137,24 @@ def _in_turns(
                 rows[name] = {"difference": vars(difference(step.outputs(), *unplaced))}
         for step in (*started.values(), *(profiler.step for profiler in (*alone, *beside))):
             warm_up(step.run, TURNS)
-        runs = [
-            *(step.run for step in started.values()),
-            *(profiler.run for profiler in alone),
-            together,
-            *([] if sent is None else [sent.run]),
-        ]
+        runs = [*(step.run for step in (*started.values(), *alone)), together, *([] if sent is None else [sent.run])]
         times, counted, stolen = in_turns(runs, replace(TURNS, steps=steps))
-        for number, (name, step) in enumerate(started.items()):
-            calm = [stolen[number][window] for window in counted[number]]
+        for name, found, windows, taken in zip(started, times, counted, stolen, strict=False):  # profiles and messages come after them
             with named(name):
-                rows[name] |= {"step_ns": times[number], "peak_memory_bytes": peaks(step)}
-            rows[name] |= {"stolen": float(np.mean(calm)), "stolen_in_all": float(np.mean(stolen[number]))}
+                rows[name] |= {"step_ns": found, "peak_memory_bytes": peaks(started[name])}
+            rows[name] |= {"stolen": float(np.mean([taken[window] for window in windows])), "stolen_in_all": float(np.mean(taken))}
     finally:
         pool.shutdown()
         for each in (*alone, *started.values(), *([] if sent is None else [sent])):
             each.close()
-    of_alone, of_together, of_sent = counted[len(started) :][:NUM_CORES], [counted[len(started) + NUM_CORES]] * NUM_CORES, counted[-1]
-    op_ns = np.stack([profiler.op_ns(numbers) for profiler, numbers in zip(alone, of_alone, strict=True)], axis=1)
-    beside_ns = np.stack([profiler.op_ns(numbers) for profiler, numbers in zip(beside, of_together, strict=True)], axis=1)
-    return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns)), of_sent
+    of_alone, of_together = counted[len(started) :][:NUM_CORES], counted[len(started) + NUM_CORES]
+    op_ns, beside_ns = _op_ns(alone, of_alone), _op_ns(beside, [of_together] * NUM_CORES)
+    return rows, op_ns, np.maximum(1.0, beside_ns / np.maximum(1, op_ns)), counted[-1]
+
+
+def _op_ns(profilers: Sequence[Profiler], counted: Sequence[Sequence[int]]) -> np.ndarray:
+    """The ops' times on each core, of the windows that count."""
+    return np.stack([profiler.op_ns(windows) for profiler, windows in zip(profilers, counted, strict=True)], axis=1)
 
 
 def peaks(step: PlacedStep) -> list[list[int]]:
