@@ -1,17 +1,20 @@
-"""Why `best` closes less than half of the room on some problems: the same minute where links are free.
+"""Why `best` closes less than half of the room on some problems: the same time where links are free, and there without CPUs.
 
-The bounds count only transfers that no placement avoids. Where every transfer takes a nanosecond, and the step that `best` finds then
-comes closer to that problem's bound, what keeps it from the bound otherwise is transfers; where it does not, it is the order of
-ops, the memory, or the search. Resumable: finished rows are kept.
+The bounds count only transfers that no placement avoids, and give a CPU its full share of the work, be it many times slower. Where
+every transfer takes a nanosecond, or where the accelerators are then alone, too, `best` may come close to the bound of that problem:
+then it is transfers, or the CPU, that the bound has too cheap. Elsewhere it is the order of ops, the memory, or the search.
+Resumable: finished rows are kept.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from experiments import cells
 from experiments.cells import Cell, Job
+from experiments.problems import time_ns
 from experiments.room import run
 from gnnplace import build
 from gnnplace.baselines.budget import Budget
@@ -23,7 +26,9 @@ from gnnplace.evaluate.simulator import simulate
 from gnnplace.report import results
 
 PATH = Path(__file__).resolve().parent / "results" / "why.json"
-HEADER = ["graph", "cluster", "`best` / bound", "closed", "`best` / bound, links free", "bound / bound, links free"]
+CLOSE = 1.05  # times its bound: a step that is as close as this leaves no room
+FREE, ALONE = "links free", "links free, no CPU"
+HEADER = ["graph", "cluster", "closed", "`best` / bound", FREE, ALONE, f"bound, {ALONE} / bound"]
 
 
 def free(cluster: Cluster) -> Cluster:
@@ -32,28 +37,66 @@ def free(cluster: Cluster) -> Cluster:
     return Cluster(cluster.name, cluster.devices, tuple(links))
 
 
-def row(graph: str, cluster: str, seconds: float) -> Cell:
-    """What `best` finds in so many seconds, and the bound, where links are free; in nanoseconds."""
-    problem = roofline.problem(manifest.graph(graph), free(clusters.cluster(cluster)))
+def alone(cluster: Cluster) -> Cluster:
+    """The accelerators of a cluster. Raises ClusterError where there is none."""
+    devices = tuple(device for device in cluster.devices if device.kind != "cpu")
+    names = {device.name for device in devices}
+    return Cluster(cluster.name, devices, tuple(link for link in cluster.links if {link.src, link.dst} <= names))
+
+
+EASIER: Mapping[str, Callable[[Cluster], Cluster]] = {FREE: free, ALONE: lambda cluster: free(alone(cluster))}
+
+
+def row(graph: str, cluster: str, easier: str, seconds: float) -> Cell:
+    """What `best` finds in so many seconds on an easier cluster, null where that is nothing feasible, and the bound; in nanoseconds."""
+    problem = roofline.problem(manifest.graph(graph), EASIER[easier](clusters.cluster(cluster)))
     winner = build.portfolio(problem, simulate, run.SEED, Budget(seconds=seconds), "given")
-    return {"best_ns": winner.standing[2], "winner": winner.planner, "bound_ns": lower_bound(problem), "bound": bound_name(problem)}
+    best_ns = time_ns(problem, winner.placement)
+    return {"best_ns": best_ns, "winner": winner.planner, "bound_ns": lower_bound(problem), "bound": bound_name(problem)}
 
 
-def line(name: str, found: Cell, freed: Cell) -> list[str]:
+def falls_short(found: Cell) -> bool:
+    """Whether a problem has room and `best` closes less than half of it."""
+    return run.has_room(found) and (run.closed(found) or 0) < run.HALF
+
+
+def distance(found: Cell | None) -> float | None:
+    """How many times its bound `best` takes; None where there is nothing feasible, or no such cluster."""
+    return None if found is None or found["best_ns"] is None else found["best_ns"] / found["bound_ns"]
+
+
+def line(name: str, found: Cell, easier: Mapping[str, Cell]) -> list[str]:
     """A line of the table."""
-    ratios = [found["best_ns"] / found["bound_ns"], freed["best_ns"] / freed["bound_ns"], found["bound_ns"] / freed["bound_ns"]]
-    text = [f"{ratio:.3f}" for ratio in ratios]
-    return [*name.split("/"), text[0], f"{100 * (run.closed(found) or 0):.1f} %", *text[1:]]
+    without = easier.get(f"{name}/{ALONE}")
+    ratios = [distance(found), distance(easier[f"{name}/{FREE}"]), distance(without)]
+    ratios.append(None if without is None or without["best_ns"] is None else without["bound_ns"] / found["bound_ns"])
+    return [*name.split("/"), f"{100 * (run.closed(found) or 0):.1f} %", *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios)]
+
+
+def summary(short: Mapping[str, Cell], easier: Mapping[str, Cell]) -> str:
+    """On how many of the problems that fall short `best` comes close to the bound where links are free, and where CPUs are gone, too."""
+    close = {which: {name for name in short if (distance(easier.get(f"{name}/{which}")) or CLOSE + 1) <= CLOSE} for which in EASIER}
+    rest = sorted(short.keys() - close[FREE] - close[ALONE])
+    return (
+        f"Of {len(short)} problems that fall short `best` comes within {CLOSE} times the bound on {len(close[FREE])} where links are free, "
+        f"and on {len(close[ALONE] - close[FREE])} more where the accelerators are alone, too. "
+        f"On {len(rest)} it does in neither: {', '.join(rest) or '-'}.\n"
+    )
 
 
 def main() -> None:
     room = results.load(run.PATH)
     found: dict[str, Cell] = room["cells"]
     seconds: float = room["settings"]["seconds"]
-    short = sorted(name for name, cell in found.items() if run.has_room(cell) and (run.closed(cell) or 0) < run.HALF)
-    jobs: dict[str, Job] = {name: (row, (*name.split("/"), seconds)) for name in short}
-    freed = cells.compute(PATH, jobs, {"seconds": seconds})
-    table = results.markdown_table(HEADER, [line(name, found[name], freed[name]) for name in short])
+    short = {name: found[name] for name in sorted(found) if falls_short(found[name])}
+    jobs: dict[str, Job] = {
+        f"{name}/{easier}": (row, (*name.split("/"), easier, seconds))
+        for name in short
+        for easier in EASIER
+        if easier != ALONE or any(device.kind != "cpu" for device in clusters.cluster(name.split("/")[1]).devices)
+    }
+    easier = cells.compute(PATH, jobs, {"seconds": seconds})
+    table = results.markdown_table(HEADER, [line(name, cell, easier) for name, cell in short.items()]) + "\n" + summary(short, easier)
     (PATH.parent / "why.md").write_text(table)
     print(table)
 

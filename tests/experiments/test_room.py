@@ -1,10 +1,11 @@
-"""Room: which problems have some, how much of it was closed, and the cluster whose links are free."""
+"""Room: which problems have some, how much of it was closed, and why so little: easier clusters, and how close `best` comes there."""
 
 import pytest
 from graphs import chains
 
 from experiments.room.run import closed, has_room, room
-from experiments.room.why import free
+from experiments.room.why import ALONE, FREE, alone, distance, falls_short, free, line, summary
+from gnnplace.cluster import ClusterError
 from gnnplace.corpus import clusters
 from gnnplace.costs.roofline import problem
 
@@ -32,3 +33,43 @@ def test_where_links_are_free_every_transfer_takes_a_nanosecond_and_all_else_is_
     assert (after.transfer_ns == 1).all() and not freed.link_latency_ns.any() and before.transfer_ns.min() > 1
     assert freed.devices == cluster.devices and (freed.link_channel == cluster.link_channel).all()
     assert (after.time_ns == before.time_ns).all()
+
+
+def test_accelerators_alone_keep_their_links_and_their_times():
+    graph, cluster = chains(2, 3, 2, size=10**9).graph, clusters.cluster("mixed-4")
+    gpus = alone(cluster)
+    kept = [number for number, device in enumerate(cluster.devices) if device.kind == "gpu"]
+    assert [device.name for device in gpus.devices] == [cluster.device_names[number] for number in kept] and len(kept) == 4
+    assert set(gpus.links) == {link for link in cluster.links if "cpu" not in link.src + link.dst} and len(gpus.links) == 12
+    assert (problem(graph, gpus).time_ns == problem(graph, cluster).time_ns[:, kept]).all()
+
+
+def test_a_cluster_without_accelerators_has_none_that_are_alone():
+    with pytest.raises(ClusterError):
+        alone(clusters.cluster("cpu-2"))
+
+
+@pytest.mark.parametrize(("best", "short"), [(151, True), (150, False), (200, True)])
+def test_less_than_half_closed_falls_short(best, short):
+    assert falls_short({"heuristic_ns": 200, "best_ns": best, "bound_ns": 100}) == short
+    assert not falls_short({"heuristic_ns": 104, "best_ns": best, "bound_ns": 100})  # no room
+
+
+def test_why_names_what_comes_close_where_links_are_free_where_cpus_are_gone_and_nowhere():
+    short = {name: {"heuristic_ns": 200, "best_ns": 160, "bound_ns": 100} for name in ("a/x", "b/x", "c/x", "d/cpu-2")}
+    found = {("a/x", FREE): (105, 100), ("a/x", ALONE): (110, 110), ("b/x", FREE): (106, 100), ("b/x", ALONE): (121, 120),
+             ("c/x", FREE): (110, 100), ("c/x", ALONE): (None, 100), ("d/cpu-2", FREE): (107, 100)}  # fmt: skip
+    easier = {f"{name}/{which}": {"best_ns": best, "bound_ns": bound} for (name, which), (best, bound) in found.items()}
+    assert [line(name, short[name], easier)[2:] for name in short] == [
+        ["40.0 %", "1.600", "1.050", "1.000", "1.100"],
+        ["40.0 %", "1.600", "1.060", "1.008", "1.200"],
+        ["40.0 %", "1.600", "1.100", "-", "-"],
+        ["40.0 %", "1.600", "1.070", "-", "-"],
+    ]
+    text = summary(short, easier)
+    assert (
+        text.startswith("Of 4 problems")
+        and "on 1 where links are free, and on 1 more" in text
+        and text.endswith("On 2 it does in neither: c/x, d/cpu-2.\n")
+    )
+    assert distance(None) is None
