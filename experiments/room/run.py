@@ -86,6 +86,19 @@ def line(name: str, found: Cell) -> list[str]:
     ]
 
 
+def saved(found: Mapping[str, Cell]) -> str:
+    """Of each graph on each cluster what `best` saves of the best heuristic's step, and the room, in hundredths; blank without room."""
+    graphs, named = (list(dict.fromkeys(name.split("/")[place] for name in sorted(found))) for place in (0, 1))
+    lines = [[graph, *(_saved(found.get(f"{graph}/{cluster}")) for cluster in named)] for graph in graphs]
+    return results.markdown_table(["graph", *named], lines)
+
+
+def _saved(found: Cell | None) -> str:
+    if found is None or not has_room(found):
+        return ""
+    return f"{100 * (1 - found['best_ns'] / found['heuristic_ns']):.0f} of {100 * (1 - found['bound_ns'] / found['heuristic_ns']):.0f}"
+
+
 def summary(found: Mapping[str, Cell]) -> str:
     """How often `best` closes half of the room where there is some, and which planners lose to one device, and why."""
     roomy = [share for cell in found.values() if has_room(cell) and (share := closed(cell)) is not None]
@@ -127,7 +140,8 @@ def main() -> None:
         f"{graph}/{preset}": (row, (graph, preset, chosen.seconds)) for graph in chosen.graphs for preset in chosen.clusters
     }
     found = results.load(PATH)["cells"] if chosen.show else cells.compute(PATH, jobs, {"seconds": chosen.seconds})
-    table = results.markdown_table(HEADER, [line(name, found[name]) for name in sorted(found)]) + "\n" + summary(found)
+    whole = results.markdown_table(HEADER, [line(name, found[name]) for name in sorted(found)])
+    table = "\n".join([whole, saved(found), summary(found)])
     PATH.with_suffix(".md").write_text(table)
     print(table)
     if chosen.json:

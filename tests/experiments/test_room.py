@@ -3,7 +3,7 @@
 import pytest
 from graphs import chains
 
-from experiments.room.run import closed, has_room, room
+from experiments.room.run import closed, has_room, room, saved
 from experiments.room.why import ALONE, FREE, alone, distance, falls_short, free, line, summary
 from gnnplace.cluster import ClusterError
 from gnnplace.corpus import clusters
@@ -24,6 +24,12 @@ def test_room_begins_at_1_05_times_the_bound(heuristic, best, bound, roomy, shar
     cell = {"heuristic_ns": heuristic, "best_ns": best, "bound_ns": bound}
     assert has_room(cell) == roomy and closed(cell) == share
     assert room(cell) == (None if heuristic is None else pytest.approx(1 - bound / heuristic))
+
+
+def test_what_is_saved_stands_beside_the_room_by_graph_and_cluster():
+    found = {"b/x": (200, 150, 100), "a/x": (104, 100, 100), "a/y": (1000, 990, 800), "b/y": (None, None, 9)}
+    cells = {name: {"heuristic_ns": h, "best_ns": best, "bound_ns": bound} for name, (h, best, bound) in found.items()}
+    assert saved(cells).splitlines() == ["| graph | x | y |", "| --- | --- | --- |", "| a |  | 1 of 20 |", "| b | 25 of 50 |  |"]
 
 
 def test_where_links_are_free_every_transfer_takes_a_nanosecond_and_all_else_is_as_it_was():
