@@ -94,9 +94,9 @@ def saved(found: Mapping[str, Cell]) -> str:
 
 
 def _saved(found: Cell | None) -> str:
-    if found is None or not has_room(found):
+    if found is None or not has_room(found) or (most := room(found)) is None:
         return ""
-    return f"{100 * (1 - found['best_ns'] / found['heuristic_ns']):.0f} of {100 * (1 - found['bound_ns'] / found['heuristic_ns']):.0f}"
+    return f"{100 * (1 - found['best_ns'] / found['heuristic_ns']):.0f} of {100 * most:.0f}"
 
 
 def summary(found: Mapping[str, Cell]) -> str:
