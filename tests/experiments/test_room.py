@@ -4,7 +4,7 @@ import pytest
 from graphs import chains
 
 from experiments.room.run import closed, has_room, room, saved
-from experiments.room.why import ALONE, FREE, alone, distance, falls_short, free, line, summary
+from experiments.room.why import ALIKE, ALONE, EASIER, FREE, alike, alone, distance, easier_for, falls_short, free, line, summary
 from gnnplace.cluster import ClusterError
 from gnnplace.corpus import clusters
 from gnnplace.costs.roofline import problem
@@ -50,6 +50,26 @@ def test_accelerators_alone_keep_their_links_and_their_times():
     assert (problem(graph, gpus).time_ns == problem(graph, cluster).time_ns[:, kept]).all()
 
 
+def test_the_fastest_accelerators_keep_the_links_among_them():
+    fastest = alike(clusters.cluster("mixed-4"))
+    assert fastest.device_names == ("gpu:2", "gpu:3") and {(link.src, link.dst) for link in fastest.links} == {
+        ("gpu:2", "gpu:3"),
+        ("gpu:3", "gpu:2"),
+    }
+    freed = EASIER[ALIKE](clusters.cluster("mixed-4"))
+    assert freed == free(fastest) and EASIER[ALONE](clusters.cluster("mixed-4")) == free(alone(clusters.cluster("mixed-4")))
+
+
+def test_a_cluster_that_would_be_no_easier_is_left_out():
+    named = {name: clusters.cluster(name) for name in ("cpu-2", "k40-2", "mixed-4")} | {"gpus": alone(clusters.cluster("mixed-4"))}
+    assert {name: easier_for(cluster) for name, cluster in named.items()} == {
+        "cpu-2": [FREE],
+        "k40-2": [FREE, ALONE],
+        "mixed-4": [FREE, ALONE, ALIKE],
+        "gpus": [FREE, ALIKE],
+    }
+
+
 def test_a_cluster_without_accelerators_has_none_that_are_alone():
     with pytest.raises(ClusterError):
         alone(clusters.cluster("cpu-2"))
@@ -61,21 +81,20 @@ def test_less_than_half_closed_falls_short(best, short):
     assert not falls_short({"heuristic_ns": 104, "best_ns": best, "bound_ns": 100})  # no room
 
 
-def test_why_names_what_comes_close_where_links_are_free_where_cpus_are_gone_and_nowhere():
-    short = {name: {"heuristic_ns": 200, "best_ns": 160, "bound_ns": 100} for name in ("a/x", "b/x", "c/x", "d/cpu-2")}
+def test_why_names_the_first_cluster_where_it_comes_close_and_what_comes_close_nowhere():
+    short = {name: {"heuristic_ns": 200, "best_ns": 160, "bound_ns": 100} for name in ("a/x", "b/x", "c/x", "d/cpu-2", "e/x")}
     found = {("a/x", FREE): (105, 100), ("a/x", ALONE): (110, 110), ("b/x", FREE): (106, 100), ("b/x", ALONE): (121, 120),
-             ("c/x", FREE): (110, 100), ("c/x", ALONE): (None, 100), ("d/cpu-2", FREE): (107, 100)}  # fmt: skip
+             ("c/x", FREE): (110, 100), ("c/x", ALONE): (None, 100), ("d/cpu-2", FREE): (107, 100),
+             ("e/x", FREE): (130, 100), ("e/x", ALONE): (120, 100), ("e/x", ALIKE): (104, 100)}  # fmt: skip
     easier = {f"{name}/{which}": {"best_ns": best, "bound_ns": bound} for (name, which), (best, bound) in found.items()}
     assert [line(name, short[name], easier)[2:] for name in short] == [
-        ["40.0 %", "1.600", "1.050", "1.000", "1.100"],
-        ["40.0 %", "1.600", "1.060", "1.008", "1.200"],
+        ["40.0 %", "1.600", "1.050", "1.000", "-"],
+        ["40.0 %", "1.600", "1.060", "1.008", "-"],
         ["40.0 %", "1.600", "1.100", "-", "-"],
         ["40.0 %", "1.600", "1.070", "-", "-"],
+        ["40.0 %", "1.600", "1.300", "1.200", "1.040"],
     ]
     text = summary(short, easier)
-    assert (
-        text.startswith("Of 4 problems")
-        and "on 1 where links are free, and on 1 more" in text
-        and text.endswith("On 2 it does in neither: c/x, d/cpu-2.\n")
-    )
+    assert text.startswith("Of 5 problems") and text.endswith("On 2 it does nowhere: c/x, d/cpu-2.\n")
+    assert f"({FREE}: 1; {ALONE}: 1; {ALIKE}: 1)" in text
     assert distance(None) is None
