@@ -35,18 +35,23 @@ def free(resources: int) -> Gaps:
 @allocates_nothing
 def earliest(gaps, resource, ready, duration):
     """The first gap that can hold `duration` from `ready` on, and when it would start there."""
-    low, high = 0, gaps.number[resource] - 1
+    begins, ends = gaps.begins[resource], gaps.ends[resource]
+    high, width = gaps.number[resource] - 1, 1
+    while high >= width and ends[high - width] > ready:  # mostly it is one of the last: wider and wider steps back from there
+        high -= width
+        width *= 2
+    low = max(0, high - width + 1)
     while low < high:
-        middle = (low + high) // 2
-        if gaps.ends[resource, middle] > ready:
+        middle = (low + high) >> 1
+        if ends[middle] > ready:
             high = middle
         else:
             low = middle + 1
-    while True:
-        start = max(gaps.begins[resource, low], ready)
-        if start + duration <= gaps.ends[resource, low]:
-            return low, start
+    start = max(begins[low], ready)
+    while start + duration > ends[low]:
         low += 1
+        start = begins[low]
+    return low, start
 
 
 @no_type_check
@@ -54,32 +59,25 @@ def earliest(gaps, resource, ready, duration):
 def take(gaps, resource, gap, start, duration):
     """Occupies a gap from `start` for `duration`, and leaves what is free before and after."""
     begins, ends = gaps.begins[resource], gaps.ends[resource]
-    before, after = start > begins[gap], start + duration < ends[gap]
+    end = start + duration
+    before, after = start > begins[gap], end < ends[gap]
     if before and after:
         if gaps.number[resource] == len(begins):
-            if gap == 0:  # what is free before is forgotten
-                begins[0] = start + duration
-                return
-            forget_first(gaps, resource)
-            gap -= 1
+            for k in range(gap):  # the earliest gap, or what is free before, is forgotten
+                begins[k], ends[k] = begins[k + 1], ends[k + 1]
+            if gap > 0:
+                ends[gap - 1] = start
+            begins[gap] = end
+            return
         for k in range(gaps.number[resource], gap, -1):
             begins[k], ends[k] = begins[k - 1], ends[k - 1]
         gaps.number[resource] += 1
-        ends[gap], begins[gap + 1] = start, start + duration
+        ends[gap], begins[gap + 1] = start, end
     elif before:
         ends[gap] = start
     elif after:
-        begins[gap] = start + duration
+        begins[gap] = end
     else:
         for k in range(gap, gaps.number[resource] - 1):
             begins[k], ends[k] = begins[k + 1], ends[k + 1]
         gaps.number[resource] -= 1
-
-
-@no_type_check
-@allocates_nothing
-def forget_first(gaps, resource):
-    """Drops the earliest gap."""
-    for k in range(1, gaps.number[resource]):
-        gaps.begins[resource, k - 1], gaps.ends[resource, k - 1] = gaps.begins[resource, k], gaps.ends[resource, k]
-    gaps.number[resource] -= 1

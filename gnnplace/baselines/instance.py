@@ -58,6 +58,7 @@ class Progress(NamedTuple):
     asked: Int64[np.ndarray, "outputs devices"]  # the unit that last asked what the output's message there would cost
     held: Int64[np.ndarray, " devices"]
     committed: Int64[np.ndarray, " devices"]
+    ready: Int64[np.ndarray, " devices"]  # when the inputs of the op whose device is being chosen are there
     stream: Gaps
     channel: Gaps
 
@@ -91,6 +92,7 @@ def nothing_yet(given: Instance) -> Progress:
         asked=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
         held=np.zeros(devices, dtype=np.int64),
         committed=np.zeros(devices, dtype=np.int64),
+        ready=np.zeros(devices, dtype=np.int64),
         stream=free(int(given.streams[-1])),
         channel=free(1 + max(int(given.channel.max(initial=0)), int(given.receiver.max(initial=0)))),
     )

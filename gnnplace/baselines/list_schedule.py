@@ -97,10 +97,11 @@ def choose(given, done, op, view):
     """The device for an op's unit: legal, linked to its inputs and with room, as far as that may be; then by the earliest end."""
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
+    _ready_everywhere(given, done, op)
     for device in range(given.legal.shape[1]):
         if not given.legal[unit, device]:
             continue
-        ready = ready_ns(given, done, op, device, False)
+        ready = done.ready[device]
         start = _slot(given, done, op, device, max(0, ready))[2]
         if view >= LOADS:
             start = max(start, done.committed[device])
@@ -149,25 +150,48 @@ def ready_ns(given, done, op, device, sends):
     ready = 0
     for position in range(given.in_ptr[op], given.in_ptr[op + 1]):
         edge = given.in_edges[position]
-        src, output = given.edge_src[edge], given.edge_data[edge]
+        src = given.edge_src[edge]
         there = done.device[given.unit[src]]
-        time = max(0, done.end[src])
-        if there != -1 and there != device:
-            link = given.link[there, device]
-            if link == -1:
-                if sends:
-                    continue
-                return -1
-            if output == -1:
-                time += max(1, given.latency[link])
-            elif done.arrival[output, device] != -1:
-                time = done.arrival[output, device]
-            else:
-                time = _arrival(given, done, output, link, time, sends)
-                if sends:
-                    done.arrival[output, device] = time
+        time = _input_ns(given, done, given.edge_data[edge], there, device, max(0, done.end[src]), sends)
+        if time == -1 and not sends:
+            return -1
         ready = max(ready, time)
     return ready
+
+
+@no_type_check
+@allocates_nothing
+def _ready_everywhere(given, done, op):
+    """`ready_ns` on all devices of the op's unit at once, into `done.ready`."""
+    ready = done.ready
+    ready[:] = 0
+    for position in range(given.in_ptr[op], given.in_ptr[op + 1]):
+        edge = given.in_edges[position]
+        src, output = given.edge_src[edge], given.edge_data[edge]
+        there, end = done.device[given.unit[src]], max(0, done.end[src])
+        for device in range(len(ready)):
+            if given.legal[given.unit[op], device] and ready[device] != -1:
+                time = _input_ns(given, done, output, there, device, end, False)
+                ready[device] = -1 if time == -1 else max(ready[device], time)
+
+
+@no_type_check
+@allocates_nothing
+def _input_ns(given, done, output, there, device, end, sends):
+    """When an output (-1: a control message) that a device (-1: not known yet) has at `end` is on another, -1 without a link."""
+    if there == -1 or there == device:
+        return end
+    link = given.link[there, device]
+    if link == -1:
+        return -1
+    if output == -1:
+        return end + max(1, given.latency[link])
+    if done.arrival[output, device] != -1:
+        return done.arrival[output, device]
+    time = _arrival(given, done, output, link, end, sends)
+    if sends:
+        done.arrival[output, device] = time
+    return time
 
 
 @no_type_check
