@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Int32, Int64
 
@@ -25,7 +24,7 @@ from gnnplace.baselines.list_schedule import OWN_END, fits, place, ready_ns, set
 from gnnplace.baselines.ranks import upward_rank_ns
 from gnnplace.baselines.sequence import append_after_inputs, costly, sequence
 from gnnplace.baselines.waiting import nobody_yet, offer, withdraw
-from gnnplace.graph import ComputationGraph
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -51,26 +50,28 @@ def schedule_earliest_first(
     graph: ComputationGraph, given: Instance, favourite: Int64[np.ndarray, " ops"]
 ) -> tuple[Int32[np.ndarray, " units"], int]:
     """The device of each unit and the length of the schedule in ns; `given.sequence` is by rank, `favourite` the child of each op or -1."""
-    done, free = nothing_yet(given), ~costly(graph)
-    _schedule(given, done, nobody_yet(given, free), free, favourite, graph.out_ptr, graph.edge_dst)
+    done, free, ops = nothing_yet(given), ~costly(graph), graph.num_ops
+    order, leader, stack = np.empty(ops, dtype=np.int64), np.full(ops, NONE, dtype=np.int64), np.empty(graph.num_edges + 1, dtype=np.int64)
+    _schedule(given, done, nobody_yet(given, free), free, favourite, graph.out_ptr, graph.edge_dst, (order, leader, stack))
     return done.device, int(done.end.max())
 
 
 @no_type_check
-@numba.njit(cache=True)
-def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst):
-    ops = len(free)
-    order, leader, count = np.empty(ops, np.int64), np.full(ops, -1), 0
+@allocates_nothing
+def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, sequence):
+    order, leader, stack = sequence  # as ops are run, empty yet
+    count, costing = 0, 0
     for op in given.sequence:
+        costing += not free[op]
         if ready.waiting[op] == 0 and not free[op]:
             offer(given, done, ready, op)
-    for _ in range(ops - free.sum()):
+    for _ in range(costing):
         op, device, start = -1, -1, NEVER
         while op == -1:  # one that lost its last device was offered on another
             op, device, start = _earliest(given, done, ready)
         if done.device[given.unit[op]] == -1:
             settle(given, done, given.unit[op], device)
-        before, count = count, append_after_inputs(op, order, leader, count, given.in_ptr, given.in_edges, given.edge_src)
+        before, count = count, append_after_inputs(op, order, leader, count, stack, given.in_ptr, given.in_edges, given.edge_src)
         for led in order[before:count]:
             _run(given, done, led, device, start if led == op else 0)
         ready.awaited[device], ready.until[device] = favourite[op], -1

@@ -29,7 +29,7 @@ def push(heaps, heap, key, number):
     """Adds a pair."""
     keys, numbers, row = heaps.key[heap], heaps.number[heap], heaps.size[heap]
     while row > 0:
-        above = (row - 1) // 2
+        above = (row - 1) >> 1
         if keys[above] < key or (keys[above] == key and numbers[above] <= number):
             break
         keys[row], numbers[row] = keys[above], numbers[above]

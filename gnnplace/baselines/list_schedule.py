@@ -97,7 +97,7 @@ def choose(given, done, op, view):
     """The device for an op's unit: legal, linked to its inputs and with room, as far as that may be; then by the earliest end."""
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
-    _ready_everywhere(given, done, op)
+    ready_everywhere(given, done, op)
     for device in range(given.legal.shape[1]):
         if not given.legal[unit, device]:
             continue
@@ -161,7 +161,7 @@ def ready_ns(given, done, op, device, sends):
 
 @no_type_check
 @allocates_nothing
-def _ready_everywhere(given, done, op):
+def ready_everywhere(given, done, op):
     """`ready_ns` on all devices of the op's unit at once, into `done.ready`."""
     ready = done.ready
     ready[:] = 0

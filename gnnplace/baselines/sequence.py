@@ -12,6 +12,7 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
+from gnnplace.baselines.compiled import allocates_nothing
 from gnnplace.graph import ComputationGraph
 
 
@@ -55,21 +56,21 @@ def _costly(order, out_ptr, edge_dst, kernel):
 @numba.njit(cache=True)
 def _sequence(by_priority, free, out_ptr, edge_dst, in_ptr, in_edges, edge_src):
     ops = len(by_priority)
-    sequence, leader, count = np.empty(ops, np.int64), np.full(ops, -1), 0
+    sequence, leader, count, stack = np.empty(ops, np.int64), np.full(ops, -1), 0, np.empty(len(edge_src) + 1, np.int64)
     number, waiting = np.empty(ops, np.int64), costly_inputs(free, in_ptr, in_edges, edge_src)
     number[by_priority] = np.arange(ops)
     ready = [number[op] for op in range(ops) if waiting[op] == 0 and not free[op]]
     heapq.heapify(ready)
     while len(ready) > 0:
         first = by_priority[heapq.heappop(ready)]
-        count = append_after_inputs(first, sequence, leader, count, in_ptr, in_edges, edge_src)
+        count = append_after_inputs(first, sequence, leader, count, stack, in_ptr, in_edges, edge_src)
         for edge in range(out_ptr[first], out_ptr[first + 1]):
             waiting[edge_dst[edge]] -= 1
             if waiting[edge_dst[edge]] == 0:
                 heapq.heappush(ready, number[edge_dst[edge]])
     for first in by_priority:
         if leader[first] == -1:
-            count = append_after_inputs(first, sequence, leader, count, in_ptr, in_edges, edge_src)
+            count = append_after_inputs(first, sequence, leader, count, stack, in_ptr, in_edges, edge_src)
     return sequence, leader
 
 
@@ -85,21 +86,21 @@ def costly_inputs(free, in_ptr, in_edges, edge_src):
 
 
 @no_type_check
-@numba.njit(cache=True)
-def append_after_inputs(first, sequence, leader, count, in_ptr, in_edges, edge_src):
-    """Appends what an op still waits for (ops without a leader), then the op, which leads them; the new length."""
-    stack = [first]
-    while len(stack) > 0:
-        op, waits = stack[-1], False
+@allocates_nothing
+def append_after_inputs(first, sequence, leader, count, stack, in_ptr, in_edges, edge_src):
+    """Appends what an op still waits for (ops without a leader), then the op, which leads them; the new length. `stack` is room to work."""
+    stack[0], height = first, 1
+    while height > 0:
+        op, waits = stack[height - 1], False
         if leader[op] == -1:
             for position in range(in_ptr[op], in_ptr[op + 1]):
                 src = edge_src[in_edges[position]]
                 if leader[src] == -1:
-                    stack.append(src)
-                    waits = True
+                    stack[height] = src
+                    height, waits = height + 1, True
         if waits:
             continue
-        stack.pop()
+        height -= 1
         if leader[op] == -1:
             sequence[count], leader[op] = op, first
             count += 1

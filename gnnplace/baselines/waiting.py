@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int64
 from gnnplace.baselines.compiled import allocates_nothing
 from gnnplace.baselines.heaps import Heaps, heaps, push
 from gnnplace.baselines.instance import Instance
-from gnnplace.baselines.list_schedule import OWN_END, choose, fits, ready_ns, settle
+from gnnplace.baselines.list_schedule import OWN_END, choose, fits, ready_everywhere, ready_ns, settle
 from gnnplace.baselines.sequence import costly_inputs
 from gnnplace.graph import NONE
 
@@ -51,10 +51,10 @@ def offer(given, done, ready, op):
     """Lets an op wait on every device where its unit may stand; where none is left, a device is chosen as HEFT does."""
     unit = given.unit[op]
     if done.device[unit] == -1:
+        ready_everywhere(given, done, op)
         for device in range(len(given.memory)):
-            arrived = ready_ns(given, done, op, device, False)
-            if fits(given, done, unit, device) and arrived != -1:
-                push(ready.later, device, arrived, ready.number[op])
+            if fits(given, done, unit, device) and done.ready[device] != -1:
+                push(ready.later, device, done.ready[device], ready.number[op])
                 ready.options[op] += 1
         if ready.options[op] > 0:
             return
