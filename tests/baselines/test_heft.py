@@ -82,6 +82,21 @@ def test_a_transfer_occupies_the_channel_of_its_receiver_too():
     assert simulate(posed, [heft(posed, simulate, units_name="ops")])[0].step_time_ns == 71
 
 
+def joined(order: list[int], links: tuple[Link, ...]) -> Problem:
+    """`both` reads what gpu:0 and gpu:1 made, in some order, and is faster on gpu:1; an op may overtake another on its device."""
+    devices = tuple(Device(f"gpu:{i}", "gpu", 10**9, 10**9, 10**9, streams=2) for i in range(2))
+    ops = [Op(f"on{i}", "Op", (Output(20),), time_ns={f"gpu:{i}": 30}) for i in range(2)]
+    ops.append(Op("both", "Op", (), time_ns={"gpu:0": 100, "gpu:1": 10}))
+    return problem(ComputationGraph.from_ops("joined", ops, [(i, 0, 2) for i in order]), Cluster("apart", devices, links))
+
+
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_a_device_that_an_input_cannot_reach_is_taken_only_where_none_is_better(order: list[int]):
+    assert schedule(joined(order, (Link("gpu:1", "gpu:0", 10**9),))) == ([0, 1, 0], 150)
+    assert schedule(joined(order, (Link("gpu:0", "gpu:1", 10**9),))) == ([0, 1, 1], 60)
+    assert schedule(joined(order, ())) == ([0, 1, 1], 40)  # what can't arrive is left out, what can is waited for
+
+
 @pytest.mark.parametrize(("view", "expected"), [(OWN_END, ([0, 0, 1], 26)), (MESSAGES, ([0, 0, 0], 30)), (LOADS, ([0, 0, 0], 30))])
 def test_a_message_costs_those_who_wait_for_its_channel(view: int, expected: tuple[list[int], int]):
     """b follows a at 20 on gpu:0; c could end there at 30, or behind a message of 6 on gpu:1 at 26."""
