@@ -52,6 +52,12 @@ def test_messages_count(message: int, expected: tuple[list[int], int]):
     assert schedule(posed(ops, [(0, 0, 1), (0, 0, 2)], equal_gpus(2))) == expected
 
 
+def test_an_op_is_offered_when_its_own_inputs_arrive():
+    """a ends at 10: x, which is first, would wait for 1000 bytes elsewhere and stays; y has its byte on gpu:1 at 11."""
+    ops = [Op("a", "Op", (Output(1000), Output(1)), time_ns={"gpu:0": 10}), op("x", 100), op("y", 50)]
+    assert schedule(posed(ops, [(0, 0, 1), (0, 1, 2)], equal_gpus(2))) == ([0, 0, 1], 110)
+
+
 def test_messages_that_wait_for_their_channel_make_starts_later():
     """a ends at 10 and sends two messages of 5: b1 starts on gpu:1 at 15, b2 could on gpu:2 at 20. There, e ends at 17 and d goes first,
     though b2 has the higher rank and seemed ready by 15; b2 starts behind b0 at 111.
