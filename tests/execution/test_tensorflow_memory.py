@@ -88,14 +88,14 @@ def test_what_waits_for_a_sum_that_writes_over_it_counts_and_so_do_small_tensors
 
 
 def back_and_forth() -> Optimized:
-    """A product here, the square of it there, where the placeholder is."""
+    """A product here; there, where the placeholder is, another of it, which can't be written over what it reads."""
     x, kernel = v1.placeholder(tf.float32, (512, 512), "x"), variable("kernel", 512, 512)
-    square = tf.square(tf.matmul(x, kernel), name="there")
-    return minimized(tf.reduce_mean(square), v1.train.GradientDescentOptimizer(0.1))
+    product = tf.matmul(x, kernel)
+    return minimized(tf.reduce_mean(tf.matmul(product, product, name="there")), v1.train.GradientDescentOptimizer(0.1))
 
 
 def test_a_placeholder_is_held_where_it_is_to_the_end_of_the_step(template):
-    """What is squared comes long after the placeholder has been sent, and both are held."""
+    """What is multiplied there comes long after the placeholder has been sent, and both are held."""
     (_, measured), (_, simulated) = peaks(back_and_forth, "^(x|there)$", template)
     large = 512 * 512 * 4
     assert [measured, simulated] == pytest.approx([3 * large, 3 * large], abs=0.01 * large)
