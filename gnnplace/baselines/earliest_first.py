@@ -58,8 +58,8 @@ def schedule_earliest_first(
 
 @no_type_check
 @allocates_nothing
-def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, sequence):
-    order, leader, stack = sequence  # as ops are run, empty yet
+def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
+    order, leader, stack = room  # to work: which ops ran so far, and who led them
     count, costing = 0, 0
     for op in given.sequence:
         costing += not free[op]
