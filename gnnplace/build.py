@@ -13,7 +13,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from gnnplace.baselines.annealing import Found, annealing, hill_climb
-from gnnplace.baselines.best import Progress, Winner, best, searched, searched_from_few
+from gnnplace.baselines.best import Progress, Winner, best, improvements, searched, searched_from_few
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
@@ -121,8 +121,9 @@ def portfolio(
 
     A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, all of them plan for
     that of the critical path, and the last of the budget goes to a search for a faster order. `starts`, where they are given, are asked
-    instead of all planners.
+    instead of all planners. Progress is what is better than all before.
     """
+    progress = improvements(progress)
     rule, small = _rule(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
     counted = Counted(evaluate, budget)
     if starts is None:

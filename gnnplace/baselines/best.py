@@ -50,7 +50,7 @@ def best(
         if not found or budget.used < FOR_PLANNERS:
             winner = _judged(problem, evaluate, name, plan(problem))
             found.setdefault(_identity(winner.placement), winner)
-            progress(*_said(min(found.values(), key=BY_STANDING)))
+            progress(name, winner.standing)
     if not found:
         raise ValueError("planners: there is none to choose from")
     return sorted(found.values(), key=BY_STANDING)
@@ -71,7 +71,7 @@ def searched(
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.standing))
     found = min(winner, _judged(problem, evaluate, name, placement), key=BY_STANDING)
-    progress(*_said(found))
+    progress(found.planner, found.standing)
     return found
 
 
@@ -93,6 +93,19 @@ def searched_from_few(
     return searched(problem, evaluate, min(few, key=BY_STANDING), name, search, budget, progress)
 
 
+def improvements(say: Progress) -> Progress:
+    """Says only what is better than all that was said before."""
+    said: Standing | None = None
+
+    def news(planner: str, standing: Standing) -> None:
+        nonlocal said
+        if said is None or standing < said:
+            said = standing
+            say(planner, standing)
+
+    return news
+
+
 def _sparing(say: Callable[[Standing], object], said: Standing) -> Callable[[Standing], object]:
     """Says what is a good deal better than what was said before: a search finds hundreds of small improvements."""
 
@@ -112,7 +125,3 @@ def _judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placeme
 
 def _identity(placement: Placement) -> tuple[bytes, bytes | None]:
     return placement.device.tobytes(), None if placement.priority is None else placement.priority.tobytes()
-
-
-def _said(winner: Winner) -> tuple[str, Standing]:
-    return winner.planner, winner.standing

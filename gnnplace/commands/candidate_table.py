@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,20 +24,27 @@ MOST_DEVICES = 5  # that are told apart in a cell
 def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
     """The candidates, the bound and what the columns mean, on stdout. `more` are columns, each from its header to its last candidate."""
     title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
-    reasons = [candidate.result.infeasible or "" for candidate in found]
     columns = [
         ("planner", *(candidate.planner for candidate in found)),
         (f"{_schedule(found)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
         ("fifo\nms", *(_ms(candidate.fifo.step_time_ns) for candidate in found)),
         *_figures(problem, [candidate.result for candidate in found]),
         *more,
-        *([("infeasible", *reasons)] if any(reasons) else []),
     ]
     header, *rows = zip(*columns, strict=True)
     bound = (f"lower bound ({bound_name(problem)})", _ms(lower_bound(problem)), *[""] * (len(columns) - 2))
     terminal.print_table(header, [*rows, bound], title, MOST_WIDTH)
     print("room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;")
     print(f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step")
+    print_reasons("infeasible", {candidate.planner: why for candidate in found if (why := candidate.result.infeasible) is not None})
+
+
+def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
+    """Whom something is said of and why, a line for each; nothing where it is said of nobody."""
+    if reasons:
+        print(f"\n{what}:")
+    for name, why in reasons.items():
+        print(f"  {name}: {why}")
 
 
 def _schedule(found: Sequence[Candidate]) -> str:

@@ -75,9 +75,6 @@ def _print(problem: Problem, found: list[Candidate]) -> None:
         ("planning\nms", *(f"{candidate.planning_ns / 1e6:,.1f}" for candidate in found)),
     ]
     candidate_table.print_table(problem, found, more)
-    if slower := _slower(found):
-        print("\nslower than the best single device:")
-    for name, why in slower.items():
-        print(f"  {name}: {why}")
+    candidate_table.print_reasons("slower than the best single device", _slower(found))
     for name, how in build.missing().items():
         print(f"{name}: {how}")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from graphs import chains
 
-from gnnplace.baselines.best import best, searched, searched_from_few
+from gnnplace.baselines.best import best, improvements, searched, searched_from_few
 from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.fastest import Standing
 from gnnplace.evaluate.simulator import simulate
@@ -108,6 +108,14 @@ def test_a_search_is_heard_when_it_finds_a_good_deal_more():
     (winner,) = best(POSED, simulate, planners("one"), Budget(evaluations=9))
     searched(POSED, simulate, winner, "search", search, Budget(evaluations=9), lambda *news: said.append(news))
     assert [standing.step_time_ns for name, standing in said if name == "search from one"] == [5900, 5000]
+
+
+def test_only_what_is_better_than_all_before_is_news():
+    said = []
+    tell = improvements(lambda planner, standing: said.append(planner))
+    for planner, found in {"over": (1, 0, 5), "fits": (0, 0, 9), "worse": (0, 0, 10), "equal": (0, 0, 9), "better": (0, 0, 8)}.items():
+        tell(planner, Standing(*found))
+    assert said == ["over", "fits", "better"]
 
 
 def test_nobody_to_ask():

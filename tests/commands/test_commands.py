@@ -222,6 +222,7 @@ def test_best_is_never_worse_than_any_planner_names_its_winner_and_is_the_same_a
     assert found[0]["predicted"]["step_time_ns"] <= fastest
     status, _, said = run(capsys, "place", *IN, "-o", "three.json", "--budget", "0.2s")
     assert status == 0 and "best: " in said
+    assert len(set(told := said.splitlines())) == len(told)  # progress says nothing twice
 
 
 @pytest.mark.parametrize(

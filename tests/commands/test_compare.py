@@ -73,7 +73,8 @@ def test_nothing_feasible_is_said_of_best_too(posed, capsys, tmp_path):
     assert all(row["infeasible"].startswith("memory") and row["room"] is None for row in found["planners"])
     assert found["slower_than_one_device"] == {}
     assert cli.main(["compare", *posed, "-q", "--evaluations", "5"]) == 3
-    assert "memory: " in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "\ninfeasible:\n" in said and all(f"\n  {row['planner']}: {row['infeasible']}\n" in said for row in found["planners"][1:])
 
 
 def test_the_table_names_the_bound_and_explains_who_is_slower_than_one_device(posed, capsys):
