@@ -4,7 +4,24 @@ import pytest
 from graphs import chains
 
 from experiments.room.run import closed, has_room, room, saved
-from experiments.room.why import ALIKE, ALONE, EASIER, FREE, alike, alone, distance, easier_for, falls_short, free, line, summary
+from experiments.room.why import (
+    ALIKE,
+    ALONE,
+    EASIER,
+    FREE,
+    PIECE_NS,
+    PIECES,
+    alike,
+    alone,
+    distance,
+    easier_for,
+    easier_problem,
+    falls_short,
+    far,
+    free,
+    line,
+    summary,
+)
 from gnnplace.cluster import ClusterError
 from gnnplace.corpus import clusters
 from gnnplace.costs.roofline import problem
@@ -85,16 +102,28 @@ def test_why_names_the_first_cluster_where_it_comes_close_and_what_comes_close_n
     short = {name: {"heuristic_ns": 200, "best_ns": 160, "bound_ns": 100} for name in ("a/x", "b/x", "c/x", "d/cpu-2", "e/x")}
     found = {("a/x", FREE): (105, 100), ("a/x", ALONE): (110, 110), ("b/x", FREE): (106, 100), ("b/x", ALONE): (121, 120),
              ("c/x", FREE): (110, 100), ("c/x", ALONE): (None, 100), ("d/cpu-2", FREE): (107, 100),
-             ("e/x", FREE): (130, 100), ("e/x", ALONE): (120, 100), ("e/x", ALIKE): (104, 100)}  # fmt: skip
+             ("e/x", FREE): (130, 100), ("e/x", ALONE): (120, 100), ("e/x", ALIKE): (104, 100),
+             ("c/x", PIECES): (102, 100), ("d/cpu-2", PIECES): (1051, 1000)}  # fmt: skip
     easier = {f"{name}/{which}": {"best_ns": best, "bound_ns": bound} for (name, which), (best, bound) in found.items()}
     assert [line(name, short[name], easier)[2:] for name in short] == [
-        ["40.0 %", "1.600", "1.050", "1.000", "-"],
-        ["40.0 %", "1.600", "1.060", "1.008", "-"],
-        ["40.0 %", "1.600", "1.100", "-", "-"],
-        ["40.0 %", "1.600", "1.070", "-", "-"],
-        ["40.0 %", "1.600", "1.300", "1.200", "1.040"],
+        ["40.0 %", "1.600", "1.050", "1.000", "-", "-"],
+        ["40.0 %", "1.600", "1.060", "1.008", "-", "-"],
+        ["40.0 %", "1.600", "1.100", "-", "-", "1.020"],
+        ["40.0 %", "1.600", "1.070", "-", "-", "1.051"],
+        ["40.0 %", "1.600", "1.300", "1.200", "1.040", "-"],
     ]
     text = summary(short, easier)
-    assert text.startswith("Of 5 problems") and text.endswith("On 2 it does nowhere: c/x, d/cpu-2.\n")
-    assert f"({FREE}: 1; {ALONE}: 1; {ALIKE}: 1)" in text
+    assert text.startswith("Of 5 problems") and text.endswith("On 1 it does nowhere: d/cpu-2.\n")
+    assert f"({FREE}: 1; {ALONE}: 1; {ALIKE}: 1; {PIECES}: 1)" in text
     assert distance(None) is None
+
+
+def test_the_easiest_cluster_is_the_one_for_pieces():
+    graph, cluster = chains(2, 3, 2, time_ns=10 * PIECE_NS).graph, clusters.cluster("mixed-4")
+    pieces = easier_problem(graph, cluster, PIECES)
+    assert pieces.cluster == easier_problem(graph, cluster, ALIKE).cluster == free(alike(cluster)) and pieces.num_ops == 10 * graph.num_ops
+    assert easier_problem(graph, clusters.cluster("cpu-2"), PIECES).cluster == free(clusters.cluster("cpu-2"))
+
+
+def test_far_is_what_is_not_known_to_be_close():
+    assert far(["a", "b", "c"], {"a/x": {"best_ns": 105, "bound_ns": 100}, "b/x": {"best_ns": 106, "bound_ns": 100}}, "x") == ["b", "c"]
