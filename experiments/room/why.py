@@ -3,8 +3,8 @@
 The bounds count only transfers that no placement avoids, and give a slow device its full share of the work, be it many times slower.
 Where every transfer takes a nanosecond, or where there are then no CPUs, too, or only the fastest accelerators, `best` may come close
 to the bound of that problem: then it is transfers, the CPU, or slow accelerators that the bound has too cheap. Where it comes close on
-none of these clusters, ops are cut in pieces on the easiest: if that helps, it is that ops can't be interrupted. Elsewhere it is the order
-of ops, the memory, or the search. Resumable: finished rows are kept.
+none of these clusters, ops are cut in pieces on the easiest, or may stand apart: if that helps, it is that ops can't be interrupted, or
+colocation. Elsewhere it is the order of ops, the memory, or the search. Resumable: finished rows are kept.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.evaluate.simulator import simulate
-from gnnplace.graph import ComputationGraph
+from gnnplace.graph import Categorical, ComputationGraph
 from gnnplace.problem import Problem
 from gnnplace.report import results
 
@@ -33,8 +33,9 @@ PATH = Path(__file__).resolve().parent / "results" / "why.json"
 CLOSE = 1.05  # times its bound: a step that is as close as this leaves no room
 PIECE_NS = 50_000
 FREE, ALONE, ALIKE = "links free", "links free, no CPU", "links free, fastest alone"
-PIECES = "and in pieces"
-HEADER = ["graph", "cluster", "closed", "`best` / bound", FREE, ALONE, ALIKE, PIECES]
+PIECES, APART = "the easiest, in pieces", "the easiest, no colocation"
+WHICH = (FREE, ALONE, ALIKE, PIECES, APART)
+HEADER = ["graph", "cluster", "closed", "`best` / bound", *WHICH]
 
 
 def free(cluster: Cluster) -> Cluster:
@@ -74,10 +75,13 @@ def easier_for(cluster: Cluster) -> list[str]:
 
 
 def easier_problem(graph: ComputationGraph, cluster: Cluster, easier: str) -> Problem:
-    """A graph on an easier cluster; in pieces on the easiest."""
-    if easier == PIECES:
-        return in_pieces(easier_problem(graph, cluster, easier_for(cluster)[-1]), PIECE_NS)
-    return roofline.problem(graph, EASIER[easier](cluster))
+    """A graph on an easier cluster; in pieces, or without colocation, on the easiest."""
+    if easier in EASIER:
+        return roofline.problem(graph, EASIER[easier](cluster))
+    if easier == APART:
+        graph = replace(graph, colocation=Categorical.of([None] * graph.num_ops))
+    easiest = easier_problem(graph, cluster, easier_for(cluster)[-1])
+    return in_pieces(easiest, PIECE_NS) if easier == PIECES else easiest
 
 
 def row(graph: str, cluster: str, easier: str, seconds: float) -> Cell:
@@ -100,7 +104,7 @@ def distance(found: Cell | None) -> float | None:
 
 def line(name: str, found: Cell, easier: Mapping[str, Cell]) -> list[str]:
     """A line of the table."""
-    ratios = [distance(found), *(distance(easier.get(f"{name}/{which}")) for which in (*EASIER, PIECES))]
+    ratios = [distance(found), *(distance(easier.get(f"{name}/{which}")) for which in WHICH)]
     return [*name.split("/"), f"{100 * (run.closed(found) or 0):.1f} %", *("-" if ratio is None else f"{ratio:.3f}" for ratio in ratios)]
 
 
@@ -112,7 +116,7 @@ def far(names: Sequence[str], easier: Mapping[str, Cell], which: str) -> list[st
 def summary(short: Mapping[str, Cell], easier: Mapping[str, Cell]) -> str:
     """On how many of the problems that fall short `best` comes close to the bound, first on which of the easier clusters."""
     rest, close = sorted(short), dict[str, int]()
-    for which in (*EASIER, PIECES):
+    for which in WHICH:
         still = far(rest, easier, which)
         close[which], rest = len(rest) - len(still), still
     counts = "; ".join(f"{which}: {number}" for which, number in close.items())
@@ -136,7 +140,7 @@ def main() -> None:
     rest, easier = list(short), _computed(asked, seconds)
     for which in EASIER:
         rest = far(rest, easier, which)
-    easier = _computed([*asked, *((name, PIECES) for name in rest)], seconds)
+    easier = _computed([*asked, *((name, which) for name in rest for which in (PIECES, APART))], seconds)
     table = results.markdown_table(HEADER, [line(name, cell, easier) for name, cell in short.items()]) + "\n" + summary(short, easier)
     (PATH.parent / "why.md").write_text(table)
     print(table)

@@ -1,5 +1,7 @@
 """Room: which problems have some, how much of it was closed, and why so little: easier clusters, and how close `best` comes there."""
 
+from dataclasses import replace
+
 import pytest
 from graphs import chains
 
@@ -7,6 +9,7 @@ from experiments.room.run import closed, has_room, room, saved
 from experiments.room.why import (
     ALIKE,
     ALONE,
+    APART,
     EASIER,
     FREE,
     PIECE_NS,
@@ -25,6 +28,8 @@ from experiments.room.why import (
 from gnnplace.cluster import ClusterError
 from gnnplace.corpus import clusters
 from gnnplace.costs.roofline import problem
+from gnnplace.graph import Categorical
+from gnnplace.transforms.units import units
 
 
 @pytest.mark.parametrize(
@@ -103,23 +108,28 @@ def test_why_names_the_first_cluster_where_it_comes_close_and_what_comes_close_n
     found = {("a/x", FREE): (105, 100), ("a/x", ALONE): (110, 110), ("b/x", FREE): (106, 100), ("b/x", ALONE): (121, 120),
              ("c/x", FREE): (110, 100), ("c/x", ALONE): (None, 100), ("d/cpu-2", FREE): (107, 100),
              ("e/x", FREE): (130, 100), ("e/x", ALONE): (120, 100), ("e/x", ALIKE): (104, 100),
-             ("c/x", PIECES): (102, 100), ("d/cpu-2", PIECES): (1051, 1000)}  # fmt: skip
+             ("c/x", PIECES): (102, 100), ("d/cpu-2", PIECES): (1051, 1000), ("d/cpu-2", APART): (101, 100)}  # fmt: skip
     easier = {f"{name}/{which}": {"best_ns": best, "bound_ns": bound} for (name, which), (best, bound) in found.items()}
     assert [line(name, short[name], easier)[2:] for name in short] == [
-        ["40.0 %", "1.600", "1.050", "1.000", "-", "-"],
-        ["40.0 %", "1.600", "1.060", "1.008", "-", "-"],
-        ["40.0 %", "1.600", "1.100", "-", "-", "1.020"],
-        ["40.0 %", "1.600", "1.070", "-", "-", "1.051"],
-        ["40.0 %", "1.600", "1.300", "1.200", "1.040", "-"],
+        ["40.0 %", "1.600", "1.050", "1.000", "-", "-", "-"],
+        ["40.0 %", "1.600", "1.060", "1.008", "-", "-", "-"],
+        ["40.0 %", "1.600", "1.100", "-", "-", "1.020", "-"],
+        ["40.0 %", "1.600", "1.070", "-", "-", "1.051", "1.010"],
+        ["40.0 %", "1.600", "1.300", "1.200", "1.040", "-", "-"],
     ]
     text = summary(short, easier)
-    assert text.startswith("Of 5 problems") and text.endswith("On 1 it does nowhere: d/cpu-2.\n")
-    assert f"({FREE}: 1; {ALONE}: 1; {ALIKE}: 1; {PIECES}: 1)" in text
+    assert text.startswith("Of 5 problems") and text.endswith("On 0 it does nowhere: -.\n")
+    assert f"({FREE}: 1; {ALONE}: 1; {ALIKE}: 1; {PIECES}: 1; {APART}: 1)" in text
     assert distance(None) is None
 
 
-def test_the_easiest_cluster_is_the_one_for_pieces():
+def test_the_easiest_cluster_is_the_one_for_pieces_and_without_colocation():
     graph, cluster = chains(2, 3, 2, time_ns=10 * PIECE_NS).graph, clusters.cluster("mixed-4")
+    tied = replace(graph, colocation=Categorical.of(["group"] * graph.num_ops))
+    apart = easier_problem(tied, cluster, APART)
+    assert apart.cluster == free(alike(cluster)) and apart.num_ops == graph.num_ops
+    assert {units(easier_problem(tied, cluster, which).graph, "ops").num_units for which in (ALIKE, PIECES)} == {1}
+    assert units(apart.graph, "ops").num_units == graph.num_ops
     pieces = easier_problem(graph, cluster, PIECES)
     assert pieces.cluster == easier_problem(graph, cluster, ALIKE).cluster == free(alike(cluster)) and pieces.num_ops == 10 * graph.num_ops
     assert easier_problem(graph, clusters.cluster("cpu-2"), PIECES).cluster == free(clusters.cluster("cpu-2"))
