@@ -31,7 +31,7 @@ def compute(path: Path, jobs: Mapping[str, Job], settings: Mapping[str, Any]) ->
         for future in as_completed(futures):
             cells[futures[future]] = future.result() | made
             results.save(path, document)
-            print(f"{len(cells)} of {len(jobs)}: {futures[future]}", flush=True)
+            print(f"{sum(name in cells for name in jobs)} of {len(jobs)}: {futures[future]}", flush=True)
     return cells
 
 

@@ -31,6 +31,19 @@ def test_the_earliest_free_time_is_that_of_trying_every_time(requests):
     assert gaps_of(free(2)) == [(0, NEVER)] and gaps.number[0] == 1
 
 
+def test_among_many_gaps_the_first_that_is_long_enough_is_found_from_any_time():
+    gaps, busy, end = free(2), set[int](), 0
+    for number in range(40):  # gaps of 1, 2 or 3, in turns of both lengths
+        begin, duration = end + 1 + number % 3, 1 + number % 2
+        take(gaps, 1, gaps.number[1] - 1, begin, duration)
+        end = begin + duration
+        busy |= set(range(begin, end))
+    for ready in range(end + 2):
+        for duration in (1, 2, 3, 4):
+            tried = next(time for time in range(ready, end + 1 + ready) if not busy & set(range(time, time + duration)))
+            assert earliest(gaps, 1, ready, duration)[1] == tried
+
+
 def test_of_too_many_gaps_the_oldest_are_forgotten():
     gaps = free(2)
     for number in range(KEPT + 10):  # each a gap of 2 before it
