@@ -1,11 +1,8 @@
-"""The PyTorch workloads of the corpus: what is trained, at which size, on inputs of which shape.
-
-Modules are built on the `meta` device, so that a workload of billions of parameters takes no memory.
-"""
+"""The first PyTorch workloads of the corpus: what is trained, at which size, on inputs of which shape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,22 +14,8 @@ from datasets.build import dlrm as dlrm_model
 from datasets.build import gpt2 as gpt2_model
 from datasets.build import two_tower as two_tower_model
 from datasets.build import unet as unet_model
-from gnnplace.frontends.torch import TracedStep
+from datasets.build.torch_workload import Workload
 from gnnplace.frontends.torch_step import TorchStep
-
-
-def traced(name: str) -> TracedStep:
-    """The training step of the workload of that name as a graph, without memory. Raises ValueError for an unknown one."""
-    with torch.device("meta"):
-        step = workload(name)
-    return step.traced(name)
-
-
-def workload(name: str) -> TorchStep:
-    """The workload of that name, with values, drawn from torch's generator. Raises ValueError for an unknown one."""
-    if name not in WORKLOADS:
-        raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
-    return WORKLOADS[name]()
 
 
 def bert_base(batch: int = 32, length: int = 128, settings: BertConfig | None = None) -> TorchStep:
@@ -93,18 +76,48 @@ def unet(batch: int = 16, size: int = 64, sizes: unet_model.Sizes = unet_model.F
     return TorchStep(unet_model.UNet(sizes), _noise_loss, (image, torch.rand(batch, sizes.channels[0]), noise))
 
 
-WORKLOADS: dict[str, Callable[[], TorchStep]] = {
-    "bert-base": bert_base,
-    "gpt2": gpt2,
-    "moe-8e": moe_8e,
-    "two-tower": two_tower,
-    "dlrm": dlrm,
-    "gru-lm": gru_lm,
-    "deepfm": deep_fm,
-    "deepspeech2": deep_speech_2,
-    "gcn": graph_convolutions,
-    "unet": unet,
-}
+WORKLOADS: dict[str, Workload] = {
+    "bert-base": Workload(
+        bert_base, "bert", "transformer",
+        "transformers BertForMaskedLM, default configuration, eager attention; batch 32, length 128; Adam",
+    ),
+    "gpt2": Workload(
+        gpt2, "gpt", "transformer",
+        "datasets/build/gpt2.py, 124 M parameters; batch 4, length 1024; Adam",
+    ),
+    "moe-8e": Workload(
+        moe_8e, "moe", "transformer",
+        "datasets/build/mixture_of_experts.py, 6 layers of 8 experts; batch 8, length 512; Adam",
+    ),
+    "two-tower": Workload(
+        two_tower, "two-tower", "recommender",
+        "datasets/build/two_tower.py; batch 4096; Adam", "test",
+    ),
+    "dlrm": Workload(
+        dlrm, "dlrm", "recommender",
+        "datasets/build/dlrm.py, 26 tables of width 64 with the rows of Criteo Kaggle; batch 2048; SGD, sparse for the tables", "test",
+    ),
+    "gru-lm": Workload(
+        gru_lm, "gru-lm", "recurrent",
+        "datasets/build/gru.py, 3 layers of 1024, 35 steps, vocabulary 10000, full softmax at each step; batch 64; Adam", "test",
+    ),
+    "deepfm": Workload(
+        deep_fm, "deepfm", "recommender",
+        "datasets/build/deepfm.py, 39 fields of width 16, deep 400-400-400; batch 4096; Adam, dense for the tables", "test",
+    ),
+    "deepspeech2": Workload(
+        deep_speech_2, "deepspeech2", "recurrent",
+        "datasets/build/deepspeech2.py, 5 bidirectional GRU layers of 800, 50 steps, cross entropy of frames; batch 32; Adam", "test",
+    ),
+    "gcn": Workload(
+        graph_convolutions, "gcn", "graph",
+        "datasets/build/gcn.py, 3 layers of 256 on 100,000 nodes, 1,000,000 edges and self-loops; Adam", "test",
+    ),
+    "unet": Workload(
+        unet, "unet", "convolutional",
+        "datasets/build/unet.py, channels 128-256-512, 64 x 64 images; batch 16; Adam", "test",
+    ),
+}  # fmt: skip
 
 
 def _ids(below: int, *shape: int) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from datasets.build.torch_models import WORKLOADS, traced
+from datasets.build_torch import WORKLOADS, traced, workload
 from gnnplace.corpus import manifest
 
 MATMULS = ("matmul", "batch_matmul")
@@ -24,9 +24,9 @@ def test_rebuilding_gives_the_checksum_of_the_manifest(name: str) -> None:
 def test_products_count_as_torch_counts_them(name: str) -> None:
     graph = manifest.graph(name)
     with torch.device("meta"):
-        workload = WORKLOADS[name]()
+        step = workload(name)
         with FlopCounterMode(display=False) as counter:
-            workload.loss(workload.module, *workload.inputs).backward()
+            step.loss(step.module, *step.inputs).backward()
     assert graph.flops[graph.canonical_kind.among(MATMULS)].sum() == counter.get_total_flops()
 
 

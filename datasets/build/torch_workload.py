@@ -1,0 +1,20 @@
+"""A PyTorch workload of the corpus, as lists of workloads describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from gnnplace.frontends.torch_step import TorchStep
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What builds a training step, on whatever device torch has as its default, and what the manifest says of it."""
+
+    build: Callable[[], TorchStep]
+    family: str
+    lineage: str
+    source: str
+    split: Literal["train", "validation", "test"] = "train"
