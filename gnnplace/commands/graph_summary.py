@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.graph import NONE, Categorical, ComputationGraph
@@ -17,9 +18,7 @@ def summary(problem: Problem) -> dict[str, Any]:
 
     `parallelism` is work / critical path: however many devices there are, no placement is faster than one fastest device by more.
     """
-    graph = problem.graph
-    fastest = np.where(problem.allowed, problem.time_ns, np.iinfo(np.int64).max).min(axis=1)
-    fastest = np.where(problem.allowed.any(axis=1), fastest, problem.time_ns.min(axis=1))
+    graph, fastest = problem.graph, fastest_ns(problem)
     work, critical_path = int(fastest.sum()), longest_paths(graph, fastest).critical_path_ns
     roots = graph.output_alias == NONE
     return {
@@ -42,6 +41,12 @@ def summary(problem: Problem) -> dict[str, Any]:
         "kinds": shares(graph, graph.kind, fastest),
         "phases": shares(graph, graph.phase, fastest),
     }
+
+
+def fastest_ns(problem: Problem) -> Int64[np.ndarray, " ops"]:
+    """What each op lasts on its fastest allowed device; where none is allowed, on the fastest of all."""
+    fastest = np.where(problem.allowed, problem.time_ns, np.iinfo(np.int64).max).min(axis=1)
+    return np.where(problem.allowed.any(axis=1), fastest, problem.time_ns.min(axis=1))
 
 
 def shares(graph: ComputationGraph, column: Categorical, time_ns: np.ndarray) -> list[dict[str, Any]]:

@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from gnnplace.commands import inputs, terminal
-from gnnplace.commands.graph_summary import summary
+from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
 from gnnplace.frontends.json_graph import read_graph
+from gnnplace.problem import Problem
 
 BUILDER = "gnnplace graphs import"
 LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges", "licence", "sha256")
@@ -44,15 +45,26 @@ def _list(arguments: Sequence[str]) -> int:
 def _show(arguments: Sequence[str]) -> int:
     parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
     inputs.add_problem_arguments(parser, preset="k40-2")
+    parser.add_argument("--picture", metavar="FILE", help="draw what could run at once, and when each layer could: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
-    found = summary(inputs.problem(chosen))
+    problem = inputs.problem(chosen)
+    if chosen.picture is not None:
+        _draw(chosen.picture, problem)
+    found = summary(problem)
     if chosen.json:
         terminal.print_json(found)
     else:
         _print(found)
     return DONE
+
+
+def _draw(path: str, problem: Problem) -> None:
+    from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
+
+    inputs.check_folder(path)
+    write_graph_picture(path, problem.graph, fastest_ns(problem))
 
 
 def _print(found: dict[str, Any]) -> None:

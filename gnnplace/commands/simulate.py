@@ -25,9 +25,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
     if chosen.picture is not None:
-        from gnnplace.report import timeline  # matplotlib takes a second to import
+        from gnnplace.report import picture, timeline  # matplotlib takes a second to import
 
-        timeline.check_ending(chosen.picture)
+        picture.check_ending(chosen.picture)
     problem = inputs.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, inputs.cluster(chosen.cluster))
     if chosen.schedule is not None:

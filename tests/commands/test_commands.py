@@ -329,6 +329,15 @@ def test_show_says_what_a_graph_holds_and_what_placing_it_can_gain(folder, capsy
     assert status == 0 and "work / critical path" in out and "1.50" in out and "MatMul" in out
 
 
+def test_show_draws_a_graph(folder, capsys):
+    show = ("graphs", "show", "graph.json", "--cluster", "cluster.json", "--picture")
+    assert run(capsys, *show, "graph.svg")[0] == 0
+    assert "work / critical path 1.50" in (folder / "graph.svg").read_text()  # as a comment beside the title's letters
+    for path, message in (("graph.gif", "graph.gif: the ending is none of"), ("none/graph.svg", "none/graph.svg: there is no such folder")):
+        status, out, err = run(capsys, *show, path)
+        assert (status, out, err.count("\n")) == (4, "", 1) and message in err
+
+
 def test_an_interrupt_and_a_termination_have_their_status(folder, capsys, monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt

@@ -11,7 +11,8 @@ from gnnplace.costs.roofline import problem
 from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
-from gnnplace.report.timeline import FORMATS, draw, write_picture
+from gnnplace.report.picture import FORMATS
+from gnnplace.report.timeline import draw, write_picture
 
 
 def corners(collection):
