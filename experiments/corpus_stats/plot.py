@@ -1,0 +1,55 @@
+"""Pictures of the corpus: how large and how wide its graphs are, what their work is, and how much room there is, by family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import numpy as np
+from matplotlib import pyplot
+from matplotlib.axes import Axes
+
+from experiments.cells import Cell
+
+
+def draw(
+    found: Mapping[str, Cell], families: Mapping[str, Sequence[str]], room: Mapping[str, list[float]], parts: Sequence[str], path: Path
+) -> None:
+    """Three panels side by side; families in the order of `families`, `room` by family."""
+    figure, (sizes, work, gain) = pyplot.subplots(1, 3, figsize=(19, 2.5 + 0.3 * len(families)), width_ratios=(1.3, 1, 1))
+    _sizes(sizes, found)
+    rows = np.arange(len(families))
+    left = np.zeros(len(families))
+    for part in parts:
+        share = np.array([np.mean([found[name]["parts"][part] for name in names]) for names in families.values()])
+        work.barh(rows, 100 * share, left=100 * left, label=part)
+        left += share
+    work.set(title="work by kind, %", xlim=(0, 100))
+    work.legend(fontsize=7, ncols=3, loc="lower center", bbox_to_anchor=(0.5, -0.22))
+    gain.boxplot([[100 * value for value in room[family]] for family in families], positions=rows, orientation="horizontal", widths=0.6)
+    gain.set(title="room over the best heuristic, all presets, %", xlim=(0, None))
+    for axes in (work, gain):
+        axes.set_yticks(rows, families, fontsize=8)
+        axes.invert_yaxis()
+    figure.tight_layout()
+    figure.savefig(path, dpi=90)
+
+
+def _sizes(axes: Axes, found: Mapping[str, Cell]) -> None:
+    """Ops across, work / critical path up, a colour for each lineage."""
+    for number, lineage in enumerate(sorted({cell["lineage"] for cell in found.values()})):
+        members = {name: cell for name, cell in found.items() if cell["lineage"] == lineage}
+        axes.scatter(
+            [cell["ops"] for cell in members.values()],
+            [cell["parallelism"] for cell in members.values()],
+            s=30,
+            color=f"C{number}",
+            label=lineage,
+        )
+        for name, cell in members.items():
+            axes.annotate(name, (cell["ops"], cell["parallelism"]), fontsize=6, xytext=(3, 3), textcoords="offset points")
+    axes.set(xscale="log", yscale="log", xlabel="ops", ylabel="work / critical path", title="sizes and widths")
+    axes.legend(fontsize=7)
