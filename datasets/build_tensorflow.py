@@ -9,12 +9,11 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import tensorflow as tf
 
 from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
-from gnnplace.corpus import manifest
+from gnnplace.corpus import manifest, splits
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.frontends.tensorflow import read_step
 from gnnplace.graph import ComputationGraph
@@ -29,7 +28,6 @@ class Workload:
     family: str
     lineage: str
     source: str
-    split: Literal["train", "test"] = "train"
 
 
 INCEPTION = "datasets/build/tensorflow_inception.py, 299 x 299 x 3 with auxiliary head; RMSProp; batch "
@@ -54,13 +52,13 @@ WORKLOADS = {
     **{
         f"resnet-{depth}": Workload(
             partial(tensorflow_resnet.build, depth, batch), tensorflow_resnet.blocks(depth), "resnet", "convolutional",
-            f"datasets/build/tensorflow_resnet.py, 224 x 224 x 3; batch {batch}; SGD with momentum", "test",
+            f"datasets/build/tensorflow_resnet.py, 224 x 224 x 3; batch {batch}; SGD with momentum",
         )
         for depth, batch in ((50, 32), (152, 128))
     },
     "nasnet-mobile": Workload(
-        tensorflow_nasnet.build, tensorflow_nasnet.blocks(), "nasnet", "convolutional",
-        "datasets/build/tensorflow_nasnet.py, NASNet-A 4 @ 1056, 224 x 224 x 3; batch 32; RMSProp", "test",
+        tensorflow_nasnet.build, tensorflow_nasnet.blocks(), "nasnet", "cell",
+        "datasets/build/tensorflow_nasnet.py, NASNet-A 4 @ 1056, 224 x 224 x 3; batch 32; RMSProp",
     ),
 }  # fmt: skip
 
@@ -87,7 +85,7 @@ def main(names: list[str]) -> None:
     for name in names or list(WORKLOADS):
         built, workload = graph(name), WORKLOADS[name]
         entry = manifest.add(
-            built, family=workload.family, lineage=workload.lineage, split=workload.split, mode="training",
+            built, family=workload.family, lineage=workload.lineage, split=splits.fixed(workload.lineage), mode="training",
             source=workload.source, licence="Apache-2.0", builder=f"python -m datasets.build_tensorflow {name}",
         )  # fmt: skip
         print(f"{name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")

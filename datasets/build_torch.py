@@ -12,7 +12,7 @@ import torch
 
 from datasets.build import torch_models
 from datasets.build.torch_workload import Workload
-from gnnplace.corpus import manifest
+from gnnplace.corpus import manifest, splits
 from gnnplace.frontends.torch import TracedStep
 from gnnplace.frontends.torch_step import TorchStep
 
@@ -39,7 +39,7 @@ def main(names: list[str]) -> None:
         step = traced(name)
         described = WORKLOADS[name]
         entry = manifest.add(
-            step.graph, family=described.family, lineage=described.lineage, split=described.split, mode="training",
+            step.graph, family=described.family, lineage=described.lineage, split=splits.fixed(described.lineage), mode="training",
             source=described.source, licence="Apache-2.0", builder=f"python -m datasets.build_torch {name}",
         )  # fmt: skip
         uncounted = f"; costed by bytes alone: {dict(step.uncounted)}" if step.uncounted else ""

@@ -91,31 +91,31 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "two-tower": Workload(
         two_tower, "two-tower", "recommender",
-        "datasets/build/two_tower.py; batch 4096; Adam", "test",
+        "datasets/build/two_tower.py; batch 4096; Adam",
     ),
     "dlrm": Workload(
         dlrm, "dlrm", "recommender",
-        "datasets/build/dlrm.py, 26 tables of width 64 with the rows of Criteo Kaggle; batch 2048; SGD, sparse for the tables", "test",
+        "datasets/build/dlrm.py, 26 tables of width 64 with the rows of Criteo Kaggle; batch 2048; SGD, sparse for the tables",
     ),
     "gru-lm": Workload(
         gru_lm, "gru-lm", "recurrent",
-        "datasets/build/gru.py, 3 layers of 1024, 35 steps, vocabulary 10000, full softmax at each step; batch 64; Adam", "test",
+        "datasets/build/gru.py, 3 layers of 1024, 35 steps, vocabulary 10000, full softmax at each step; batch 64; Adam",
     ),
     "deepfm": Workload(
         deep_fm, "deepfm", "recommender",
-        "datasets/build/deepfm.py, 39 fields of width 16, deep 400-400-400; batch 4096; Adam, dense for the tables", "test",
+        "datasets/build/deepfm.py, 39 fields of width 16, deep 400-400-400; batch 4096; Adam, dense for the tables",
     ),
     "deepspeech2": Workload(
         deep_speech_2, "deepspeech2", "recurrent",
-        "datasets/build/deepspeech2.py, 5 bidirectional GRU layers of 800, 50 steps, cross entropy of frames; batch 32; Adam", "test",
+        "datasets/build/deepspeech2.py, 5 bidirectional GRU layers of 800, 50 steps, cross entropy of frames; batch 32; Adam",
     ),
     "gcn": Workload(
         graph_convolutions, "gcn", "graph",
-        "datasets/build/gcn.py, 3 layers of 256 on 100,000 nodes, 1,000,000 edges and self-loops; Adam", "test",
+        "datasets/build/gcn.py, 3 layers of 256 on 100,000 nodes, 1,000,000 edges and self-loops; Adam",
     ),
     "unet": Workload(
-        unet, "unet", "convolutional",
-        "datasets/build/unet.py, channels 128-256-512, 64 x 64 images; batch 16; Adam", "test",
+        unet, "unet", "diffusion",
+        "datasets/build/unet.py, channels 128-256-512, 64 x 64 images; batch 16; Adam",
     ),
 }  # fmt: skip
 

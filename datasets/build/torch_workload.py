@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 from gnnplace.frontends.torch_step import TorchStep
 
@@ -17,4 +16,3 @@ class Workload:
     family: str
     lineage: str
     source: str
-    split: Literal["train", "validation", "test"] = "train"

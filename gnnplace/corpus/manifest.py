@@ -13,7 +13,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gnnplace import atomic
-from gnnplace.corpus import store
+from gnnplace.corpus import splits, store
+from gnnplace.corpus.splits import Split
 from gnnplace.frontends import strict_json
 from gnnplace.graph import ComputationGraph
 
@@ -24,12 +25,12 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class Entry(strict_json.Document):
-    """One graph of the corpus. `lineage` groups variants of one network (batch sizes); `builder` is the script that makes it."""
+    """One graph of the corpus. `lineage` groups networks that are made alike, the unit of splits; `builder` is the script that makes it."""
 
     name: Name
     family: Text
     lineage: Text
-    split: Literal["train", "validation", "test"]
+    split: Split
     mode: Literal["training", "inference"]
     source: Text
     ops: Annotated[int, Field(ge=1)]
@@ -63,6 +64,7 @@ def entries() -> tuple[Entry, ...]:
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ValueError(f"{path}: graphs[{index}].name: {name!r} is not unique")
+    _check_splits(path, found)
     return tuple(sorted(found, key=lambda entry: entry.name))
 
 
@@ -100,11 +102,19 @@ def add(graph: ComputationGraph, *, family: str, lineage: str, split: str, mode:
         Entry,
     )  # fmt: skip
     others = [other for other in entries() if other.name != graph.name]
+    splits.check([*others, described])
     (folder() / "graphs").mkdir(parents=True, exist_ok=True)
     store.save(graph, _path(graph.name))
     manifest = Manifest(graphs=sorted([*others, described], key=lambda entry: entry.name))
     atomic.write_text(folder() / "manifest.json", json.dumps(manifest.model_dump(), indent=1) + "\n")
     return described
+
+
+def _check_splits(path: Path, found: list[Entry]) -> None:
+    try:
+        splits.check(found)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _path(name: str) -> Path:

@@ -54,6 +54,18 @@ def test_an_unknown_name_lists_those_that_there_are(datasets):
         manifest.graph("nmt2")
 
 
+def test_a_sibling_in_another_part_of_the_split_is_refused_and_nothing_is_written(datasets):
+    manifest.add(chain("a", 2), **ABOUT)
+    with pytest.raises(ValueError, match="'b': split 'test' is not 'train', that of 'a'"):
+        manifest.add(chain("b", 2), **ABOUT | {"split": "test"})
+    assert manifest.names() == ("a",) and not (datasets / "graphs" / "b.arrow").exists()
+    path = datasets / "manifest.json"
+    manifest.add(chain("b", 2), **ABOUT)
+    path.write_text(path.read_text().replace('"split": "train"', '"split": "test"', 1))
+    with pytest.raises(ValueError, match=r"manifest\.json: 'b': split 'train' is not 'test'"):
+        manifest.names()
+
+
 def test_a_file_that_is_not_the_manifests_is_refused(datasets):
     manifest.add(chain("a", 2), **ABOUT)
     store.save(replace(chain("a", 2), name="other"), datasets / "graphs" / "a.arrow")
