@@ -12,7 +12,15 @@ from functools import partial
 
 import tensorflow as tf
 
-from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
+from datasets.build import (
+    tensorflow_gnmt,
+    tensorflow_inception,
+    tensorflow_nasnet,
+    tensorflow_nmt,
+    tensorflow_resnet,
+    tensorflow_rnnlm,
+    tensorflow_vgg,
+)
 from gnnplace.corpus import manifest, splits
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.frontends.tensorflow import read_step
@@ -38,14 +46,25 @@ WORKLOADS = {
     "inception-v3-b32": Workload(
         partial(tensorflow_inception.build, batch=32), tensorflow_inception.blocks(), "inception", "convolutional", INCEPTION + "32"
     ),
-    "rnnlm-2": Workload(
-        tensorflow_rnnlm.build, tensorflow_rnnlm.blocks(), "rnnlm", "recurrent",
-        "datasets/build/tensorflow_rnnlm.py, 2 layers of 2048, 40 steps, vocabulary 10000; batch 64; Adam",
-    ),
+    **{
+        f"rnnlm-{layers}": Workload(
+            partial(tensorflow_rnnlm.build, layers), tensorflow_rnnlm.blocks(layers), "rnnlm", "recurrent",
+            f"datasets/build/tensorflow_rnnlm.py, {layers} layers of 2048, 40 steps, vocabulary 10000; batch 64; Adam",
+        )
+        for layers in (2, 4, 8)
+    },
     **{
         f"nmt-{layers}": Workload(
             partial(tensorflow_nmt.build, layers), tensorflow_nmt.blocks(layers), "nmt", "recurrent", "datasets/build/tensorflow_nmt.py, "
             f"{layers} + {layers} layers of 1024, attention, 40 + 40 steps, vocabulary 32000; batch 64; Adam",
+        )
+        for layers in (2, 4, 8)
+    },
+    **{
+        f"gnmt-{layers}": Workload(
+            partial(tensorflow_gnmt.build, layers), tensorflow_gnmt.blocks(layers), "gnmt", "recurrent",
+            f"datasets/build/tensorflow_gnmt.py, {layers} + {layers} layers of 1024, attention, 40 + 40 steps, vocabulary 32000; "
+            "batch 64; Adam",
         )
         for layers in (2, 4, 8)
     },
@@ -59,6 +78,10 @@ WORKLOADS = {
     "nasnet-mobile": Workload(
         tensorflow_nasnet.build, tensorflow_nasnet.blocks(), "nasnet", "cell",
         "datasets/build/tensorflow_nasnet.py, NASNet-A 4 @ 1056, 224 x 224 x 3; batch 32; RMSProp",
+    ),
+    "vgg-16": Workload(
+        tensorflow_vgg.build, tensorflow_vgg.blocks(), "vgg", "convolutional",
+        "datasets/build/tensorflow_vgg.py, configuration D, 224 x 224 x 3; batch 32; SGD with momentum",
     ),
 }  # fmt: skip
 

@@ -1,9 +1,9 @@
 """RNNLM: a language model of stacked LSTM layers, one training step (Zaremba et al., 2014; sizes of Mirhoseini et al., 2017).
 
-2 layers of 2,048, unrolled 40 steps, batch 64, a softmax at each step, Adam. The papers don't state the vocabulary; 10,000 is that of
-Penn Treebank, on which the model was published. No dropout, no clipping.
-Weight gradients are added up in pairs as they appear: the 80 gradients of the two kernels (134 MB each) don't fit a 12 GB device at
-once (12.1 GB in all), on which the papers ran the model.
+2 layers of 2,048 (4 and 8 in Zhou et al., 2020, who state no sizes), unrolled 40 steps, batch 64, a softmax at each step, Adam. The
+papers don't state the vocabulary; 10,000 is that of Penn Treebank, on which the model was published. No dropout, no clipping.
+Weight gradients are added up in pairs as they appear: the 80 gradients of the kernels of 2 layers (134 MB each) don't fit a 12 GB
+device at once (12.1 GB in all), on which the papers ran that model.
 """
 
 from __future__ import annotations

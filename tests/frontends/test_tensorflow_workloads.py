@@ -1,5 +1,6 @@
 """The TensorFlow workloads of the corpus: their sizes by formula, their roles, and that their steps really train."""
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -10,7 +11,14 @@ pytest.importorskip("tensorflow")
 import tensorflow as tf
 
 from datasets import build_tensorflow
-from datasets.build import tensorflow_inception, tensorflow_nasnet, tensorflow_nmt, tensorflow_resnet, tensorflow_rnnlm
+from datasets.build import (
+    tensorflow_inception,
+    tensorflow_nasnet,
+    tensorflow_nmt,
+    tensorflow_resnet,
+    tensorflow_rnnlm,
+    tensorflow_vgg,
+)
 from datasets.build.tensorflow_adam import BETA1, BETA2, EPSILON, RATE, minimize
 from datasets.build_tensorflow import WORKLOADS
 from gnnplace.corpus import manifest
@@ -28,8 +36,11 @@ def workload(request) -> ComputationGraph:
     return graph(request.param)
 
 
-def matmul_flops(graph: ComputationGraph, phase: str) -> int:
-    chosen = graph.canonical_kind.among(["matmul"]) & graph.phase.among([phase])
+PRODUCTS = ("matmul", "conv", "conv_grad_weight", "conv_grad_input")
+
+
+def product_flops(graph: ComputationGraph, phase: str, kinds: Sequence[str] = ("matmul",)) -> int:
+    chosen = graph.canonical_kind.among(kinds) & graph.phase.among([phase])
     return int(graph.flops[chosen].sum())
 
 
@@ -66,13 +77,24 @@ def test_groups_stand_within_a_block(workload):
         assert len(set(workload.block[workload.colocation.index == group].tolist())) == 1
 
 
-def test_rnnlm_has_the_flops_of_its_formula():
-    step = graph("rnnlm-2")
+@pytest.mark.parametrize("layers", [2, 4, 8])
+def test_rnnlm_has_the_flops_of_its_formula(layers):
+    step = graph(f"rnnlm-{layers}")
     layer, softmax = 2 * 64 * (2 * 2048) * (4 * 2048), 2 * 64 * 2048 * 10_000
-    assert matmul_flops(step, "forward") == matmul_flops(step, "backward_weight") == 40 * (2 * layer + softmax)
-    assert matmul_flops(step, "backward_data") == 40 * (2 * layer + softmax)
-    parameters = 2 * (4096 * 8192 + 8192) + 10_000 * 2048 + 2048 * 10_000 + 10_000
+    assert product_flops(step, "forward") == product_flops(step, "backward_weight") == 40 * (layers * layer + softmax)
+    assert product_flops(step, "backward_data") == 40 * (layers * layer + softmax)
+    parameters = layers * (4096 * 8192 + 8192) + 10_000 * 2048 + 2048 * 10_000 + 10_000
     assert step.persistent_bytes.sum() == 3 * 4 * parameters + 2 * 4
+
+
+@pytest.mark.parametrize("layers", [2, 4, 8])
+def test_rnnlm_has_a_block_a_layer_and_its_ends_with_the_first_and_the_last(layers):
+    step = graph(f"rnnlm-{layers}")
+    assert sorted(set(step.block.tolist())) == [NONE, *range(layers)]
+    for scope, block in [("embedding", 0), ("softmax", layers - 1), *((f"lstm_{layer}", layer) for layer in range(layers))]:
+        ops = step.layer.among([scope])
+        assert set(step.block[ops].tolist()) == {block}
+        assert sorted(set(step.time_step[ops].tolist())) == [NONE, *range(40)]
 
 
 def test_nmt_has_the_flops_of_its_formula():
@@ -80,7 +102,7 @@ def test_nmt_has_the_flops_of_its_formula():
     cell = 2 * 64 * 1024 * 4096  # a product with 1,024 inputs of a cell
     cells, attention, softmax = (2 + 2 + 3 + 2) * cell, 2 * 64 * 2048 * 1024, 2 * 64 * 1024 * 32_000
     keys = 2 * (64 * 40) * 1024 * 1024
-    assert matmul_flops(step, "forward") == matmul_flops(step, "backward_weight") == 40 * (cells + attention + softmax) + keys
+    assert product_flops(step, "forward") == product_flops(step, "backward_weight") == 40 * (cells + attention + softmax) + keys
 
 
 def test_inception_has_the_parameters_and_the_flops_of_the_published_network():
@@ -90,6 +112,20 @@ def test_inception_has_the_parameters_and_the_flops_of_the_published_network():
     forward = many.flops[many.phase.among(["forward"])].sum() / 32
     assert forward == pytest.approx(2 * 5.72e9, rel=0.02)  # multiply-adds of an image
     assert (one.num_ops, one.num_edges) == (many.num_ops, many.num_edges)
+
+
+def test_vgg_has_the_parameters_and_the_flops_of_the_published_network():
+    step = graph("vgg-16")
+    layers = [(9 * 3 * 64, 224), (9 * 64 * 64, 224), (9 * 64 * 128, 112), (9 * 128 * 128, 112), (9 * 128 * 256, 56),
+              *2 * [(9 * 256 * 256, 56)], (9 * 256 * 512, 28), *2 * [(9 * 512 * 512, 28)], *3 * [(9 * 512 * 512, 14)],
+              (7 * 7 * 512 * 4096, 1), (4096 * 4096, 1), (4096 * 1000, 1)]  # fmt: skip
+    weights, outputs = sum(size for size, _ in layers), 64 * 2 + 128 * 2 + 256 * 3 + 512 * 6 + 4096 * 2 + 1000
+    assert weights + outputs == 138_357_544  # 138 million in table 2 of the paper
+    assert step.persistent_bytes.sum() == 2 * 4 * (weights + outputs)  # one slot each
+    forward, first = 32 * 2 * sum(size * side**2 for size, side in layers), 32 * 2 * layers[0][0] * 224**2
+    assert forward / 32 == pytest.approx(2 * 15.5e9, rel=0.01)
+    found = {phase: product_flops(step, phase, PRODUCTS) for phase in ("forward", "backward_weight", "backward_data")}
+    assert found == {"forward": forward, "backward_weight": forward, "backward_data": forward - first}
 
 
 def test_rebuilding_gives_the_checksum_of_the_manifest(workload):
@@ -124,6 +160,19 @@ def test_networks_of_convolutions_train(module, sizes):
     feeds = {"images": np.random.default_rng(0).random((2, 32, 32, 3), dtype=np.float32), "labels": np.array([1, 2], dtype=np.int32)}
     losses = trained(module, 4, feeds, batch=2, size=32, classes=5, **sizes)
     assert np.isfinite(losses).all() and min(losses[1:]) < losses[0]  # one step of this rate may overshoot
+
+
+def test_vgg_trains_from_weights_that_keep_the_scale():
+    generator = np.random.default_rng(0)
+    with tf.Graph().as_default(), v1.Session() as session:
+        loss, train = tensorflow_vgg.build(batch=2, size=32, dense=64, classes=5)
+        session.run(v1.global_variables_initializer())
+        for weight in v1.trainable_variables():
+            scale = np.sqrt(2 / np.prod(weight.shape[:-1])) if len(weight.shape) > 1 else 0.0
+            weight.load(scale * generator.normal(size=weight.shape), session)
+        feed = {"input/images:0": generator.random((2, 32, 32, 3)), "input/labels:0": [1, 2]}
+        losses = [float(session.run([loss, train], feed)[0]) for _ in range(5)]
+    assert losses[-1] < losses[0] - 0.05
 
 
 def test_sparse_adam_sums_repeated_rows_and_leaves_the_others():
