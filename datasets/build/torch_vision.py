@@ -1,0 +1,51 @@
+"""Image classifiers of today among the PyTorch workloads, one training step each: batch norm in training mode, Adam."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from datasets.build.convnext import ConvNeXt
+from datasets.build.densenet import LAYERS_121, LAYERS_201, DenseNet
+from datasets.build.efficientnet import efficientnet_b0
+from datasets.build.mobilenet import mobilenet_v2
+from datasets.build.torch_workload import Workload
+from gnnplace.frontends.torch_step import TorchStep
+
+CLASSES = 1000
+
+
+def classifier(module: nn.Module, batch: int, size: int = 224) -> TorchStep:
+    """A classifier of square images of this size, with cross entropy over 1,000 classes."""
+    return TorchStep(module, class_loss, (torch.rand(batch, 3, size, size), torch.randint(CLASSES, (batch,))))
+
+
+def class_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+    """Cross entropy; the classes are the last of the inputs."""
+    *features, classes = inputs
+    return functional.cross_entropy(module(*features), classes)
+
+
+WORKLOADS: dict[str, Workload] = {
+    "densenet-121": Workload(
+        lambda: classifier(DenseNet(LAYERS_121), 32), "densenet", "convolutional",
+        "datasets/build/densenet.py, 7,978,856 parameters, 224 x 224 images; batch 32; Adam", "test",
+    ),
+    "densenet-201": Workload(
+        lambda: classifier(DenseNet(LAYERS_201), 32), "densenet", "convolutional",
+        "datasets/build/densenet.py, 20,013,928 parameters, 224 x 224 images; batch 32; Adam", "test",
+    ),
+    "mobilenet-v2": Workload(
+        lambda: classifier(mobilenet_v2(), 64), "mobilenet", "convolutional",
+        "datasets/build/mobilenet.py, 3,504,872 parameters, 224 x 224 images; batch 64; Adam", "test",
+    ),
+    "efficientnet-b0": Workload(
+        lambda: classifier(efficientnet_b0(), 64), "efficientnet", "convolutional",
+        "datasets/build/efficientnet.py, 5,288,548 parameters, 224 x 224 images; batch 64; Adam", "test",
+    ),
+    "convnext-tiny": Workload(
+        lambda: classifier(ConvNeXt(), 64), "convnext", "convolutional",
+        "datasets/build/convnext.py, 28,589,128 parameters, 224 x 224 images; batch 64; Adam", "test",
+    ),
+}  # fmt: skip
