@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from datasets.build import amoebanet
 from datasets.build.convnext import ConvNeXt
 from datasets.build.densenet import LAYERS_121, LAYERS_201, DenseNet
 from datasets.build.efficientnet import efficientnet_b0
@@ -47,5 +48,13 @@ WORKLOADS: dict[str, Workload] = {
     "convnext-tiny": Workload(
         lambda: classifier(ConvNeXt(), 64), "convnext", "convolutional",
         "datasets/build/convnext.py, 28,589,128 parameters, 224 x 224 images; batch 64; Adam", "test",
+    ),
+    "amoebanet-a": Workload(
+        lambda: classifier(amoebanet.AmoebaNet(amoebanet.FULL), 8, 331), "amoebanet", "cell",
+        "datasets/build/amoebanet.py, 18 normal cells, 190 filters, 86.7 M parameters, 331 x 331 images; batch 8; Adam", "test",
+    ),
+    "amoebanet-a-mobile": Workload(
+        lambda: classifier(amoebanet.AmoebaNet(amoebanet.MOBILE), 32), "amoebanet", "cell",
+        "datasets/build/amoebanet.py, 12 normal cells, 50 filters, 5.1 M parameters, 224 x 224 images; batch 32; Adam", "test",
     ),
 }  # fmt: skip

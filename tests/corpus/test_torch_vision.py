@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from datasets.build import amoebanet
 from datasets.build.inverted_residual import SqueezeExcitation
 from datasets.build.stochastic_depth import StochasticDepth
 from datasets.build_torch import workload
@@ -16,6 +18,7 @@ PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weig
 PUBLISHED = {
     "densenet-121": (7_978_856, 2.83), "densenet-201": (20_013_928, 4.29), "mobilenet-v2": (3_504_872, 0.30),
     "efficientnet-b0": (5_288_548, 0.39), "convnext-tiny": (28_589_128, 4.46),
+    "amoebanet-a": (86_718_039, 23.16), "amoebanet-a-mobile": (5_086_102, 0.555),
 }  # fmt: skip
 """Parameters, and billions of multiply-adds for an image forwards, rounded to two digits after the point."""
 
@@ -73,3 +76,27 @@ def test_excitation_scales_channels_by_a_gate_of_their_means() -> None:
     squeezed = image.mean(dim=(2, 3)) @ reduce.t() + layer.reduce.bias
     gate = (squeezed * squeezed.sigmoid()) @ expand.t() + layer.expand.bias
     torch.testing.assert_close(layer(image), image * gate.sigmoid()[:, :, None, None])
+
+
+def test_an_amoeba_cell_adds_up_the_layers_of_its_figure() -> None:
+    torch.manual_seed(0)
+    cell = amoebanet.Cell(6, 8, 6, reduces=False, halved=False).eval()
+    p, h = torch.randn(2, 6, 5, 5), torch.randn(2, 8, 5, 5)
+    projected, average, (separable, _), (kept, _) = cell.h(h), functional.avg_pool2d, cell.sides[1], cell.sides[2]
+    assert isinstance(kept, nn.Identity)
+    second = separable(p) + p
+    third = projected + average(p, 3, 1, 1, count_include_pad=False)
+    out = cell(p, h).split(6, dim=1)
+    assert len(out) == len(amoebanet.NORMAL_OUTPUTS)
+    for found, expected in zip(out, (p, second, third), strict=False):
+        torch.testing.assert_close(found, expected)
+
+
+def test_halving_sees_every_position_of_either_grid() -> None:
+    halving, image = amoebanet.Halving(1, 2).eval(), torch.arange(25.0).view(1, 1, 5, 5)
+    for parameter in (halving.even.weight, halving.odd.weight):
+        nn.init.ones_(parameter)
+    even, odd = halving(image)[0] * (1 + halving.norm.eps) ** 0.5
+    torch.testing.assert_close(even, image[0, 0, ::2, ::2])
+    torch.testing.assert_close(odd[:2, :2], image[0, 0, 1::2, 1::2])
+    assert odd[2].abs().max() == 0 and odd[:, 2].abs().max() == 0
