@@ -50,8 +50,8 @@ WORKLOADS: dict[str, Workload] = {
         "datasets/build/convnext.py, 28,589,128 parameters, 224 x 224 images; batch 64; Adam", "test",
     ),
     "amoebanet-a": Workload(
-        lambda: classifier(amoebanet.AmoebaNet(amoebanet.FULL), 8, 331), "amoebanet", "cell",
-        "datasets/build/amoebanet.py, 18 normal cells, 190 filters, 86.7 M parameters, 331 x 331 images; batch 8; Adam", "test",
+        lambda: classifier(amoebanet.AmoebaNet(amoebanet.FULL), 16, 331), "amoebanet", "cell",
+        "datasets/build/amoebanet.py, 18 normal cells, 190 filters, 86.7 M parameters, 331 x 331 images; batch 16; Adam", "test",
     ),
     "amoebanet-a-mobile": Workload(
         lambda: classifier(amoebanet.AmoebaNet(amoebanet.MOBILE), 32), "amoebanet", "cell",

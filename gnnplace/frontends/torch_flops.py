@@ -57,7 +57,7 @@ _KINDS = {
     "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat unfold diagonal"
     " upsample_nearest2d",
     "gather": "gather index index_select",
-    "scatter": "scatter scatter_add index_add index_put _unsafe_index_put index_copy",
+    "scatter": "scatter scatter_add scatter_reduce index_add index_put _unsafe_index_put index_copy",
     "cast": "_to_copy",
     "fill": "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty arange scalar_tensor"
     " fill zero lift_fresh_copy eye",

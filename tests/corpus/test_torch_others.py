@@ -1,0 +1,94 @@
+"""Audio, graph networks and the mixer among the PyTorch workloads: parameters, arithmetic, and what their layers compute."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+
+from datasets.build import gat, graphsage, mlp_mixer, wavenet
+from datasets.build_torch import workload
+from gnnplace.corpus import manifest
+from gnnplace.frontends.torch_flops import Call, canonical_kind, flops
+
+PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight")
+GATES, SKIP, ONWARD = (3 * 512 + 1) * 1024, 513 * 256, 513 * 512
+ENDS = (3 + 1) * 512 + 257 * (256 + 256)
+PARAMETERS = {
+    "wavenet-2x18": 18 * (GATES + SKIP + ONWARD) - ONWARD + ENDS,
+    "wavenet-4x36": 36 * (GATES + SKIP + ONWARD) - ONWARD + ENDS,
+    "graphsage": 2 * 602 * 128 + 2 * 256 * 128 + 256 * 41 + 41,
+    "gat": (50 * 1024 + 3 * 1024) + (1024 * 1024 + 3 * 1024) + (1024 * 726 + 3 * 726),
+    "mlp-mixer-b16": 59_880_472,
+}
+"""The mixer's are published, the others follow from the published sizes, layer by layer."""
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_and_work(name: str) -> None:
+    graph = manifest.graph(name)
+    with torch.device("meta"):
+        step = workload(name)
+        with FlopCounterMode(display=False) as counter:
+            step.loss(step.module, *step.inputs).backward()
+    assert sum(parameter.numel() for parameter in step.module.parameters()) == PARAMETERS[name]
+    assert graph.flops[graph.canonical_kind.among(PRODUCTS)].sum() == counter.get_total_flops()
+
+
+@pytest.mark.parametrize(("name", "layers"), [("wavenet-2x18", 18), ("wavenet-4x36", 36), ("gat", 3), ("mlp-mixer-b16", 12)])
+def test_blocks_are_the_layers(name: str, layers: int) -> None:
+    assert manifest.graph(name).block.max() == layers - 1
+
+
+def test_wavenet_hears_the_past_of_its_dilations_and_nothing_later() -> None:
+    torch.manual_seed(0)
+    sizes = wavenet.Sizes(stacks=2, layers=4, channels=3, skip_channels=16)
+    assert sizes.dilations == (1, 2, 1, 2)
+    model, audio = wavenet.WaveNet(sizes), torch.randn(1, 1, 30, requires_grad=True)
+    (gradient,) = torch.autograd.grad(model(audio)[20].sum(), audio)
+    past = (sizes.window - 1) * (1 + sum(sizes.dilations))  # the first convolution's and each layer's
+    assert torch.nonzero(gradient.flatten()).flatten().tolist() == list(range(20 - past, 21))
+
+
+def test_an_aggregation_joins_a_node_to_the_mean_of_its_neighbours() -> None:
+    torch.manual_seed(0)
+    layer, nodes = graphsage.Aggregation(4, 3), torch.randn(7, 4)
+    source, target = torch.tensor([3, 0, 6, 6]), torch.tensor([0, 0, 1, 1])
+    mean = torch.stack([(nodes[3] + nodes[0]) / 2, nodes[6]])
+    expected = torch.cat([layer.own(nodes[:2]), layer.neighbours(mean)], dim=1)
+    torch.testing.assert_close(layer(nodes, source, target, kept=2), expected)
+
+
+def test_a_minibatch_holds_what_each_layer_needs() -> None:
+    assert graphsage.FULL.nodes == (146_432, 5_632, 512)
+
+
+def test_graph_attention_is_attention_with_the_edges_as_mask() -> None:
+    torch.manual_seed(0)
+    layer, nodes = gat.Attention(4, 3, heads=2), torch.randn(5, 4)
+    nn.init.normal_(layer.bias)
+    source, target = torch.tensor([0, 1, 2, 3, 4, 1, 4]), torch.tensor([0, 1, 2, 3, 4, 2, 2])
+    hidden = layer.linear(nodes).view(5, 2, 3)
+    sent, received = torch.einsum("nhf,hf->hn", hidden, layer.to_source), torch.einsum("nhf,hf->hn", hidden, layer.to_target)
+    scores = functional.leaky_relu(received[:, :, None] + sent[:, None, :], 0.2)
+    mask = torch.full((5, 5), -torch.inf).index_put((target, source), torch.tensor(0.0))
+    expected = torch.einsum("hts,shf->thf", (scores + mask).softmax(dim=2), hidden) + layer.bias
+    torch.testing.assert_close(layer(nodes, source, target), expected)
+
+
+def test_a_mixers_first_perceptron_mixes_patches_and_its_second_channels() -> None:
+    torch.manual_seed(0)
+    layer, hidden = mlp_mixer.Layer(patches=4, kept=1.0), torch.randn(1, 4, mlp_mixer.WIDTH)
+    nn.init.zeros_(layer.channels.narrow.weight), nn.init.zeros_(layer.channels.narrow.bias)
+    normal = functional.layer_norm(hidden, (mlp_mixer.WIDTH,))
+    expected = torch.stack([hidden[0, :, i] + layer.tokens(normal[0, :, i]) for i in range(3)], dim=1)
+    torch.testing.assert_close(layer(hidden)[0, :, :3], expected)
+
+
+def test_scatters_that_reduce_cost_one_flop_for_each_element() -> None:
+    scores, places, largest = torch.rand(7, 2), torch.zeros(7, 2, dtype=torch.int64), torch.zeros(3, 2)
+    arguments = {"self": largest, "dim": 0, "index": places, "src": scores, "reduce": "amax", "include_self": False}
+    call = Call(torch.ops.aten.scatter_reduce.two, arguments, (largest,))
+    assert (canonical_kind(call), flops(call)) == ("scatter", 14)
