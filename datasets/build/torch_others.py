@@ -1,4 +1,4 @@
-"""PyTorch workloads that are neither image classifiers of convolutions nor language models: audio, graphs and mixers of patches."""
+"""PyTorch workloads that are neither image classifiers of convolutions nor language models: audio, graphs, points, mixers, codes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from datasets.build import gat, graphsage
+from datasets.build import gat, graphsage, pointnet, vq_vae
 from datasets.build.mlp_mixer import MLPMixer
 from datasets.build.torch_vision import class_loss, classifier
 from datasets.build.torch_workload import Workload
@@ -38,6 +38,17 @@ def graph_attention(sizes: gat.Sizes = gat.FULL) -> TorchStep:
     return TorchStep(gat.GAT(sizes), _labels_loss, (torch.rand(sizes.nodes, sizes.features), source, target, labels))
 
 
+def point_net(batch: int = 32, points: int = 1024) -> TorchStep:
+    """The class of a cloud of points."""
+    inputs = (torch.rand(batch, 3, points), torch.randint(pointnet.CLASSES, (batch,)))
+    return TorchStep(pointnet.PointNet(), pointnet.loss, inputs)
+
+
+def coded_images(batch: int = 128, size: int = 128, sizes: vq_vae.Sizes = vq_vae.FULL) -> TorchStep:
+    """Images from their codes; the module returns its loss itself."""
+    return TorchStep(vq_vae.VQVAE(sizes), lambda module, images: module(images), (torch.rand(batch, 3, size, size),))
+
+
 WORKLOADS: dict[str, Workload] = {
     "wavenet-2x18": Workload(
         lambda: wavenet(SMALL), "wavenet", "wavenet",
@@ -58,6 +69,14 @@ WORKLOADS: dict[str, Workload] = {
     "mlp-mixer-b16": Workload(
         lambda: classifier(MLPMixer(), 64), "mlp-mixer", "mixer",
         "datasets/build/mlp_mixer.py, B/16, 59.9 M parameters, 224 x 224 images; batch 64; Adam", "validation",
+    ),
+    "pointnet": Workload(
+        point_net, "pointnet", "point-cloud",
+        "datasets/build/pointnet.py, both transforms, 1024 points; batch 32; Adam", "validation",
+    ),
+    "vq-vae": Workload(
+        coded_images, "vq-vae", "autoencoder",
+        "datasets/build/vq_vae.py, 256 units, 512 codes of 64, 128 x 128 images; batch 128; Adam", "validation",
     ),
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -31,6 +32,9 @@ def test_parameters_and_work_are_those_published(name: str) -> None:
         with FlopCounterMode(display=False) as counter:
             step.loss(step.module, *step.inputs)
     assert sum(parameter.numel() for parameter in step.module.parameters()) == parameters
+    graph = manifest.graph(name)
+    trained = graph.kind.among(["parameter"])
+    assert graph.persistent_bytes[trained].sum() == 12 * parameters + 4 * np.count_nonzero(trained)
     multiply_adds = counter.get_total_flops() / 2 / len(step.inputs[0])
     assert multiply_adds == pytest.approx(published * 1e9, abs=5e6)
 
