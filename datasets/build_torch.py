@@ -10,13 +10,18 @@ import sys
 
 import torch
 
-from datasets.build import torch_models, torch_others, torch_vision
+from datasets.build import torch_models, torch_others, torch_transformers, torch_vision
 from datasets.build.torch_workload import Workload
 from gnnplace.corpus import manifest, splits
 from gnnplace.frontends.torch import TracedStep
 from gnnplace.frontends.torch_step import TorchStep
 
-WORKLOADS: dict[str, Workload] = {**torch_models.WORKLOADS, **torch_vision.WORKLOADS, **torch_others.WORKLOADS}
+WORKLOADS: dict[str, Workload] = {
+    **torch_models.WORKLOADS,
+    **torch_vision.WORKLOADS,
+    **torch_others.WORKLOADS,
+    **torch_transformers.WORKLOADS,
+}
 
 
 def traced(name: str) -> TracedStep:
