@@ -10,28 +10,29 @@ import sys
 
 import torch
 
-from datasets.build import torch_models, torch_others, torch_transformers, torch_vision
+from datasets.build import torch_inference_models, torch_models, torch_others, torch_transformers, torch_vision
 from datasets.build.torch_workload import Workload
 from gnnplace.corpus import manifest, splits
 from gnnplace.frontends.torch import TracedStep
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch_step import TorchInference, TorchStep
 
 WORKLOADS: dict[str, Workload] = {
     **torch_models.WORKLOADS,
     **torch_vision.WORKLOADS,
     **torch_others.WORKLOADS,
     **torch_transformers.WORKLOADS,
+    **torch_inference_models.WORKLOADS,
 }
 
 
 def traced(name: str) -> TracedStep:
-    """The training step of the workload of that name as a graph, without memory. Raises ValueError for an unknown one."""
+    """The training step or inference of the workload of that name as a graph, without memory. Raises ValueError for an unknown one."""
     with torch.device("meta"):
         step = workload(name)
     return step.traced(name)
 
 
-def workload(name: str) -> TorchStep:
+def workload(name: str) -> TorchStep | TorchInference:
     """The workload of that name, with values, drawn from torch's generator. Raises ValueError for an unknown one."""
     if name not in WORKLOADS:
         raise ValueError(f"workload: {name!r} is none of {', '.join(WORKLOADS)}")
@@ -44,11 +45,11 @@ def main(names: list[str]) -> None:
         step = traced(name)
         described = WORKLOADS[name]
         entry = manifest.add(
-            step.graph, family=described.family, lineage=described.lineage, split=splits.fixed(described.lineage), mode="training",
+            step.graph, family=described.family, lineage=described.lineage, split=splits.fixed(described.lineage), mode=described.mode,
             source=described.source, licence="Apache-2.0", builder=f"python -m datasets.build_torch {name}",
         )  # fmt: skip
         uncounted = f"; costed by bytes alone: {dict(step.uncounted)}" if step.uncounted else ""
-        print(f"{name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}{uncounted}")
+        print(f"{name}: {entry.ops} ops, {entry.edges} edges, by {step.capture}, sha256 {entry.sha256}{uncounted}")
 
 
 if __name__ == "__main__":

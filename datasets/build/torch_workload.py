@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch_step import TorchInference, TorchStep
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What builds a training step, on whatever device torch has as its default, and what the manifest says of it."""
+    """What builds a training step or an inference, on whatever device torch has as its default, and what the manifest says of it."""
 
-    build: Callable[[], TorchStep]
+    build: Callable[[], TorchStep | TorchInference]
     family: str
     lineage: str
     source: str
+    mode: Literal["training", "inference"] = "training"

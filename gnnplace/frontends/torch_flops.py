@@ -51,7 +51,7 @@ _KINDS = {
     "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum topk sort"
     " upsample_nearest2d_backward",
     "concat": "cat stack constant_pad_nd",
-    "split": "split split_with_sizes unbind",
+    "split": "split split_with_sizes unsafe_split unbind",
     "slice": "slice select slice_backward select_backward",
     "transpose": "t transpose permute",
     "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat unfold diagonal"

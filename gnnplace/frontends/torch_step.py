@@ -1,4 +1,4 @@
-"""What a PyTorch training step is made of: the module, its loss, example inputs and the optimiser."""
+"""What a PyTorch step is made of: the module and example inputs; for training, its loss and the optimiser besides."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from gnnplace.frontends.torch import TracedStep, training_step
+from gnnplace.frontends.torch_inference import Inputs, inference
 from gnnplace.frontends.torch_trace import Optimizer
 
 
@@ -23,3 +24,15 @@ class TorchStep:
     def traced(self, name: str) -> TracedStep:
         """The step as a graph. Raises ValueError where it can't be traced."""
         return training_step(self.module, self.loss, self.inputs, optimizer=self.optimizer, name=name)
+
+
+@dataclass(frozen=True)
+class TorchInference:
+    """A module and example inputs: those of its call in order, or by name in a mapping."""
+
+    module: nn.Module
+    inputs: Inputs
+
+    def traced(self, name: str) -> TracedStep:
+        """The module's inference as a graph. Raises ValueError where it can't be captured."""
+        return inference(self.module, self.inputs, name=name)

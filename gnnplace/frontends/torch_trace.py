@@ -8,8 +8,8 @@ looked-up row to that row, in place. Every node of the graph carries its scope (
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -55,14 +55,19 @@ def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Op
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     step = _Step(module, loss, optimizer)
-    with mode:
-        tensors = [_fake(tensor) for tensor in (*step.tensors, *inputs)]
+    with mode, composite_layers():
+        tensors = [fake(tensor) for tensor in (*step.tensors, *inputs)]
         try:
             program = make_fx(step.run, tracing_mode="real")(*tensors)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise ValueError(f"module: {error.func} needs the values of its tensors, but a step is traced without values") from error
-    _fold_views(program.graph)
     arguments = (*step.arguments, *(Argument("input", f"input_{index}") for index in range(len(inputs))))
+    return trace_of(program, arguments, module)
+
+
+def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], module: nn.Module) -> Trace:
+    """What make_fx traced of a module, with `arguments` for its placeholders; views that are no ops are folded."""
+    _fold_views(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
     return Trace(program.graph, arguments, _layers(module), constants)
 
@@ -83,10 +88,21 @@ def _fold_views(graph: torch.fx.Graph) -> None:
     graph.eliminate_dead_code()
 
 
-def _fake(tensor: Tensor) -> Tensor:
+def fake(tensor: Tensor) -> Tensor:
     """A fake tensor on the CPU like this one; what it holds and where it is (memory, `meta`, fake) does not matter."""
-    fake = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
-    return fake.requires_grad_(isinstance(tensor, nn.Parameter) and tensor.requires_grad)
+    made = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return made.requires_grad_(isinstance(tensor, nn.Parameter) and tensor.requires_grad)
+
+
+@contextmanager
+def composite_layers() -> Iterator[None]:
+    """Within, torch traces an LSTM as the products of its cells, not as one call of oneDNN, of which nobody could say what it costs."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def _layers(module: nn.Module) -> dict[str, tuple[str, ...]]:
