@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, assert_never, get_args
 
 from gnnplace.commands import inputs, terminal
 from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
 from gnnplace.frontends.json_graph import read_graph
+from gnnplace.frontends.msr_fiddle import read_msr_fiddle
+from gnnplace.frontends.pipedream import read_pipedream
+from gnnplace.graph import ComputationGraph
 from gnnplace.problem import Problem
+
+Format = Literal["gnnplace", "msr-fiddle", "pipedream"]
+Mode = Literal["training", "inference"]
 
 BUILDER = "gnnplace graphs import"
 LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges", "licence", "sha256")
@@ -20,7 +27,7 @@ MOST_KINDS = 15
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The corpus: list its graphs, show what one holds, import one from JSON."""
+    """The corpus: list its graphs, show what one holds, import one from a file."""
     parser = Parser("graphs", main.__doc__ or "")
     actions = {"list": _list, "show": _show, "import": _import}
     parser.add_argument("action", choices=tuple(actions), metavar="list|show|import", help="ACTION --help says more")
@@ -95,19 +102,33 @@ def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
 
 
 def _import(arguments: Sequence[str]) -> int:
-    parser = Parser("graphs import", "Adds a graph in JSON to the corpus.")
-    parser.add_argument("file", metavar="FILE", help="the JSON file")
-    parser.add_argument("--name", help="the name in the corpus; its own where absent")
+    parser = Parser("graphs import", "Adds a graph of a file to the corpus.")
+    parser.add_argument("file", metavar="FILE", help="the file")
+    explained = "gnnplace (unless given): JSON of FORMATS.md; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
+    parser.add_argument("--format", choices=get_args(Format), default="gnnplace", help=explained)
+    parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
     for option in ("family", "lineage", "source", "licence"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--split", choices=("train", "validation", "test"), required=True)
-    parser.add_argument("--mode", choices=("training", "inference"), required=True)
+    parser.add_argument("--mode", choices=get_args(Mode), required=True)
     chosen = vars(parser.parse_args(arguments))
-    graph = read_graph(chosen.pop("file"))
-    name = chosen.pop("name")
-    graph = graph if name is None else replace(graph, name=name)
+    graph = _read(chosen.pop("file"), chosen.pop("format"), chosen.pop("name"), chosen["mode"])
     if graph.name in manifest.names():
         raise ValueError(f"{graph.name!r} is in the corpus already; choose another --name")
     entry = manifest.add(graph, builder=BUILDER, **chosen)
     print(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
     return DONE
+
+
+def _read(file: str, written: Format, name: str | None, mode: Mode) -> ComputationGraph:
+    """The graph of the file; published formats name none, and of a profile the mode takes what it needs."""
+    match written:
+        case "gnnplace":
+            graph = read_graph(file)
+            return graph if name is None else replace(graph, name=name)
+        case "msr-fiddle":
+            return read_msr_fiddle(file, name=name or Path(file).stem)
+        case "pipedream":
+            return read_pipedream(file, name=name or Path(file).stem, mode=mode)
+        case _:
+            assert_never(written)

@@ -197,10 +197,12 @@ def _walk(value: object, location: tuple[object, ...]) -> Iterator[tuple[tuple[o
 
 
 def _check_version(document: object, model: type[Document]) -> None:
-    """The format and the version first: nothing else of a document that we don't know makes sense."""
+    """The format and the version first, where the model has them: nothing else of a document that we don't know makes sense."""
     if not isinstance(document, dict):
         raise ValueError(f"document: {shown(document)}: an object is due")
     for key in ("format", "version"):
+        if key not in model.model_fields:  # a format of others
+            continue
         known = model.model_fields[key].default
         if key not in document:
             raise ValueError(f"{key}: is missing; {shown(known)} is due")

@@ -314,6 +314,23 @@ def test_a_graph_is_imported_listed_and_shown(folder, capsys, monkeypatch):
     assert manifest.graph("fork-2").name == "fork-2"
 
 
+def test_published_formats_are_imported(folder, capsys, monkeypatch):
+    monkeypatch.setenv("GNNPLACE_DATASETS", str(folder))
+    about = ["--family", "toy", "--lineage", "toy", "--source", "made", "--licence", "MIT", "--split", "test", "--mode", "training"]
+    costs = "forward_compute_time=1.000, backward_compute_time=2.000, activation_size=8.0, parameter_size=0.000"
+    (folder / "vgg.txt").write_text(f"node1 -- Linear(2) -- {costs}\n")
+    assert run(capsys, "graphs", "import", "vgg.txt", "--format", "pipedream", *about)[0] == 0
+    assert manifest.graph("vgg").op_names == ("node1", "node1/backward")
+    node = {"id": 1, "name": "n", "supportedOnFpga": 1, "cpuLatency": 2, "fpgaLatency": 1, "size": 8}
+    document = {"maxSizePerFPGA": 1, "maxFPGAs": 1, "maxCPUs": 1, "nodes": [node], "edges": []}
+    (folder / "bert.json").write_text(json.dumps(document))
+    assert run(capsys, "graphs", "import", "bert.json", "--format", "msr-fiddle", "--name", "bert-24", *about)[0] == 0
+    assert manifest.graph("bert-24").given_time_ns.tolist() == [[2_000_000, 1_000_000]]
+    status, _, err = run(capsys, "graphs", "import", "vgg.txt", "--format", "msr-fiddle", *about)
+    assert status == 4 and "vgg.txt: line 1 column 1: not JSON" in err
+    assert run(capsys, "graphs", "import", "bert.json", "--format", "onyx", *about)[0] == 2
+
+
 def test_show_says_what_a_graph_holds_and_what_placing_it_can_gain(folder, capsys):
     status, out, _ = run(capsys, "graphs", "show", "graph.json", "--cluster", "cluster.json", "--json")
     found = json.loads(out)
