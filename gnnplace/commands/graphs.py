@@ -12,7 +12,6 @@ from gnnplace.commands import inputs, terminal
 from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
-from gnnplace.frontends.json_graph import read_graph
 from gnnplace.frontends.msr_fiddle import read_msr_fiddle
 from gnnplace.frontends.pipedream import read_pipedream
 from gnnplace.graph import ComputationGraph
@@ -104,15 +103,16 @@ def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
 def _import(arguments: Sequence[str]) -> int:
     parser = Parser("graphs import", "Adds a graph of a file to the corpus.")
     parser.add_argument("file", metavar="FILE", help="the file")
-    explained = "gnnplace (unless given): JSON of FORMATS.md; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
+    explained = "gnnplace (unless given): ONNX if FILE ends in .onnx, else JSON of FORMATS.md; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
     parser.add_argument("--format", choices=get_args(Format), default="gnnplace", help=explained)
+    inputs.add_dim_argument(parser)
     parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
     for option in ("family", "lineage", "source", "licence"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--split", choices=("train", "validation", "test"), required=True)
     parser.add_argument("--mode", choices=get_args(Mode), required=True)
     chosen = vars(parser.parse_args(arguments))
-    graph = _read(chosen.pop("file"), chosen.pop("format"), chosen.pop("name"), chosen["mode"])
+    graph = _read(chosen.pop("file"), chosen.pop("format"), chosen.pop("name"), chosen["mode"], chosen.pop("dim"))
     if graph.name in manifest.names():
         raise ValueError(f"{graph.name!r} is in the corpus already; choose another --name")
     entry = manifest.add(graph, builder=BUILDER, **chosen)
@@ -120,11 +120,13 @@ def _import(arguments: Sequence[str]) -> int:
     return DONE
 
 
-def _read(file: str, written: Format, name: str | None, mode: Mode) -> ComputationGraph:
+def _read(file: str, written: Format, name: str | None, mode: Mode, dims: Sequence[tuple[str, int]]) -> ComputationGraph:
     """The graph of the file; published formats name none, and of a profile the mode takes what it needs."""
+    if dims and written != "gnnplace":
+        raise ValueError(f"--dim: a graph of {written} has no dimensions without sizes")
     match written:
         case "gnnplace":
-            graph = read_graph(file)
+            graph = inputs.graph_file(file, dims)
             return graph if name is None else replace(graph, name=name)
         case "msr-fiddle":
             return read_msr_fiddle(file, name=name or Path(file).stem)

@@ -1,8 +1,9 @@
-"""What commands take: GRAPH is a JSON file or a name of the corpus, CLUSTER a JSON file or a preset; and their problem."""
+"""What commands take: GRAPH is a JSON or ONNX file or a name of the corpus, CLUSTER a JSON file or a preset; and their problem."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from gnnplace.cluster import Cluster
@@ -12,20 +13,30 @@ from gnnplace.costs import links, profiled, roofline
 from gnnplace.frontends.json_cluster import read_cluster
 from gnnplace.frontends.json_costs import read_costs
 from gnnplace.frontends.json_graph import read_graph
+from gnnplace.frontends.onnx import read_onnx
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import SCHEDULES, Schedule
 from gnnplace.problem import Problem
 
 MOST_LINKS = 3
+ONNX = ".onnx"
 
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
-    """GRAPH, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
-    parser.add_argument("graph", metavar="GRAPH", help="a graph: a JSON file (ends in .json or has a '/'), or a name of the corpus")
+    """GRAPH, --dim, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
+    explained = "a graph: an ONNX file (ends in .onnx), a JSON file (ends in .json or has a '/'), or a name of the corpus"
+    parser.add_argument("graph", metavar="GRAPH", help=explained)
+    add_dim_argument(parser)
     explained = f"a cluster: a JSON file likewise, or a preset{f' ({preset} unless given)' if preset else ' such as k40-2'}"
     parser.add_argument("--cluster", metavar="CLUSTER", required=preset is None, default=preset, help=explained)
     costs = "measured costs of GRAPH, a JSON file: times of ops instead of a roofline, and links instead of CLUSTER's where it has them"
     parser.add_argument("--costs", metavar="FILE", help=costs)
+
+
+def add_dim_argument(parser: argparse.ArgumentParser) -> None:
+    """--dim, for graphs that may be ONNX files."""
+    explained = "the size of a dimension that an ONNX file only names (--dim batch=8); once for each"
+    parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=explained)
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = "") -> None:
@@ -68,9 +79,20 @@ def check_folder(path: str) -> None:
         raise ValueError(f"{path}: there is no such folder to write to")
 
 
-def graph(text: str) -> ComputationGraph:
-    """The graph that GRAPH means."""
-    return read_graph(text) if _is_path(text) else manifest.graph(text)
+def graph(text: str, dims: Sequence[tuple[str, int]] = ()) -> ComputationGraph:
+    """The graph that GRAPH means; `dims` are what --dim says."""
+    if dims or text.endswith(ONNX) or _is_path(text):
+        return graph_file(text, dims)
+    return manifest.graph(text)
+
+
+def graph_file(path: str, dims: Sequence[tuple[str, int]] = ()) -> ComputationGraph:
+    """The graph in an ONNX or JSON file. Raises ValueError where `dims` are given for another than an ONNX file."""
+    if path.endswith(ONNX):
+        return read_onnx(path, dict(dims)).graph
+    if dims:
+        raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: {path} is no ONNX file (*{ONNX}), so its dimensions have sizes")
+    return read_graph(path)
 
 
 def cluster(text: str) -> Cluster:
@@ -80,7 +102,7 @@ def cluster(text: str) -> Cluster:
 
 def problem(arguments: argparse.Namespace) -> Problem:
     """The problem that GRAPH and CLUSTER pose under --costs."""
-    return costed(graph(arguments.graph), cluster(arguments.cluster), arguments.costs, arguments.quiet)
+    return costed(graph(arguments.graph, arguments.dim), cluster(arguments.cluster), arguments.costs, arguments.quiet)
 
 
 def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, quiet: bool) -> Problem:
@@ -96,6 +118,13 @@ def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, quiet: 
         more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
         terminal.progress(quiet)(f"{costs}: without transfers on {named}{more}, which stay as the cluster has them")
     return profiled.problem(graph, links.measured(cluster, [found]), found)
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, equals, size = text.rpartition("=")
+    if not name or not size.isdecimal() or not int(size):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a SIZE of at least 1")
+    return name, int(size)
 
 
 def _is_path(text: str) -> bool:
