@@ -21,7 +21,10 @@ ONNX_DOMAINS = ("", "ai.onnx")
 
 
 def check_model(model: ModelProto) -> None:
-    """The whole file, before functions are inlined: counts, recursion, subgraphs."""
+    """The whole file, before functions are inlined: text, counts, recursion, subgraphs."""
+    for text in _texts(model):
+        if isinstance(text, bytes):  # protobuf hands over what is no Unicode as it is
+            raise ValueError(f"graph: the name {text[:80]!r} is no Unicode text; is this an ONNX model?")
     if not model.graph.node:
         raise ValueError("graph: has no nodes; is this an ONNX model?")
     if len(model.functions) > MAX_FUNCTIONS:
@@ -85,6 +88,20 @@ def shown(name: str) -> str:
 
 def _typed(tensor: Tensor) -> str:
     return f"{tensor.dtype}{list(tensor.shape)}"
+
+
+def _texts(model: ModelProto) -> Iterator[str | bytes]:
+    """All names: of values, nodes, kinds, attributes, functions and dimensions."""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in model.graph.initializer)
+    for function in model.functions:
+        yield from (function.domain, function.name, function.overload, *function.input, *function.output)
+    for graph in (model.graph, *model.functions):
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
 
 
 def _inlined(model: ModelProto) -> int:

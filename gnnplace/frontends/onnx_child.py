@@ -17,6 +17,8 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, NodeProto
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError
 
 from gnnplace.frontends.onnx_checks import kind_of
 from gnnplace.frontends.onnx_model import Model, Node, to_json
@@ -49,7 +51,7 @@ def read(file: str, dims: Mapping[str, int]) -> Model:
         raise ValueError("can't be parsed: it is no ONNX model, cut short, nested too deeply, or takes more memory than it may") from error
     try:
         found = typed(model, dims)
-    except RuntimeError as error:  # of ONNX's C++: shape inference, its inliner
+    except (RuntimeError, InferenceError, ValidationError) as error:  # of ONNX's C++: shape inference, its inliner
         raise ValueError(" ".join(str(error).split())[:300]) from error
     return Model(found.inputs, found.initializers, tuple(map(_node, found.nodes)), found.outputs, found.tensors)
 
@@ -78,7 +80,7 @@ def _layer(node: NodeProto) -> str | None:
     noted = next((entry.value for entry in node.metadata_props if entry.key == NAME_SCOPES and len(entry.value) <= MOST_TEXT), "[]")
     try:
         scopes = ast.literal_eval(noted)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
     return str(scopes[-2]) or None if isinstance(scopes, list) and len(scopes) > 1 else None
 

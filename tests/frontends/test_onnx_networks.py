@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,15 @@ def test_commands_complain_of_dimensions(folder, capsys):
         with pytest.raises(SystemExit, match="2"):
             cli.main(["graphs", "show", "net.onnx", "--dim", wrong])
         assert f"{wrong!r} is not NAME=SIZE" in capsys.readouterr().err
+
+
+def test_onnx_is_loaded_in_the_child_process_alone(folder):
+    code = (
+        "import sys; from gnnplace.commands import inputs; graph = inputs.graph('net.onnx', [('batch', 8)]); "
+        "print(graph.num_ops, sorted({'onnx', 'google.protobuf', 'torch', 'tensorflow'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "4 []\n"
 
 
 def test_importing_a_file_into_the_corpus(folder, capsys, monkeypatch):

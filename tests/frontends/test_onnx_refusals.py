@@ -77,6 +77,7 @@ REFUSED = {
     "shapes that don't fit": (
         model([node("MatMul", "x w", "y", name="mm")], [X], ["y"], [weight("w", [3, 2])]), "node 'mm' (MatMul): its output 'y': has no",
     ),
+    "an input that is missing": (model([node("Relu", "", "y", name="act")], [X], ["y"]), "Input 0 is out of bounds"),
     "a sequence": (model([node("SequenceConstruct", "x x", "s"), node("SequenceLength", "s", "y")], [X], ["y"]), "'s': is a sequence;"),
     "an unnamed dimension": (model([RELU], [value("x", [None, 2])], ["y"]), "'x': dimension 0 has no fixed size; give one by --dim 'x[0]="),
     "an input without a rank": (model([RELU], [value("x", None)], ["y"]), "input 'x': is no tensor of a known rank"),
@@ -127,6 +128,13 @@ def test_what_is_no_model(tmp_path, content, message):
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
     with pytest.raises(ValueError, match=message):
+        read_onnx(path)
+
+
+def test_a_name_that_is_no_text(tmp_path):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model([node("Relu", "x", "yyyy")], [X], ["yyyy"]).SerializeToString().replace(b"yyyy", b"y\xff\xfey"))
+    with pytest.raises(ValueError, match="is no Unicode text"):
         read_onnx(path)
 
 
