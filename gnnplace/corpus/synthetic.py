@@ -1,0 +1,94 @@
+"""Synthetic computation graphs for training and tests: a drawn shape, each op of which costs what an op of a real graph costs.
+
+    synthetic("layered", num_ops=200, seed=3, donors=[manifest.graph("nmt-2")])    # is called layered-200-seed3
+
+Figures of an op are never mixed: arithmetic, bytes, outputs, memory and kind come from one op of one donor; every donor is as likely as any
+other, and so is each of its ops. Copies of a repeated block cost the same, op by op. The same arguments give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, assert_never, get_args
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.corpus.donor_rows import DonorRows, all_rows
+from gnnplace.corpus.shapes import MIN_OPS, Shape, fork_join, layered, repeated_block, series_parallel
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.graph_columns import MAX_OPS
+
+SyntheticFamily = Literal["layered", "fork-join", "series-parallel", "repeated-block"]
+FAMILIES: tuple[SyntheticFamily, ...] = get_args(SyntheticFamily)
+OPTIONS: dict[SyntheticFamily, tuple[str, ...]] = {
+    "layered": ("width", "density"), "fork-join": ("width", "blocks"), "series-parallel": ("density",),
+    "repeated-block": ("blocks", "width", "density"),
+}  # fmt: skip
+
+
+def synthetic(
+    family: SyntheticFamily, *, num_ops: int, seed: int, donors: Sequence[ComputationGraph],
+    width: int | None = None, density: float | int | None = None, blocks: int | None = None,
+) -> ComputationGraph:  # fmt: skip
+    """The graph of a family, size and seed, with costs of the donors' ops.
+
+    `width` (ops side by side, or chains of a fork), `density` (edges an op in the mean) and `blocks` (repetitions) are for the families
+    that OPTIONS names; without them the family chooses. Raises ValueError where an option is not the family's or out of its range.
+    """
+    options = {key: value for key, value in (("width", width), ("density", density), ("blocks", blocks)) if value is not None}
+    _check(family, num_ops, seed, options)
+    rows = all_rows(donors)
+    generator = np.random.default_rng([seed, num_ops, FAMILIES.index(family)])
+    shape = _shape(family, num_ops, generator, options)
+    name = "-".join([family, str(num_ops), f"seed{seed}", *(f"{key}{value:g}" for key, value in options.items())])
+    return _graph(name, shape, rows, generator)
+
+
+def _check(family: SyntheticFamily, num_ops: int, seed: int, options: dict[str, float | int]) -> None:
+    if not MIN_OPS <= num_ops <= MAX_OPS:
+        raise ValueError(f"num_ops: {num_ops} is not between {MIN_OPS} and {MAX_OPS}")
+    if seed < 0:
+        raise ValueError(f"seed: {seed} is negative")
+    foreign = options.keys() - set(OPTIONS[family])
+    if foreign:
+        raise ValueError(f"{min(foreign)}: no option of {family} graphs, which have {', '.join(OPTIONS[family])}")
+
+
+def _shape(family: SyntheticFamily, num_ops: int, generator: np.random.Generator, options: dict) -> Shape:
+    match family:
+        case "layered":
+            return layered(num_ops, generator, **options)
+        case "fork-join":
+            return fork_join(num_ops, generator, **options)
+        case "series-parallel":
+            return series_parallel(num_ops, generator, **options)
+        case "repeated-block":
+            return repeated_block(num_ops, generator, **options)
+        case _:
+            assert_never(family)
+
+
+def _graph(name: str, shape: Shape, rows: Sequence[DonorRows], generator: np.random.Generator) -> ComputationGraph:
+    donor, row = _drawn(shape.role, rows, generator)
+    ops = [
+        rows[lender].op(lent, f"op{number}", None if block == NONE else block)
+        for number, (lender, lent, block) in enumerate(zip(donor.tolist(), row.tolist(), shape.block.tolist(), strict=True))
+    ]
+    num_outputs = np.array([len(op.outputs) for op in ops])
+    source, target = shape.edges.T
+    output = (generator.random(len(source)) * num_outputs[source]).astype(np.int64)
+    return ComputationGraph.from_ops(name, ops, zip(source.tolist(), output.tolist(), target.tolist(), strict=True))
+
+
+def _drawn(
+    role: Int64[np.ndarray, " ops"], rows: Sequence[DonorRows], generator: np.random.Generator
+) -> tuple[Int64[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:
+    """The donor of each op, and the row of it; ops of one role have those of the first."""
+    donor = generator.integers(0, len(rows), len(role))
+    row = (generator.random(len(role)) * np.array([len(lent.ops) for lent in rows])[donor]).astype(np.int64)
+    first = np.arange(len(role))
+    roles, position = np.unique(role, return_index=True)
+    copies = role != NONE
+    first[copies] = position[np.searchsorted(roles, role[copies])]
+    return donor[first], row[first]
