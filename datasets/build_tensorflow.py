@@ -38,6 +38,7 @@ class Workload:
     source: str
 
 
+RECURRENT = ((2, 64, ""), (2, 256, "-b256"), (4, 64, ""), (8, 64, ""))  # layers, batch, what that adds to the name
 INCEPTION = "datasets/build/tensorflow_inception.py, 299 x 299 x 3 with auxiliary head; RMSProp; batch "
 WORKLOADS = {
     "inception-v3-b1": Workload(
@@ -47,18 +48,19 @@ WORKLOADS = {
         partial(tensorflow_inception.build, batch=32), tensorflow_inception.blocks(), "inception", "convolutional", INCEPTION + "32"
     ),
     **{
-        f"rnnlm-{layers}": Workload(
-            partial(tensorflow_rnnlm.build, layers), tensorflow_rnnlm.blocks(layers), "rnnlm", "recurrent",
-            f"datasets/build/tensorflow_rnnlm.py, {layers} layers of 2048, 40 steps, vocabulary 10000; batch 64; Adam",
+        f"rnnlm-{layers}{variant}": Workload(
+            partial(tensorflow_rnnlm.build, layers, batch=batch), tensorflow_rnnlm.blocks(layers), "rnnlm", "recurrent",
+            f"datasets/build/tensorflow_rnnlm.py, {layers} layers of 2048, 40 steps, vocabulary 10000; batch {batch}; Adam",
         )
-        for layers in (2, 4, 8)
+        for layers, batch, variant in RECURRENT
     },
     **{
-        f"nmt-{layers}": Workload(
-            partial(tensorflow_nmt.build, layers), tensorflow_nmt.blocks(layers), "nmt", "recurrent", "datasets/build/tensorflow_nmt.py, "
-            f"{layers} + {layers} layers of 1024, attention, 40 + 40 steps, vocabulary 32000; batch 64; Adam",
+        f"nmt-{layers}{variant}": Workload(
+            partial(tensorflow_nmt.build, layers, batch=batch), tensorflow_nmt.blocks(layers), "nmt", "recurrent",
+            f"datasets/build/tensorflow_nmt.py, {layers} + {layers} layers of 1024, attention, 40 + 40 steps, vocabulary 32000; "
+            f"batch {batch}; Adam",
         )
-        for layers in (2, 4, 8)
+        for layers, batch, variant in RECURRENT
     },
     **{
         f"gnmt-{layers}": Workload(

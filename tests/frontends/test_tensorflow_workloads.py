@@ -105,6 +105,14 @@ def test_nmt_has_the_flops_of_its_formula():
     assert product_flops(step, "forward") == product_flops(step, "backward_weight") == 40 * (cells + attention + softmax) + keys
 
 
+@pytest.mark.parametrize("name", ["rnnlm-2", "nmt-2"])
+def test_a_batch_four_times_as_large_has_four_times_the_products_of_the_same_parameters(name):
+    one, many = graph(name), graph(f"{name}-b256")
+    assert many.persistent_bytes.sum() == one.persistent_bytes.sum()
+    for phase in ("forward", "backward_weight", "backward_data"):
+        assert product_flops(many, phase, ("matmul", "batch_matmul")) == 4 * product_flops(one, phase, ("matmul", "batch_matmul"))
+
+
 def test_inception_has_the_parameters_and_the_flops_of_the_published_network():
     one, many = graph("inception-v3-b1"), graph("inception-v3-b32")
     trainable = one.persistent_bytes[one.phase.among(["forward"])].sum() / 4
