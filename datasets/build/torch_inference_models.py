@@ -1,6 +1,6 @@
 """PyTorch workloads of the corpus that only run forward: the networks of the training steps, as they answer requests.
 
-Family, lineage and split are those of the network's training step, so that no split parts the two.
+Family and lineage are those of the network's training step, so that no split parts the two.
 """
 
 from __future__ import annotations

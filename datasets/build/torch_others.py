@@ -52,31 +52,31 @@ def coded_images(batch: int = 128, size: int = 128, sizes: vq_vae.Sizes = vq_vae
 WORKLOADS: dict[str, Workload] = {
     "wavenet-2x18": Workload(
         lambda: wavenet(SMALL), "wavenet", "wavenet",
-        "datasets/build/wavenet.py, 2 stacks, 18 layers, 512 channels; batch 8, segments of 6144 samples; Adam", "validation",
+        "datasets/build/wavenet.py, 2 stacks, 18 layers, 512 channels; batch 8, segments of 6144 samples; Adam",
     ),
     "wavenet-4x36": Workload(
         lambda: wavenet(LARGE), "wavenet", "wavenet",
-        "datasets/build/wavenet.py, 4 stacks, 36 layers, 512 channels; batch 8, segments of 6144 samples; Adam", "validation",
+        "datasets/build/wavenet.py, 4 stacks, 36 layers, 512 channels; batch 8, segments of 6144 samples; Adam",
     ),
     "graphsage": Workload(
         graph_sage, "graphsage", "graph",
-        "datasets/build/graphsage.py, mean aggregator, 25 and 10 neighbours, features of Reddit; batch 512; Adam", "test",
+        "datasets/build/graphsage.py, mean aggregator, 25 and 10 neighbours, features of Reddit; batch 512; Adam",
     ),
     "gat": Workload(
         graph_attention, "gat", "graph",
-        "datasets/build/gat.py, 3 layers of 4, 4 and 6 heads on 4,746 nodes, 136,454 edges and self-loops; Adam", "test",
+        "datasets/build/gat.py, 3 layers of 4, 4 and 6 heads on 4,746 nodes, 136,454 edges and self-loops; Adam",
     ),
     "mlp-mixer-b16": Workload(
         lambda: classifier(MLPMixer(), 64), "mlp-mixer", "mixer",
-        "datasets/build/mlp_mixer.py, B/16, 59.9 M parameters, 224 x 224 images; batch 64; Adam", "validation",
+        "datasets/build/mlp_mixer.py, B/16, 59.9 M parameters, 224 x 224 images; batch 64; Adam",
     ),
     "pointnet": Workload(
         point_net, "pointnet", "point-cloud",
-        "datasets/build/pointnet.py, both transforms, 1024 points; batch 32; Adam", "validation",
+        "datasets/build/pointnet.py, both transforms, 1024 points; batch 32; Adam",
     ),
     "vq-vae": Workload(
         coded_images, "vq-vae", "autoencoder",
-        "datasets/build/vq_vae.py, 256 units, 512 codes of 64, 128 x 128 images; batch 128; Adam", "validation",
+        "datasets/build/vq_vae.py, 256 units, 512 codes of 64, 128 x 128 images; batch 128; Adam",
     ),
 }  # fmt: skip
 

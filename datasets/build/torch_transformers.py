@@ -79,36 +79,36 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "llama-1b": Workload(
         partial(llama, llama_model.ONE, 2), "llama", "transformer",
-        "datasets/build/llama.py, TinyLlama's sizes, 1.1 B parameters, 4 heads of keys and values; batch 2, length 2048; Adam", "test",
+        "datasets/build/llama.py, TinyLlama's sizes, 1.1 B parameters, 4 heads of keys and values; batch 2, length 2048; Adam",
     ),
     "llama-7b": Workload(
         partial(llama, llama_model.SEVEN, 1), "llama", "transformer",
-        "datasets/build/llama.py, 6.7 B parameters; batch 1, length 2048; Adam", "test",
+        "datasets/build/llama.py, 6.7 B parameters; batch 1, length 2048; Adam",
     ),
     "t5-base": Workload(
         partial(t5, t5_model.BASE), "t5", "transformer",
-        "datasets/build/t5.py, 12 + 12 layers, 223 M parameters; batch 8, length 512, target 128; Adam", "test",
+        "datasets/build/t5.py, 12 + 12 layers, 223 M parameters; batch 8, length 512, target 128; Adam",
     ),
     "t5-large": Workload(
         partial(t5, t5_model.LARGE), "t5", "transformer",
-        "datasets/build/t5.py, 24 + 24 layers, 738 M parameters; batch 8, length 512, target 128; Adam", "test",
+        "datasets/build/t5.py, 24 + 24 layers, 738 M parameters; batch 8, length 512, target 128; Adam",
     ),
     "vit-b16": Workload(
         partial(vit, vit_model.BASE), "vit", "transformer",
-        "datasets/build/vit.py, 86 M parameters, 224 x 224 images; batch 32; Adam", "test",
+        "datasets/build/vit.py, 86 M parameters, 224 x 224 images; batch 32; Adam",
     ),
     "vit-l16": Workload(
         partial(vit, vit_model.LARGE), "vit", "transformer",
-        "datasets/build/vit.py, 304 M parameters, 224 x 224 images; batch 32; Adam", "test",
+        "datasets/build/vit.py, 304 M parameters, 224 x 224 images; batch 32; Adam",
     ),
     "clip-b32": Workload(
         clip, "clip", "transformer",
-        "datasets/build/clip.py, ViT-B/32 and a text transformer, 151 M parameters; batch 128; Adam", "test",
+        "datasets/build/clip.py, ViT-B/32 and a text transformer, 151 M parameters; batch 128; Adam",
     ),
     **{
         f"transformer-xl-{layers}": Workload(
             partial(transformer_xl, transformer_xl_model.Sizes(layers)), "transformer-xl", "transformer",
-            f"datasets/build/transformer_xl.py, {layers} layers of 512, a segment and a memory of 512; batch 22; Adam", "test",
+            f"datasets/build/transformer_xl.py, {layers} layers of 512, a segment and a memory of 512; batch 22; Adam",
         )
         for layers in (2, 4, 8)
     },

@@ -31,30 +31,30 @@ def class_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
 WORKLOADS: dict[str, Workload] = {
     "densenet-121": Workload(
         lambda: classifier(DenseNet(LAYERS_121), 32), "densenet", "convolutional",
-        "datasets/build/densenet.py, 7,978,856 parameters, 224 x 224 images; batch 32; Adam", "test",
+        "datasets/build/densenet.py, 7,978,856 parameters, 224 x 224 images; batch 32; Adam",
     ),
     "densenet-201": Workload(
         lambda: classifier(DenseNet(LAYERS_201), 32), "densenet", "convolutional",
-        "datasets/build/densenet.py, 20,013,928 parameters, 224 x 224 images; batch 32; Adam", "test",
+        "datasets/build/densenet.py, 20,013,928 parameters, 224 x 224 images; batch 32; Adam",
     ),
     "mobilenet-v2": Workload(
         lambda: classifier(mobilenet_v2(), 64), "mobilenet", "convolutional",
-        "datasets/build/mobilenet.py, 3,504,872 parameters, 224 x 224 images; batch 64; Adam", "test",
+        "datasets/build/mobilenet.py, 3,504,872 parameters, 224 x 224 images; batch 64; Adam",
     ),
     "efficientnet-b0": Workload(
         lambda: classifier(efficientnet_b0(), 64), "efficientnet", "convolutional",
-        "datasets/build/efficientnet.py, 5,288,548 parameters, 224 x 224 images; batch 64; Adam", "test",
+        "datasets/build/efficientnet.py, 5,288,548 parameters, 224 x 224 images; batch 64; Adam",
     ),
     "convnext-tiny": Workload(
         lambda: classifier(ConvNeXt(), 64), "convnext", "convolutional",
-        "datasets/build/convnext.py, 28,589,128 parameters, 224 x 224 images; batch 64; Adam", "test",
+        "datasets/build/convnext.py, 28,589,128 parameters, 224 x 224 images; batch 64; Adam",
     ),
     "amoebanet-a": Workload(
         lambda: classifier(amoebanet.AmoebaNet(amoebanet.FULL), 16, 331), "amoebanet", "cell",
-        "datasets/build/amoebanet.py, 18 normal cells, 190 filters, 86.7 M parameters, 331 x 331 images; batch 16; Adam", "test",
+        "datasets/build/amoebanet.py, 18 normal cells, 190 filters, 86.7 M parameters, 331 x 331 images; batch 16; Adam",
     ),
     "amoebanet-a-mobile": Workload(
         lambda: classifier(amoebanet.AmoebaNet(amoebanet.MOBILE), 32), "amoebanet", "cell",
-        "datasets/build/amoebanet.py, 12 normal cells, 50 filters, 5.1 M parameters, 224 x 224 images; batch 32; Adam", "test",
+        "datasets/build/amoebanet.py, 12 normal cells, 50 filters, 5.1 M parameters, 224 x 224 images; batch 32; Adam",
     ),
 }  # fmt: skip

@@ -103,7 +103,8 @@ def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
 def _import(arguments: Sequence[str]) -> int:
     parser = Parser("graphs import", "Adds a graph of a file to the corpus.")
     parser.add_argument("file", metavar="FILE", help="the file")
-    explained = "gnnplace (unless given): ONNX if FILE ends in .onnx, else JSON of FORMATS.md; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
+    own = "gnnplace (unless given): ONNX if FILE ends in .onnx, else JSON of FORMATS.md"
+    explained = f"{own}; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
     parser.add_argument("--format", choices=get_args(Format), default="gnnplace", help=explained)
     inputs.add_dim_argument(parser)
     parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
