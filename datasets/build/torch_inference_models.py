@@ -51,7 +51,7 @@ def unet(batch: int = 2, size: int = 64) -> TorchInference:
 def _inference(training: str, build: Callable[[], TorchInference], source: str) -> Workload:
     """The inference of the network that this training step trains."""
     trained = torch_models.WORKLOADS[training]
-    return Workload(build, trained.family, trained.lineage, source, trained.split, "inference")
+    return Workload(build, trained.family, trained.lineage, source, "inference")
 
 
 WORKLOADS: dict[str, Workload] = {

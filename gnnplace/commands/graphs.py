@@ -1,4 +1,4 @@
-"""`gnnplace graphs list|show|import`: the corpus."""
+"""`gnnplace graphs list|show|import|synthetic`: the corpus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, assert_never, get_args
 
-from gnnplace.commands import inputs, terminal
+from gnnplace.commands import inputs, synthetic_graph, terminal
 from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
@@ -26,10 +26,10 @@ MOST_KINDS = 15
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The corpus: list its graphs, show what one holds, import one from a file."""
+    """The corpus: list its graphs, show what one holds, import one from a file, make one whose ops cost what its ops cost."""
     parser = Parser("graphs", main.__doc__ or "")
-    actions = {"list": _list, "show": _show, "import": _import}
-    parser.add_argument("action", choices=tuple(actions), metavar="list|show|import", help="ACTION --help says more")
+    actions = {"list": _list, "show": _show, "import": _import, "synthetic": synthetic_graph.main}
+    parser.add_argument("action", choices=tuple(actions), metavar="list|show|import|synthetic", help="ACTION --help says more")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
     chosen = parser.parse_args(arguments)
     return actions[chosen.action](chosen.arguments)

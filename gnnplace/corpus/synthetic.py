@@ -50,6 +50,9 @@ def _check(family: SyntheticFamily, num_ops: int, seed: int, options: dict[str, 
         raise ValueError(f"num_ops: {num_ops} is not between {MIN_OPS} and {MAX_OPS}")
     if seed < 0:
         raise ValueError(f"seed: {seed} is negative")
+    for key, value in options.items():
+        if value > num_ops:
+            raise ValueError(f"{key}: {value} is more than the {num_ops} ops that there are")
     foreign = options.keys() - set(OPTIONS[family])
     if foreign:
         raise ValueError(f"{min(foreign)}: no option of {family} graphs, which have {', '.join(OPTIONS[family])}")

@@ -115,6 +115,7 @@ def test_all_rows_of_all_donors_are_drawn_and_donors_equally_often():
 @FEW
 @given(st.integers(4, 80), SEED, st.integers(1, 40))
 def test_layers_are_as_wide_as_asked(size, seed, width):
+    width = min(width, size)
     graph = synthetic("layered", num_ops=size, seed=seed, donors=[donor()], width=width)
     sizes = np.bincount(graph.level)
     assert len(sizes) > 1 and sizes.max() <= width
@@ -196,6 +197,7 @@ def test_graphs_of_real_costs_run(family, cluster):
     [
         ("layered", {"num_ops": 3}, "num_ops: 3 is not between 4 and 10000000"),
         ("layered", {"seed": -1}, "seed: -1 is negative"),
+        ("layered", {"density": 51.0}, "density: 51.0 is more than the 50 ops that there are"),
         ("layered", {"width": 0}, "width: 0 is less than 1"),
         ("layered", {"density": float("nan")}, "density: nan is less than 1"),
         ("layered", {"blocks": 3}, "blocks: no option of layered graphs, which have width, density"),
