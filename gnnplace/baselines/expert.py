@@ -18,6 +18,7 @@ from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
 from gnnplace.transforms.units import Units, expand, units
 
+ROUNDING = 1e-9  # loads that differ by less are equal
 CONVOLUTIONS = ("conv", "conv_grad_input", "conv_grad_weight")
 
 
@@ -47,19 +48,32 @@ def _of_units(units: Units, device: Int64[np.ndarray, " ops"]) -> Int64[np.ndarr
 
 
 def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"]) -> Int64[np.ndarray, " blocks"]:
-    """The run of each block: contiguous runs, run r on the r-th device, such that the slowest device is done as early as may be."""
+    """The run of each block: contiguous runs, run r on the r-th device, such that the slowest device is done as early as may be.
+
+    Of those the most even ones, so that no device is idle where another has several blocks: a layer on each where there are as many.
+    """
     ends = np.concatenate([[0.0], np.cumsum(work)])
-    count = len(work)
-    slowest = np.where(np.arange(count + 1) == 0, 0.0, np.inf)
-    starts = np.zeros((len(speed), count + 1), dtype=np.int64)
-    for run, rate in enumerate(speed):
-        load = np.maximum((ends[None, :] - ends[:, None]) / rate, slowest[:, None])  # [start, end]
-        load[np.tril_indices(count + 1, -1)] = np.inf
-        starts[run] = count - load[::-1].argmin(axis=0)  # the latest of equals: the first devices are used first
-        slowest = load.min(axis=0)
-    run_of, end = np.zeros(count, dtype=np.int64), count
+    load = (ends[None, None, :] - ends[None, :, None]) / speed[:, None, None]  # [run, start, end]
+    load[:, *np.tril_indices(len(ends), -1)] = np.inf
+    slowest, _ = _best_starts(load, np.maximum)
+    _, starts = _best_starts(np.where(load <= slowest * (1 + ROUNDING), load**2, np.inf), np.add)
+    run_of, end = np.zeros(len(work), dtype=np.int64), len(work)
     for run in range(len(speed) - 1, -1, -1):
         start = int(starts[run, end])
         run_of[start:end] = run
         end = start
     return run_of
+
+
+def _best_starts(cost: Float[np.ndarray, "runs starts ends"], combine: np.ufunc) -> tuple[float, Int64[np.ndarray, "runs ends"]]:
+    """The least combined cost of runs up to the last end, and where each run starts, by its end: the latest of equals, so that the
+    first devices are used first.
+    """
+    last = cost.shape[1] - 1
+    least = np.where(np.arange(last + 1) == 0, 0.0, np.inf)
+    starts = np.zeros((len(cost), last + 1), dtype=np.int64)
+    for run, own in enumerate(cost):
+        total = combine(own, least[:, None])
+        starts[run] = last - total[::-1].argmin(axis=0)
+        least = total.min(axis=0)
+    return float(least[-1]), starts

@@ -65,6 +65,8 @@ def test_convolutions_and_graphs_without_blocks_stay_on_one_gpu(graph: Computati
 def test_runs_are_the_best_contiguous_split_by_hand():
     assert _runs(np.array([3.0, 1.0, 1.0, 1.0, 2.0]), np.ones(2)).tolist() == [0, 0, 1, 1, 1]
     assert _runs(np.array([1.0, 1.0, 1.0, 1.0]), np.array([3.0, 1.0])).tolist() == [0, 0, 0, 1]
+    assert _runs(np.array([1.0, 1.0, 1.0, 4.0]), np.ones(4)).tolist() == [0, 1, 2, 3]  # not three of them on one
+    assert _runs(np.array([2.0, 1.0, 1.0, 2.0, 6.0]), np.ones(3)).tolist() == [0, 0, 1, 1, 2]
     assert _runs(np.array([5.0]), np.ones(3)).tolist()[0] in range(3)
 
 
