@@ -35,7 +35,7 @@ $(VENV)/installed: pyproject.toml requirements.lock | $(VENV)/bin/python scotch
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(INSTALL) --editable ".[dev,tensorflow,transformers]"
+	$(INSTALL) --editable ".[dev,tensorflow,transformers,onnx]"
 	touch $@
 
 clean:
