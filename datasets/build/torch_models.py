@@ -30,7 +30,7 @@ def gpt2(batch: int = 4, length: int = 1024, sizes: gpt2_model.Sizes = gpt2_mode
 
 
 def moe_8e(batch: int = 8, length: int = 512, sizes: mixture_of_experts.Sizes = mixture_of_experts.FULL) -> TorchStep:
-    """Six transformer layers of width 1024 with eight experts each (430 M parameters), predicting the next token."""
+    """Six transformer layers of width 1024 with eight experts each (462 M parameters), predicting the next token."""
     return TorchStep(mixture_of_experts.MixtureOfExperts(sizes), _next_token_loss, _pair(sizes.vocabulary, batch, length))
 
 
