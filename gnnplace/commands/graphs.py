@@ -12,6 +12,7 @@ from gnnplace.commands import inputs, synthetic_graph, terminal
 from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
+from gnnplace.corpus.splits import Split
 from gnnplace.frontends.msr_fiddle import read_msr_fiddle
 from gnnplace.frontends.pipedream import read_pipedream
 from gnnplace.graph import ComputationGraph
@@ -110,7 +111,7 @@ def _import(arguments: Sequence[str]) -> int:
     parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
     for option in ("family", "lineage", "source", "licence"):
         parser.add_argument(f"--{option}", required=True)
-    parser.add_argument("--split", choices=("train", "validation", "test"), required=True)
+    parser.add_argument("--split", choices=get_args(Split), required=True)
     parser.add_argument("--mode", choices=get_args(Mode), required=True)
     chosen = vars(parser.parse_args(arguments))
     graph = _read(chosen.pop("file"), chosen.pop("format"), chosen.pop("name"), chosen["mode"], chosen.pop("dim"))

@@ -37,20 +37,20 @@ class Node(Document):
 
     id: Identity
     name: Annotated[str, Field(min_length=1, max_length=10_000)]
-    supportedOnFpga: Flag  # noqa: N815 - the format's names
-    cpuLatency: Milliseconds  # noqa: N815
-    fpgaLatency: Milliseconds  # noqa: N815
-    isBackwardNode: Flag = False  # noqa: N815
-    colorClass: Identity | None = None  # noqa: N815
-    layerId: Annotated[int, Field(ge=0, lt=2**31)] | None = None  # noqa: N815
+    supportedOnFpga: Flag
+    cpuLatency: Milliseconds
+    fpgaLatency: Milliseconds
+    isBackwardNode: Flag = False
+    colorClass: Identity | None = None
+    layerId: Annotated[int, Field(ge=0, lt=2**31)] | None = None
     size: Bytes
 
 
 class Edge(Document):
     """One edge of a document."""
 
-    sourceId: Identity  # noqa: N815
-    destId: Identity  # noqa: N815
+    sourceId: Identity
+    destId: Identity
     cost: Amount
     size: Bytes
 
@@ -58,9 +58,9 @@ class Edge(Document):
 class Partitioning(Document):
     """A document: a graph, and the machine that it was to be placed on."""
 
-    maxSizePerFPGA: Amount  # noqa: N815
-    maxFPGAs: Identity  # noqa: N815
-    maxCPUs: Identity  # noqa: N815
+    maxSizePerFPGA: Amount
+    maxFPGAs: Identity
+    maxCPUs: Identity
     nodes: Annotated[list[Node], Field(min_length=1, max_length=MAX_OPS), FailFast()]
     edges: Annotated[list[Edge], Field(max_length=MAX_EDGES), FailFast()]
 
