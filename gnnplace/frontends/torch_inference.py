@@ -35,7 +35,7 @@ from torch.utils import _pytree as pytree
 
 from gnnplace.frontends.torch_builder import Capture, TracedStep, traced_step
 from gnnplace.frontends.torch_scopes import Scopes, scope_of
-from gnnplace.frontends.torch_trace import Argument, composite_layers, fake, trace_of
+from gnnplace.frontends.torch_trace import Argument, CompositeLstm, fake, trace_of
 
 Inputs = Sequence[Any] | Mapping[str, Any]
 _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
@@ -46,7 +46,7 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
 
     Raises ValueError (one line) where neither way captures it: what stopped it, where, and what to try.
     """
-    with _evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), composite_layers():
+    with _evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
         call = _Call(module, inputs)
         program, capture = _captured(call)
     if not program.graph.output_node().all_input_nodes:

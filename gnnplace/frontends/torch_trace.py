@@ -8,17 +8,18 @@ looked-up row to that row, in place. Every node of the graph carries its scope (
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, no_type_check
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.overrides import TorchFunctionMode
 
 from gnnplace.frontends.torch_scopes import ROOT_LAYER, Scope, Scopes
 
@@ -55,7 +56,7 @@ def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Op
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     step = _Step(module, loss, optimizer)
-    with mode, composite_layers():
+    with mode, CompositeLstm():
         tensors = [fake(tensor) for tensor in (*step.tensors, *inputs)]
         try:
             program = make_fx(step.run, tracing_mode="real")(*tensors)
@@ -94,15 +95,15 @@ def fake(tensor: Tensor) -> Tensor:
     return made.requires_grad_(isinstance(tensor, nn.Parameter) and tensor.requires_grad)
 
 
-@contextmanager
-def composite_layers() -> Iterator[None]:
-    """Within, torch traces an LSTM as the products of its cells, not as one call of oneDNN, of which nobody could say what it costs."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
+class CompositeLstm(TorchFunctionMode):
+    """Within, torch takes an LSTM apart into the products of its cells; one call of oneDNN would be an op of unknown cost."""
+
+    @no_type_check  # a checker's frame would stand before the module's own in tracebacks
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "").split(".")[0] != "lstm":
+            return func(*args, **(kwargs or {}))
+        with torch.backends.mkldnn.flags(enabled=False):
+            return func(*args, **(kwargs or {}))
 
 
 def _layers(module: nn.Module) -> dict[str, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from gnnplace.frontends.torch import TracedStep, training_step
 from gnnplace.frontends.torch_inference import inference
 from gnnplace.frontends.torch_scopes import time_step
 from gnnplace.frontends.torch_step import TorchInference
-from gnnplace.frontends.torch_trace import composite_layers
+from gnnplace.frontends.torch_trace import CompositeLstm
 from gnnplace.graph import ComputationGraph
 
 PRODUCTS = ("matmul", "batch_matmul", "conv", "attention")
@@ -113,7 +113,7 @@ def test_the_module_keeps_what_it_was() -> None:
 
 def torch_counts(module: nn.Module, inputs: tuple[Tensor, ...]) -> int:
     """Attention as its two products and an LSTM as those of its cells: torch counts no fused kernel of either on CPUs."""
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), composite_layers():
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), CompositeLstm():
         module.eval()(*inputs)
     return counter.get_total_flops()
 
