@@ -6,13 +6,17 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 export OMP_NUM_THREADS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test lint scotch graphs clean
+.PHONY: train test rebuild lint scotch clean
 
 train: $(VENV)/installed
 	$(BIN)/python train.py --encoder gnn
 
 test: $(VENV)/installed-dev lint
 	$(BIN)/python -m pytest -n 2
+
+# `make test` rebuilds the small graphs of the corpus and some large ones; this rebuilds every one and compares the checksums
+rebuild: $(VENV)/installed-dev
+	$(BIN)/python -m pytest -n 2 --every-graph -k rebuilding_gives tests/corpus tests/frontends
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -35,7 +39,7 @@ $(VENV)/installed: pyproject.toml requirements.lock | $(VENV)/bin/python scotch
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(INSTALL) --editable ".[dev,tensorflow,transformers,onnx]"
+	$(INSTALL) --editable ".[dev,tensorflow,transformers,onnx,openvino]"
 	touch $@
 
 clean:

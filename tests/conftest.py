@@ -1,6 +1,20 @@
-"""Settings for all tests: quiet libraries, one thread for torch."""
+"""Settings for all tests: quiet libraries, one thread for torch, and which graphs of the corpus are rebuilt."""
 
 import os
 
+import pytest
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-graph", action="store_true", help="rebuild every graph of the corpus (make rebuild), not only some of each builder"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--every-graph"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("every_graph")])
+        items[:] = [item for item in items if not item.get_closest_marker("every_graph")]

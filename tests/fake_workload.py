@@ -85,7 +85,7 @@ class FakeStep:
         pass
 
 
-def load(text: str, seed: int) -> Fake:
+def load(text: str, seed: int = 0) -> Fake:
     folder, _, name = text.rpartition(":")
     return Fake(Path(folder), name)
 

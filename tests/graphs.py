@@ -25,3 +25,17 @@ def chains(count: int, length: int, devices: int, time_ns: int = 1000, size: int
     ops = [op(f"c{c}/{i}", time_ns, size) for c in range(count) for i in range(length)]
     edges = [(c * length + i, 0, c * length + i + 1) for c in range(count) for i in range(length - 1)]
     return problem(ComputationGraph.from_ops(f"chains-{count}x{length}", ops, edges), equal_gpus(devices))
+
+
+def op_of(graph: ComputationGraph, name: str) -> int:
+    """The index of an op."""
+    return graph.op_names.index(name)
+
+
+def edges_of(graph: ComputationGraph) -> set[tuple[str, int, str]]:
+    """The edges of a graph, by names."""
+    names = graph.op_names
+    return {
+        (names[src], output, names[dst])
+        for src, output, dst in zip(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist(), strict=True)
+    }

@@ -47,17 +47,3 @@ def saved(folder: Path, built, name="net.onnx") -> Path:
     path = folder / name
     path.write_bytes(built.SerializeToString())
     return path
-
-
-def op_of(graph, name):
-    """The index of an op."""
-    return graph.op_names.index(name)
-
-
-def edges_of(graph):
-    """The edges of a graph, by names."""
-    names = graph.op_names
-    return {
-        (names[src], output, names[dst])
-        for src, output, dst in zip(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist(), strict=True)
-    }

@@ -1,7 +1,7 @@
 """What a human expert does: one layer, or a run of blocks of equal work, on each accelerator (Mirhoseini et al., 2017 and 2018).
 
-What stands in which block is for `layers` to say. Networks of convolutions, and graphs without blocks, go to a single accelerator,
-as in the papers.
+What stands in which block is for `layers` to say. Networks that convolve images, and graphs without blocks, go to a single accelerator,
+as in the papers; which they are the graph says: nothing here knows names of networks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from gnnplace.baselines.layers import block_of_ops
 from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.single import single_gpu
-from gnnplace.graph import ComputationGraph
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
@@ -20,6 +20,7 @@ from gnnplace.transforms.units import Units, expand, units
 
 ROUNDING = 1e-9  # loads that differ by less are equal
 CONVOLUTIONS = ("conv", "conv_grad_input", "conv_grad_weight")
+IMAGE_RANK = 4  # samples, channels, height, width
 
 
 def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
@@ -37,7 +38,11 @@ def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "criti
 
 
 def _convolutional(graph: ComputationGraph) -> bool:
-    return int(graph.flops[graph.canonical_kind.among(CONVOLUTIONS)].sum()) * 2 > int(graph.flops.sum())
+    """Whether convolutions of images are most of the work or in most blocks (as in ConvNeXt, whose work is in products of channels)."""
+    of_images = graph.output_op[(graph.output_rank == NONE) | (graph.output_rank >= IMAGE_RANK)]  # not of sequences
+    convolves = graph.canonical_kind.among(CONVOLUTIONS) & np.isin(np.arange(graph.num_ops), of_images)
+    blocks = len(np.unique(graph.block[convolves & (graph.block != NONE)]))
+    return int(graph.flops[convolves].sum()) * 2 > int(graph.flops.sum()) or blocks * 2 > int(graph.block.max()) + 1
 
 
 def _of_units(units: Units, device: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " units"]:

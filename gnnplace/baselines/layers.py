@@ -1,8 +1,8 @@
 """Where ops stand in a row of blocks or of layers, as a human expert sees a model.
 
 Gradients, their sums and updates stand with their layer. Embeddings go with the first block, softmax and attention with the last,
-by the graph's column `block`; a layer without a block goes to the block that its forward ops lie nearest to. Towers that meet only in
-the loss are set one after another, so that each has its own accelerators.
+by the graph's column `block`; a layer without a block goes to the block that its forward ops lie nearest to, one of its own scope where
+that has blocks. Towers that meet only in the loss are set one after another, so that two share one accelerator at most.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ from gnnplace.transforms.variables import families, merged
 
 def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     """The place of every op in the row of blocks, tower after tower: its own, its layer's, or that of the ops next to it."""
-    tower = _tower_of_layers(graph)
-    row_length = int(graph.block.max()) + 1
-    block = np.where(graph.block == NONE, NONE, graph.block + row_length * tower[graph.layer.index]).astype(np.int64)
-    forward = _forward(graph)
-    centre = _mean_level(graph, block, forward & (block != NONE))
+    top = _top_scopes(graph)
     layer = graph.layer.index.astype(np.int64)
-    nameless = forward & (block == NONE) & (layer != NONE)
-    for index, level in enumerate(_mean_level(graph, layer, nameless)):
-        near = np.flatnonzero(~np.isnan(centre) & ((tower[index] == 0) | (np.arange(len(centre)) // row_length == tower[index])))
+    row_length = int(graph.block.max()) + 1
+    block = np.where(graph.block == NONE, NONE, graph.block + row_length * _towers(graph, top[layer])[top[layer]]).astype(np.int64)
+    forward, blocked = _forward(graph), block != NONE
+    work = 1.0 + graph.flops  # a layer is where its arithmetic is: the loss of a module whose masks are made first stands last
+    centre = _mean_level(graph, block, forward & blocked, work)
+    within = np.zeros((int(top.max()) + 2, len(centre)), dtype=bool)
+    within[top[layer[blocked]], block[blocked]] = True
+    within[~within.any(axis=1)] = True
+    nameless = forward & ~blocked & (layer != NONE)
+    for index, level in enumerate(_mean_level(graph, layer, nameless, work)):
+        near = np.flatnonzero(~np.isnan(centre) & within[top[index]])
         if len(near) and not np.isnan(level):
             block[(layer == index) & (block == NONE)] = near[np.argmin(np.abs(centre[near] - level))]
     return with_families(graph, _spread(graph, block))
@@ -36,7 +40,7 @@ def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     """The place of every op in the row of layers that compute forwards, by their mean level: its layer's, or that of the ops next to it."""
     layer = graph.layer.index.astype(np.int64)
-    level = _mean_level(graph, layer, _forward(graph) & (layer != NONE))
+    level = _mean_level(graph, layer, _forward(graph) & (layer != NONE), np.ones(graph.num_ops))
     place = np.full(len(level) + 1, NONE, dtype=np.int64)  # the last one is for ops without a layer
     computes = np.flatnonzero(~np.isnan(level))
     place[computes[np.argsort(level[computes], kind="stable")]] = np.arange(len(computes))
@@ -44,38 +48,52 @@ def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def with_families(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Moves every op of a variable's family, and of a colocation group, to the place of the op with the most persistent memory there."""
+    """Moves every op of a variable's family, and of a colocation group, to the place of the op with the most persistent memory there.
+
+    The gradient that a layer computes stays with the layer, also where its weight is that of another one (a tied embedding).
+    """
     group = units(graph, "ops").unit.astype(np.int64)
-    group = merged(group, families(graph, group).owner)
+    computed = graph.phase.among(["backward_data", "backward_weight"]) & (graph.layer.index != NONE)
+    group = merged(group, np.where(computed, NONE, families(graph, group).owner))
     rows = np.lexsort((-np.arange(graph.num_ops), graph.persistent_bytes))
     leader = np.empty(graph.num_ops, dtype=np.int64)
     leader[group[rows]] = rows
     return place[leader[group]]
 
 
-def _tower_of_layers(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
-    """The tower of each layer, 0 outside: towers are top scopes with blocks of their own and no forward edge between them."""
+def _top_scopes(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
+    """The number of each layer's top scope; the last one, `NONE`, is for ops without a layer."""
     tops = Categorical.of(re.split(r"[/.]", layer)[0] for layer in graph.layer.values)
-    top = np.append(tops.index, NONE)[graph.layer.index]
+    return np.append(tops.index, NONE).astype(np.int64)
+
+
+def _towers(graph: ComputationGraph, top: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " scopes_plus_1"]:
+    """The tower of each top scope, 0 outside: towers are those with blocks of their own and no forward edge between them."""
     blocked = np.unique(top[(graph.block != NONE) & (top != NONE)])
     forward = _forward(graph)
     ends = np.stack([top[graph.edge_src], top[graph.edge_dst]])[:, forward[graph.edge_src] & forward[graph.edge_dst]]
     joined = (ends[0] != ends[1]) & np.isin(ends, blocked).all(axis=0)
-    number = np.zeros(len(tops.values) + 1, dtype=np.int64)
+    number = np.zeros(int(top.max(initial=NONE)) + 2, dtype=np.int64)
     if not joined.any():
         number[blocked] = 1 + np.arange(len(blocked))
-    return number[np.append(tops.index, NONE)]
+    return number
 
 
 def _forward(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
     return graph.phase.among(["forward"]) | (graph.phase.index == NONE)
 
 
-def _mean_level(graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"]) -> Float[np.ndarray, " labels"]:
-    """The mean level of the chosen ops of each label, nan where it has none."""
+def _mean_level(
+    graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], weight: Float[np.ndarray, " ops"]
+) -> Float[np.ndarray, " labels"]:
+    """The weighted mean level of the chosen ops of each label, nan where it has none.
+
+    Views don't count: those of a weight lie before everything else, wherever it is used.
+    """
     size = int(label.max(initial=0)) + 1
-    count = np.bincount(label[rows], minlength=size)
-    total = np.bincount(label[rows], weights=graph.level[rows], minlength=size)
+    rows = rows & graph.kernel
+    count = np.bincount(label[rows], weights=weight[rows], minlength=size)
+    total = np.bincount(label[rows], weights=weight[rows] * graph.level[rows], minlength=size)
     return np.divide(total, count, out=np.full(size, np.nan), where=count > 0)
 
 

@@ -1,42 +1,62 @@
-"""What commands take: GRAPH is a JSON or ONNX file or a name of the corpus, CLUSTER a JSON file or a preset; and their problem."""
+"""What commands take: GRAPH is a file, code or a name of the corpus, CLUSTER a JSON file or a preset; and the problem that they pose."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal, assert_never
 
 from gnnplace.cluster import Cluster
 from gnnplace.commands import terminal
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import links, profiled, roofline
+from gnnplace.execution.code_reference import is_code
+from gnnplace.execution.graph_reference import code_graph
+from gnnplace.frontends.graphdef import read_graphdef
 from gnnplace.frontends.json_cluster import read_cluster
 from gnnplace.frontends.json_costs import read_costs
 from gnnplace.frontends.json_graph import read_graph
 from gnnplace.frontends.onnx import read_onnx
+from gnnplace.frontends.openvino import read_openvino
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import SCHEDULES, Schedule
 from gnnplace.problem import Problem
 
 MOST_LINKS = 3
-ONNX = ".onnx"
+
+Form = Literal["onnx", "openvino", "graphdef", "json", "code", "corpus"]
+ENDINGS: dict[str, Form] = {".onnx": "onnx", ".xml": "openvino", ".pb": "graphdef", ".pbtxt": "graphdef", ".json": "json"}
+SIZED: tuple[Form, ...] = ("onnx", "graphdef")
+FILES = "ONNX file (*.onnx) or GraphDef (*.pb, *.pbtxt)"
 
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
-    """GRAPH, --dim, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
-    explained = "a graph: an ONNX file (ends in .onnx), a JSON file (ends in .json or has a '/'), or a name of the corpus"
+    """GRAPH, --dim, --fetch, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
+    explained = (
+        "a graph: FILE.py:FUNCTION or package.module:FUNCTION that returns a step, a network with its inputs or a graph; an ONNX file "
+        "(ends in .onnx), an OpenVINO model (.xml), a TensorFlow GraphDef (.pb, or .pbtxt as text), a JSON file (ends in .json or has a "
+        "'/'); or a name of the corpus"
+    )
     parser.add_argument("graph", metavar="GRAPH", help=explained)
-    add_dim_argument(parser)
+    add_file_arguments(parser)
     explained = f"a cluster: a JSON file likewise, or a preset{f' ({preset} unless given)' if preset else ' such as k40-2'}"
     parser.add_argument("--cluster", metavar="CLUSTER", required=preset is None, default=preset, help=explained)
     costs = "measured costs of GRAPH, a JSON file: times of ops instead of a roofline, and links instead of CLUSTER's where it has them"
     parser.add_argument("--costs", metavar="FILE", help=costs)
 
 
-def add_dim_argument(parser: argparse.ArgumentParser) -> None:
-    """--dim, for graphs that may be ONNX files."""
-    explained = "the size of a dimension that an ONNX file only names (--dim batch=8); once for each"
-    parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=explained)
+def add_file_arguments(parser: argparse.ArgumentParser) -> None:
+    """--dim and --fetch, for graphs that may be files of other programs."""
+    add_dim_argument(parser)
+    explained = "what the step of a GraphDef computes: a tensor (loss:0) or an op (train); once for each; all results unless given"
+    parser.add_argument("--fetch", metavar="NAME", action="append", default=[], help=explained)
+
+
+def add_dim_argument(parser: argparse.ArgumentParser, several: str = "") -> None:
+    """--dim, for graphs that may be such files; `several` says what it means where there are more than one."""
+    explained = "the size of a dimension that an ONNX file only names (--dim batch=8) or an input has not (--dim 'x[0]=8'); once for each"
+    parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=f"{explained}{several}")
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = "") -> None:
@@ -79,20 +99,54 @@ def check_folder(path: str) -> None:
         raise ValueError(f"{path}: there is no such folder to write to")
 
 
-def graph(text: str, dims: Sequence[tuple[str, int]] = ()) -> ComputationGraph:
-    """The graph that GRAPH means; `dims` are what --dim says."""
-    if dims or text.endswith(ONNX) or _is_path(text):
-        return graph_file(text, dims)
-    return manifest.graph(text)
+def graph(text: str, dims: Sequence[tuple[str, int]] = (), fetches: Sequence[str] = ()) -> ComputationGraph:
+    """The graph that GRAPH means; `dims` are what --dim says, `fetches` what --fetch does."""
+    return _read(text, _form(text), dims, fetches)
 
 
-def graph_file(path: str, dims: Sequence[tuple[str, int]] = ()) -> ComputationGraph:
-    """The graph in an ONNX or JSON file. Raises ValueError where `dims` are given for another than an ONNX file."""
-    if path.endswith(ONNX):
-        return read_onnx(path, dict(dims)).graph
-    if dims:
-        raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: {path} is no ONNX file (*{ONNX}), so its dimensions have sizes")
-    return read_graph(path)
+def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, ComputationGraph]:
+    """The graphs that several GRAPHs mean; a size in `dims` is for each file that takes some, or, named FILE:NAME, for that one alone.
+
+    Raises ValueError for a size that a file has no dimension for, and where there are sizes but no such files.
+    """
+    files = [text for text in texts if _form(text) in SIZED]
+    if dims and not files:
+        raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: no graph is an {FILES}, so their dimensions have sizes")
+    return {text: graph(text, _dims_of(text, files, dims)) for text in texts}
+
+
+def graph_file(path: str, dims: Sequence[tuple[str, int]] = (), fetches: Sequence[str] = ()) -> ComputationGraph:
+    """The graph in a file, which is JSON unless its ending says otherwise."""
+    return _read(path, ENDINGS.get(Path(path).suffix, "json"), dims, fetches)
+
+
+def _form(text: str) -> Form:
+    if is_code(text):
+        return "code"
+    return ENDINGS.get(Path(text).suffix, "json" if _is_path(text) else "corpus")
+
+
+def _read(text: str, form: Form, dims: Sequence[tuple[str, int]], fetches: Sequence[str]) -> ComputationGraph:
+    """Raises ValueError for `dims` and `fetches` of a form that takes none."""
+    if dims and form not in SIZED:
+        raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
+    if fetches and form != "graphdef":
+        raise ValueError(f"--fetch {fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
+    match form:
+        case "onnx":
+            return read_onnx(text, dict(dims)).graph
+        case "openvino":
+            return read_openvino(text).graph
+        case "graphdef":
+            return read_graphdef(text, dict(dims), fetches)
+        case "json":
+            return read_graph(text)
+        case "code":
+            return code_graph(text)
+        case "corpus":
+            return manifest.graph(text)
+        case _:
+            assert_never(form)
 
 
 def cluster(text: str) -> Cluster:
@@ -102,7 +156,7 @@ def cluster(text: str) -> Cluster:
 
 def problem(arguments: argparse.Namespace) -> Problem:
     """The problem that GRAPH and CLUSTER pose under --costs."""
-    return costed(graph(arguments.graph, arguments.dim), cluster(arguments.cluster), arguments.costs, arguments.quiet)
+    return costed(graph(arguments.graph, arguments.dim, arguments.fetch), cluster(arguments.cluster), arguments.costs, arguments.quiet)
 
 
 def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, quiet: bool) -> Problem:
@@ -125,6 +179,14 @@ def _dim(text: str) -> tuple[str, int]:
     if not name or not size.isdecimal() or not int(size):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a SIZE of at least 1")
     return name, int(size)
+
+
+def _dims_of(file: str, files: Sequence[str], dims: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The sizes that are for one of the files: those for all, then its own, which come before them."""
+    if file not in files:
+        return []
+    common = [(name, size) for name, size in dims if not any(name.startswith(f"{other}:") for other in files)]
+    return common + [(name.removeprefix(f"{file}:"), size) for name, size in dims if name.startswith(f"{file}:")]
 
 
 def _is_path(text: str) -> bool:

@@ -1,6 +1,6 @@
 """The problems of a training run and what evaluates their placements: the simulator, or this machine, where the run measures.
 
-A workload is traced in its host; only a run that measures keeps the host. What is no step of its own stays simulated even then: teachers
+A run that measures keeps the hosts of its workloads. What is no step of its own stays simulated even then: teachers
 of the warm start, baselines, bounds, and the order in which the ops of a measured placement run.
 """
 
@@ -40,14 +40,13 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
     Raises ValueError for bad ones, MeasurementError where a workload can't be loaded.
     """
     texts = dict.fromkeys(text for text, _ in config.problems)
-    hosts = {text: _host(config, text, stack) for text in texts if config.evaluate == "measured" or _is_workload(text)}
-    graphs = {text: hosts[text]().graph if text in hosts else inputs.graph(text) for text in texts}
+    hosts = {text: _host(config, text, stack) for text in texts if config.evaluate == "measured"}
+    graphs = {text: host().graph for text, host in hosts.items()}
+    graphs |= inputs.graphs([text for text in texts if text not in hosts], config.dims)
     costs = config.costs or [None] * len(config.problems)
     posed = zip(config.problems, costs, strict=True)
     problems = tuple(inputs.costed(graphs[text], inputs.cluster(cluster), cost, quiet) for (text, cluster), cost in posed)
     if config.evaluate == "simulated":
-        for host in hosts.values():
-            host.close()
         return RunProblems(problems, simulate)
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
     protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
@@ -62,12 +61,6 @@ def _host(config: RunConfig, text: str, stack: ExitStack) -> LastingHost:
     host = LastingHost(partial(Host, LOADER, text, config.seed, limit_s=LOADING_S))
     stack.callback(host.close)
     return host
-
-
-def _is_workload(text: str) -> bool:
-    """Whether a problem names a function, as opposed to a graph."""
-    _, colon, function = text.rpartition(":")
-    return bool(colon) and function.isidentifier()
 
 
 def _require_support(problem: Problem, evaluate: Evaluator) -> None:

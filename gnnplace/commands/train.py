@@ -6,9 +6,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from gnnplace.commands import training_run, training_table
+from gnnplace.commands import inputs, training_run, training_table
 from gnnplace.commands.training_run import TrainingRun
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
@@ -64,6 +65,7 @@ def _parser() -> Parser:
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--config", type=Path, metavar="YAML", help="another complete configuration")
     start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help=f"go on with an interrupted run; {DEVICE} may be another")
+    inputs.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
@@ -72,8 +74,9 @@ def _parser() -> Parser:
 
 def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     if chosen.resume is None:
-        return files.read_config(chosen.config or CONFIGS / f"{chosen.encoder}.yaml", overrides)
-    others = [word for word in overrides if word.startswith("--") and word.partition("=")[0] != DEVICE]
+        config = files.read_config(chosen.config or CONFIGS / f"{chosen.encoder}.yaml", overrides)
+        return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
+    others = ["--dim"] * bool(chosen.dim) + [word for word in overrides if word.startswith("--") and word.partition("=")[0] != DEVICE]
     if others:
         raise files.UsageError(f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; {DEVICE} can")
     return files.read_config(chosen.resume / run_folder.CONFIG, overrides)

@@ -26,6 +26,7 @@ class RunConfig:
         name: the run's folder under `runs` starts with it
         seed: of initial weights, samples and the order of problems, at least 0
         problems: pairs of a graph (corpus name, file, or a workload: FILE.py:FUNCTION) and a cluster (preset or file)
+        dims: sizes of dimensions that ONNX files among the graphs only name, pairs of a name (FILE:NAME for one file alone) and a size
         costs: measured costs (files of `gnnplace profile`) of the problems, one each; empty = roofline costs
         evaluate: what a placement is worth to the policy: its "simulated" step, or the "measured" one of its workload on this machine
         measured: how steps are measured, with evaluate "measured"
@@ -39,6 +40,7 @@ class RunConfig:
     name: str = "run"
     seed: int = 0
     problems: tuple[tuple[str, str], ...] = (("nmt-2", "k40-2"),)
+    dims: tuple[tuple[str, int], ...] = ()
     costs: tuple[str, ...] = ()
     evaluate: EvaluateName = "simulated"
     measured: MeasuredConfig = field(default_factory=MeasuredConfig)

@@ -25,7 +25,10 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class Entry(strict_json.Document):
-    """One graph of the corpus. `lineage` groups networks that are made alike, the unit of splits; `builder` is the script that makes it."""
+    """One graph of the corpus. `lineage` groups networks that are made alike, the unit of splits; `builder` is the script that makes it.
+
+    `builder_version` names the package, with its version, that the builder captured the graph with: another may capture other ops.
+    """
 
     name: Name
     family: Text
@@ -38,6 +41,7 @@ class Entry(strict_json.Document):
     licence: Text
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     builder: Text
+    builder_version: Text
 
 
 class Manifest(strict_json.Document):
@@ -87,18 +91,23 @@ def graph(name: str) -> ComputationGraph:
     path = _path(name)
     found = store.load(path)
     if found.sha256 != described.sha256:
-        raise ValueError(f"{path}: sha256 {found.sha256} is not the manifest's {described.sha256}; rebuild it with {described.builder}")
+        rebuild = f"rebuild it with {described.builder} ({described.builder_version})"
+        raise ValueError(f"{path}: sha256 {found.sha256} is not the manifest's {described.sha256}; {rebuild}")
     return found
 
 
-def add(graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str, builder: str) -> Entry:
+def add(
+    graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str, builder: str,
+    builder_version: str,
+) -> Entry:  # fmt: skip
     """Writes the graph's file, then its entry in the manifest (in place of one of the same name), each atomically.
 
     The entry's name is the graph's. Raises ValueError where an entry breaks a rule.
     """
     described = strict_json.validate(
         {"name": graph.name, "family": family, "lineage": lineage, "split": split, "mode": mode, "source": source,
-         "ops": graph.num_ops, "edges": graph.num_edges, "licence": licence, "sha256": graph.sha256, "builder": builder},
+         "ops": graph.num_ops, "edges": graph.num_edges, "licence": licence, "sha256": graph.sha256, "builder": builder,
+         "builder_version": builder_version},
         Entry,
     )  # fmt: skip
     others = [other for other in entries() if other.name != graph.name]

@@ -10,6 +10,7 @@ Split = Literal["train", "validation", "test"]
 FIXED: Mapping[str, Split] = {
     "recurrent": "train", "convolutional": "train", "transformer": "train",
     "diffusion": "validation", "wavenet": "validation", "mixer": "validation", "autoencoder": "validation", "point-cloud": "validation",
+    "state-space": "validation",
     "cell": "test", "recommender": "test", "graph": "test",
 }  # fmt: skip
 

@@ -34,6 +34,20 @@ _ELEMENTS = {
 
 def save(graph: ComputationGraph, path: str | os.PathLike[str]) -> None:
     """Writes the graph to `path`, atomically. Raises OSError where the file can't be written."""
+    atomic.write_bytes(path, packed(graph))
+
+
+def load(path: str | os.PathLike[str]) -> ComputationGraph:
+    """The graph in `path`. Raises ValueError (one line: path, value, rule) for a bad file, OSError for an unreadable one."""
+    data = _read(Path(path))
+    try:
+        return unpacked(data)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def packed(graph: ComputationGraph) -> bytes:
+    """The content of the graph's file."""
     schema = _schema().with_metadata({"format": FORMAT, "version": VERSION, "name": graph.name})
     columns = [pa.array([part], type=schema.field(column).type) for column, part in _parts(graph)]
     batch = pa.record_batch(columns, schema=schema)
@@ -41,21 +55,18 @@ def save(graph: ComputationGraph, path: str | os.PathLike[str]) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         writer.write_batch(batch)
-    atomic.write_bytes(path, sink.getvalue().to_pybytes())
+    return sink.getvalue().to_pybytes()
 
 
-def load(path: str | os.PathLike[str]) -> ComputationGraph:
-    """The graph in `path`. Raises ValueError (one line: path, value, rule) for a bad file, OSError for an unreadable one."""
-    data = _read(Path(path))
+def unpacked(data: bytes) -> ComputationGraph:
+    """The graph in the content of a file. Raises ValueError (one line: value, rule) for a bad one."""
     try:
         batch = _batch(data)
         columns = _columns(batch)
         consistency.check(columns)
         return ComputationGraph(name=_metadata(batch.schema)["name"], **columns)
     except pa.ArrowException as error:
-        raise ValueError(f"{path}: not a readable Arrow file: {' '.join(str(error).split())}") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"not a readable Arrow file: {' '.join(str(error).split())}") from error
 
 
 def _element(column: str) -> pa.DataType:

@@ -10,13 +10,13 @@ from graphlib import CycleError, TopologicalSorter
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from gnnplace.frontends.onnx_model import DTYPES, Tensor
-from gnnplace.graph_columns import MAX_BYTES
+from gnnplace.frontends import network
+from gnnplace.frontends.network import Tensor, shown
+from gnnplace.frontends.onnx_model import DTYPES
 
 MAX_NODES = 1_000_000  # functions inlined
 MAX_FUNCTIONS = 100_000
 MAX_VALUES = 5_000_000  # that nodes read and make
-MAX_RANK = 256
 ONNX_DOMAINS = ("", "ai.onnx")
 
 
@@ -54,40 +54,26 @@ def check_initializer(tensor: TensorProto) -> None:
     """An initializer's type and size, and that the data it has (it may lie elsewhere, or have been left out) are as large."""
     found = tensor_of(f"initializer {shown(tensor.name)}", tensor.data_type, tensor.dims)
     if tensor.raw_data and found.dtype != "string" and len(tensor.raw_data) != found.bytes:
-        raise ValueError(f"initializer {shown(tensor.name)}: {len(tensor.raw_data)} bytes of data for {_typed(found)}")
+        raise ValueError(f"initializer {shown(tensor.name)}: {len(tensor.raw_data)} bytes of data for {found}")
 
 
 def tensor_of(place: str, dtype: int, shape: Iterable[int]) -> Tensor:
     """The tensor of a data type and a full shape, where both are sane."""
-    dims = tuple(shape)
     if dtype not in DTYPES:
         raise ValueError(f"{place}: data type {dtype} is not known")
-    if any(size < 0 for size in dims):
-        raise ValueError(f"{place}: {list(dims)} has a negative dimension")
-    tensor = Tensor(dims, DTYPES[dtype][0])
-    if len(dims) > MAX_RANK or max(dims, default=0) > MAX_BYTES or tensor.bytes > MAX_BYTES:
-        raise ValueError(f"{place}: {_typed(tensor)[:200]} is more than {MAX_BYTES} bytes or {MAX_RANK} dimensions")
-    return tensor
+    return network.checked(place, Tensor(tuple(shape), DTYPES[dtype]))
 
 
 def kind_of(node: NodeProto) -> str:
-    """The op type, with its domain unless that is ONNX's own."""
-    return node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
+    """The op type, with its domain unless that is ONNX's own, on one line."""
+    kind = node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
+    return kind if kind.isprintable() else repr(kind)[1:-1]
 
 
 def described(node: NodeProto) -> str:
     """A node in words."""
     name = node.name or next(iter(filter(None, node.output)), "")
     return f"node {shown(name)} ({kind_of(node)[:80]})"
-
-
-def shown(name: str) -> str:
-    """A name as messages have it: in quotes, on one line, not endless."""
-    return repr(name if len(name) <= 80 else name[:80] + "...")
-
-
-def _typed(tensor: Tensor) -> str:
-    return f"{tensor.dtype}{list(tensor.shape)}"
 
 
 def _texts(model: ModelProto) -> Iterator[str | bytes]:

@@ -1,15 +1,12 @@
 """The process that reads one ONNX file, under limits: `python -m gnnplace.frontends.onnx_child REQUEST` prints one line of JSON.
 
-REQUEST is `{"file": ..., "dims": {...}, "cpu_s": ..., "memory_bytes": ...}`; the line is `{"model": ...}` or `{"refused": reason}`.
-A hostile file may make protobuf or shape inference take for ever, use all memory or crash: that ends here. External data is not opened.
+REQUEST is what `onnx_reader` asks (see `limited_process`). A hostile file may make protobuf or shape inference take for ever, use all
+memory or crash: that ends here. External data is not opened.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import os
-import resource
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -20,8 +17,10 @@ from onnx import AttributeProto, NodeProto
 from onnx.checker import ValidationError
 from onnx.shape_inference import InferenceError
 
+from gnnplace.frontends.limited_process import answer
+from gnnplace.frontends.network import Network, Node
 from gnnplace.frontends.onnx_checks import kind_of
-from gnnplace.frontends.onnx_model import Model, Node, to_json
+from gnnplace.frontends.onnx_model import to_json
 from gnnplace.frontends.onnx_shapes import typed
 
 MOST_NUMBERS, MOST_TEXT = 64, 1000  # of an attribute that says what an op computes
@@ -29,21 +28,11 @@ NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # PyTorch's exporter notes the path 
 
 
 def main(request: str) -> None:
-    """Answers one request on stdout; whatever else is printed goes to stderr."""
-    asked = json.loads(request)
-    with os.fdopen(os.dup(1), "w") as answers:
-        os.dup2(2, 1)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CPU, (asked["cpu_s"], asked["cpu_s"] + 1))
-        resource.setrlimit(resource.RLIMIT_AS, (asked["memory_bytes"], asked["memory_bytes"]))
-        try:
-            answer: dict[str, Any] = {"model": to_json(read(asked["file"], asked["dims"]))}
-        except ValueError as error:
-            answer = {"refused": str(error)}
-        json.dump(answer, answers)
+    """Answers one request on stdout."""
+    answer(request, lambda asked: to_json(read(asked["file"], asked["dims"])))
 
 
-def read(file: str, dims: Mapping[str, int]) -> Model:
+def read(file: str, dims: Mapping[str, int]) -> Network:
     """What the file holds, with all shapes; raises ValueError for what is refused."""
     try:
         model = onnx.load(file, format="protobuf", load_external_data=False)
@@ -53,7 +42,7 @@ def read(file: str, dims: Mapping[str, int]) -> Model:
         found = typed(model, dims)
     except (RuntimeError, InferenceError, ValidationError) as error:  # of ONNX's C++: shape inference, its inliner
         raise ValueError(" ".join(str(error).split())[:300]) from error
-    return Model(found.inputs, found.initializers, tuple(map(_node, found.nodes)), found.outputs, found.tensors)
+    return Network(found.inputs, found.initializers, tuple(map(_node, found.nodes)), found.outputs, found.tensors)
 
 
 def _node(node: NodeProto) -> Node:

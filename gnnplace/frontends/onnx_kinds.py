@@ -1,4 +1,4 @@
-"""What ONNX's op types are: their canonical kind, which of them are views of their input, which look at shapes alone.
+"""What ONNX's op types are: their canonical kind, which of them are views of their input.
 
 A type that no table names has the canonical kind "other": it costs the bytes that it moves and no arithmetic, and the front-end lists it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnplace.frontends.onnx_model import Node
+from gnnplace.frontends.network import Node
 
 CANONICAL: dict[str, str] = {
     kind: canonical
@@ -45,10 +45,8 @@ CANONICAL: dict[str, str] = {
 }  # fmt: skip
 
 VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
-SHAPE_READERS = frozenset(("Shape", "Size"))
+KNOWN = frozenset(("Constant", "Shape", "Size"))  # what they yield is known before the step
 SECOND_MATRIX = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}  # where that input has more than two dimensions: many products
-
-MAX_FOLDED_ELEMENTS = 16  # arithmetic on constants and shapes with no larger output is done once, on the host
 
 
 def is_view(node: Node) -> bool:
@@ -59,11 +57,11 @@ def is_view(node: Node) -> bool:
 def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
     """The kind shared by all frameworks; "other" where no table names it.
 
-    `ranks` are those of the inputs; `looks_up` says whether the first is a weight of which rows are taken.
+    `ranks` are those of the inputs; `looks_up` says that the node gathers rows of a weight.
     """
+    if looks_up:
+        return "embedding"
     second = SECOND_MATRIX.get(node.kind, len(ranks))
     if second < len(ranks) and ranks[second] > 2:
         return "batch_matmul"
-    if node.kind == "Gather" and looks_up:
-        return "embedding"
     return "reshape" if is_view(node) else CANONICAL.get(node.kind, "other")

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, inliner, shape_inference
 
-from gnnplace.frontends.onnx_checks import check_graph, check_model, described, shown, tensor_of
-from gnnplace.frontends.onnx_model import Tensor
+from gnnplace.frontends.network import Tensor, shown
+from gnnplace.frontends.onnx_checks import check_graph, check_model, described, tensor_of
 
 KEPT_ELEMENTS = 1024  # an initializer as small as this keeps its data for shape inference
 LEAST_IR_VERSION = 4  # from which on initializers need not be inputs
@@ -71,7 +71,7 @@ def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto
             asked[name] = None
             dim.dim_value = dims[name]
     if unknown := [name for name in dims if name not in asked]:
-        there_are = ", ".join(list(asked)[:MOST_NAMED]) or "none"
+        there_are = ", ".join(shown(name)[1:-1] for name in list(asked)[:MOST_NAMED]) or "none"
         raise ValueError(f"dims: {shown(unknown[0])} is no dimension of an input without a fixed size; there are: {there_are}")
     for value in others:
         for dim in value.type.tensor_type.shape.dim:

@@ -4,7 +4,7 @@ The rules, per canonical kind (an fma counts two; any scalar function counts one
 
 | kind | flops |
 |---|---|
-| matmul, batch_matmul | 2 x output elements x contracted dimension |
+| matmul, batch_matmul | 2 x output elements x contracted dimension; Einsum: 2 x the product of all its dimensions |
 | conv | 2 x output elements x kernel area x input channels (of a filter); both gradients cost the same |
 | pool, pool_grad | pooled elements x window |
 | normalization, its gradient | 8 and 12 an element (mean, variance, scale, shift; two sums and the product rule) |
@@ -54,6 +54,8 @@ def shape_of(tensor: tf.Tensor) -> tuple[int, ...]:
     kind = tensor.op.type
     if kind == "Unique" and tensor.value_index == 0:  # at most every element once
         return shape_of(tensor.op.inputs[0])
+    if kind == "BroadcastGradientArgs":  # at most every dimension once
+        return max(shape_of(shape) for shape in tensor.op.inputs)
     if kind.startswith("FusedBatchNorm") and tensor.value_index > 2:  # reserved for the gradient; empty in the unfused kernel
         return (0,)
     raise ValueError(f"tensor {tensor.name!r} of a {kind}: its shape {tensor.shape} is not static; give placeholders full shapes")
@@ -81,6 +83,8 @@ def persistent_bytes(op: tf.Operation) -> int:
 def flops(op: tf.Operation) -> int:
     """The arithmetic of one op, by the rules at the top of this file."""
     kind = canonical_kind(op.type)
+    if op.type == "Einsum":
+        return _einsum(op)
     if kind in ("matmul", "batch_matmul"):
         transposed = op.get_attr("transpose_a") if kind == "matmul" else op.get_attr("adj_x")
         return 2 * _elements(op.outputs[0]) * shape_of(op.inputs[0])[-2 if transposed else -1]
@@ -123,6 +127,26 @@ def _convolution(op: tf.Operation, kind: str) -> int:
     filters = shape_of(op.outputs[0] if kind == "conv_grad_weight" else op.inputs[1])
     per_output = math.prod(filters[:-2]) if op.type.startswith("Depthwise") else math.prod(filters[:-1])
     return 2 * _elements(output) * per_output
+
+
+def _einsum(op: tf.Operation) -> int:
+    """2 x the size of each label once; nothing where it only moves one tensor, an addition an element where it sums that."""
+    equation = op.get_attr("equation").decode()
+    operands, _, result = equation.partition("->")
+    if len(op.inputs) == 1:
+        return _elements(op.inputs[0]) if set(operands) - set(result) else 0
+    sizes: dict[str, int] = {}
+    for labels, tensor in zip(operands.split(","), op.inputs, strict=True):
+        sizes |= _label_sizes(labels, shape_of(tensor))
+    return 2 * math.prod(sizes.values())
+
+
+def _label_sizes(labels: str, shape: tuple[int, ...]) -> dict[str, int]:
+    """The size of each label; those of an ellipsis count from its end, as they broadcast."""
+    before, ellipsis, after = labels.partition("...")
+    num_more = len(shape) - len(before) - len(after)
+    more = [f"...{num_more - index}" for index in range(num_more)] if ellipsis else []
+    return dict(zip([*before, *more, *after], shape, strict=True))
 
 
 def _window(op: tf.Operation) -> int:

@@ -9,7 +9,7 @@ CANONICAL: dict[str, str] = {
     kind: canonical
     for canonical, kinds in {
         "matmul": "MatMul SparseMatMul",
-        "batch_matmul": "BatchMatMul BatchMatMulV2 BatchMatMulV3",
+        "batch_matmul": "BatchMatMul BatchMatMulV2 BatchMatMulV3 Einsum",
         "conv": "Conv2D Conv3D DepthwiseConv2dNative",
         "conv_grad_input": "Conv2DBackpropInput Conv3DBackpropInputV2 DepthwiseConv2dNativeBackpropInput",
         "conv_grad_weight": "Conv2DBackpropFilter Conv3DBackpropFilterV2 DepthwiseConv2dNativeBackpropFilter",
@@ -21,6 +21,7 @@ CANONICAL: dict[str, str] = {
         "loss": "SoftmaxCrossEntropyWithLogits SparseSoftmaxCrossEntropyWithLogits L2Loss",
         "elementwise": "Add AddV2 AddN Sub Mul Div RealDiv FloorDiv TruncateDiv DivNoNan MulNoNan FloorMod Mod Neg Sign Abs Square"
         " SquaredDifference Sqrt Rsqrt Exp Expm1 Log Log1p Pow Reciprocal Inv Minimum Maximum Floor Ceil Round Rint Sin Cos Erf"
+        " Erfc Erfinv Tan Atan Atan2 Asin Acos Sinh Cosh Lgamma Digamma"
         " BiasAdd Select SelectV2 Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot IsFinite IsNan IsInf"
         " ClipByValue SqrtGrad RsqrtGrad ReciprocalGrad InvGrad Xlogy Xdivy BitwiseAnd BitwiseOr",
         "activation": "Relu Relu6 LeakyRelu Elu Selu Softplus Softsign Sigmoid Tanh",
@@ -37,7 +38,7 @@ CANONICAL: dict[str, str] = {
         "cast": "Cast",
         "fill": "Fill ZerosLike OnesLike Tile BroadcastTo Range LinSpace Const",
         "random": "RandomUniform RandomStandardNormal TruncatedNormal StatelessRandomUniform StatelessRandomUniformV2"
-        " StatelessRandomNormal StatelessRandomNormalV2 RandomUniformInt",
+        " StatelessRandomNormal StatelessRandomNormalV2 RandomUniformInt StatelessTruncatedNormalV2 StatelessRandomGetKeyCounter",
         "variable": "VarHandleOp ReadVariableOp",
         "update": "AssignVariableOp AssignAddVariableOp AssignSubVariableOp ResourceScatterUpdate ResourceScatterAdd ResourceScatterSub"
         " ResourceApplyGradientDescent ResourceApplyMomentum ResourceApplyKerasMomentum ResourceApplyAdagrad ResourceApplyAdagradV2"

@@ -4,10 +4,10 @@
   (`gradients/lstm_0/step_3/MatMul_grad/MatMul_1` belongs to `lstm_0/step_3/MatMul`, `gradients/h_gradient_sum/AddN` to `h`).
 - **Phase.** A gradient op is `backward_weight` where its forward op uses a parameter and the gradient that it makes goes to no other
   forward op, and so are the sums of such gradients; the others are `backward_data`. What gradients or fetched tensors need is `forward`.
-  What writes variables, or only serves that, is `update`. The rest is `other`.
+  What writes variables, or only serves that, is `update`. The rest is `other`. A gradient tape sums gradients (AddN) outside its scope.
 - **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step. Gradient ops have
-  that of their forward op; those without one that of the op with which they ask to stand (sums), or else of the ops that they serve, as
-  update ops have. Writes, reads and slots have that of their variable.
+  that of their forward op; those without one that of the op with which they ask to stand (sums), or their own (a tape's have the scope
+  of their forward op), or else that of the ops that they serve, as update ops have. Writes, reads and slots have that of their variable.
 - **Time step.** The number of a scope `step_<number>`.
 """
 
@@ -21,6 +21,7 @@ from gnnplace.frontends.tensorflow_kinds import writes_variable
 from gnnplace.frontends.tensorflow_step import Step
 
 GRADIENT_SCOPE = re.compile(r"(?:^|/)(?:gradients(?:_\d+)?|(?P<tape>gradient_tape))/")
+TAPE_SCOPE = "gradient_tape/"
 GRADIENT_SUFFIX = re.compile(r"_(?:grad|gradient_sum)$")
 TIME_STEP = re.compile(r"(?:^|/)step_(\d+)(?=/|$)")
 
@@ -40,8 +41,12 @@ class Roles:
 
     @cached_property
     def backward(self) -> tuple[bool, ...]:
-        """Whether an op stands in a scope of gradients."""
-        return tuple(GRADIENT_SCOPE.search(op.name) is not None for op in self.step.ops)
+        """Whether an op stands in a scope of gradients, or sums what does."""
+        backward = [GRADIENT_SCOPE.search(op.name) is not None for op in self.step.ops]
+        for i in self.step.order:
+            if self.step.ops[i].type == "AddN" and not backward[i]:
+                backward[i] = all(backward[src] for src in self.step.sources[i])
+        return tuple(backward)
 
     @cached_property
     def phase(self) -> tuple[str, ...]:
@@ -153,11 +158,14 @@ class Roles:
 
     def _layer(self, i: int, layers: list[str | None]) -> str | None:
         named = self._named[i]
-        if self.backward[i]:
-            return self._own_layer(named) if named is not None else self._served(i, layers)
         op = self.step.ops[i]
+        if self.backward[i]:
+            if named is not None:
+                return self._own_layer(named)
+            of_tape = self._own_layer(i) if TAPE_SCOPE in op.name else None
+            return of_tape or self._served(i, layers) or self._added(i)
         if writes_variable(op.type):
-            return self._own_layer(self.step.inputs[i][0][0])
+            return self._own_layer(self._owner[self.step.inputs[i][0][0]])
         if op.type == "VarHandleOp":
             return self._own_layer(self._owner[i])
         if self.phase[i] == "update":
@@ -169,9 +177,17 @@ class Roles:
         served = {layers[dst] for dst in self.step.consumers[i]}
         return served.pop() if len(served) == 1 else self._own_layer(i)
 
+    def _added(self, i: int) -> str | None:
+        """The layer of the first of what a sum adds that has one, for a sum that goes to several layers."""
+        named = (self._named[src] for src in self.step.sources[i])
+        terms = (self._own_layer(src if name is None else name) for src, name in zip(self.step.sources[i], named, strict=True))
+        return next(filter(None, terms), None)
+
     @cached_property
     def _owner(self) -> tuple[int, ...]:
-        """The variable to which a handle belongs: itself, or for a slot the first variable of its update kernel."""
+        """The variable to which a handle belongs: itself, or for a slot the first variable of its update kernel or, where several ops
+        update, the one variable that they write beside it.
+        """
         owner = list(range(len(self.step.ops)))
         for i, op in enumerate(self.step.ops):
             if writes_variable(op.type):
@@ -179,7 +195,20 @@ class Roles:
                 for src in rest:
                     if self.step.ops[src].type == "VarHandleOp":
                         owner[src] = first
-        return tuple(owner)
+        for i, op in enumerate(self.step.ops):
+            if op.type == "VarHandleOp" and owner[i] == i and self.phase[i] == "update" and len(served := self._written_with(i)) == 1:
+                owner[i] = served.pop()
+        return tuple(owner[other] for other in owner)
+
+    def _written_with(self, handle: int) -> set[int]:
+        """The other variables that an update writes by the value of a variable."""
+        seen, stack = {handle}, [handle]
+        while stack:
+            for dst in self.step.consumers[stack.pop()]:
+                if dst not in seen and self.phase[dst] == "update":
+                    seen.add(dst)
+                    stack.append(dst)
+        return {self.step.inputs[i][0][0] for i in seen if writes_variable(self.step.ops[i].type)} - {handle}
 
     def _own_layer(self, i: int) -> str | None:
         """The name scope of op i: up to the first scope that is an op's, without its time step."""

@@ -15,11 +15,21 @@ import tensorflow as tf
 
 from gnnplace.frontends.tensorflow_kinds import SHAPE_READERS
 
-FLOW_KINDS = frozenset((
-    "Enter", "Exit", "NextIteration", "LoopCond", "RefEnter", "RefExit", "RefNextIteration", "RefSwitch", "RefMerge", "Switch", "Merge",
-    "While", "StatelessWhile", "If", "StatelessIf", "Case", "StatelessCase", "For", "PartitionedCall", "StatefulPartitionedCall",
-    "SymbolicGradient", "RemoteCall", "XlaLaunch",
-))  # fmt: skip
+LOOPS = "Enter Exit NextIteration LoopCond RefEnter RefExit RefNextIteration While StatelessWhile For"
+BRANCHES = "RefSwitch RefMerge Switch Merge If StatelessIf Case StatelessCase"
+CALLS = "PartitionedCall StatefulPartitionedCall SymbolicGradient RemoteCall XlaLaunch"
+LISTS = "TensorListReserve EmptyTensorList TensorListFromTensor TensorArrayV3"
+UNROLL = "unroll it: a Python loop instead of tf.while_loop or tf.range, unroll=True for Keras' recurrent layers"
+FLOW_KINDS = {
+    kind: advice
+    for kinds, advice in {
+        LOOPS: f"is a loop; {UNROLL}",
+        BRANCHES: "is a branch; decide by a Python value, or compute both sides and take one with tf.where",
+        CALLS: "calls a function; inline it",
+        LISTS: f"is a list of tensors of a loop; {UNROLL}, and tf.stack for what it collects",
+    }.items()
+    for kind in kinds.split()
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +120,7 @@ def _fetched(graph: tf.Graph, name: str) -> tf.Tensor | tf.Operation:
 
 def _require_flat(op: tf.Operation) -> None:
     if op.type in FLOW_KINDS or op.graph._is_function(op.type):
-        raise ValueError(f"op {op.name!r}: a {op.type} is control flow or a call; a step must be flat (unroll it, or inline functions)")
+        raise ValueError(f"op {op.name!r}: a step must be flat, but {op.type} {FLOW_KINDS.get(op.type, 'calls a function; inline it')}")
     if op.type in ("Variable", "VariableV2"):
         raise ValueError(f"op {op.name!r}: a reference variable; use resource variables")
     if op.type == "Placeholder" and op.outputs[0].dtype == tf.resource:

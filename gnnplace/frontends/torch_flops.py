@@ -6,7 +6,7 @@ The rules, by canonical kind (one multiply-add is 2 flops):
   as much again for each of the two gradients (input, weight) that a convolution's backward computes;
 - attention 2 b h q k (d + dv), its backward 2 b h q k (3 d + 2 dv): the scores are computed a second time there;
 - per output element: elementwise, activation and its gradient, random, cast 1; softmax 5; normalization 8, its gradient 12;
-  pool and pool_grad the elements of their window;
+  pool and pool_grad the elements of their window (bilinear upsampling: 4 per element of the larger image);
 - reduce, loss 1 per element of the largest input; scatter, embedding_grad 1 per added element; update 12 per parameter (Adam), 2 (SGD);
 - what only moves data 0.
 
@@ -30,13 +30,13 @@ _KINDS = {
     "batch_matmul": "bmm baddbmm",
     "conv": "convolution",
     "conv_grad_input": "convolution_backward",
-    "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d",
-    "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward",
+    "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d upsample_bilinear2d",
+    "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward upsample_bilinear2d_backward",
     "normalization": "native_layer_norm native_batch_norm native_group_norm _native_batch_norm_legit _fused_rms_norm",
     "normalization_grad": "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward _fused_rms_norm_backward",
     "softmax": "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data",
-    "loss": "nll_loss_forward nll_loss_backward mse_loss mse_loss_backward binary_cross_entropy binary_cross_entropy_backward"
-    " binary_cross_entropy_with_logits smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward",
+    "loss": "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward binary_cross_entropy"
+    " binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward",
     "attention": "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
     " _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward"
     " _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward",
@@ -45,17 +45,17 @@ _KINDS = {
     "elementwise": "add sub mul div rsub pow sqrt rsqrt exp expm1 log log1p neg abs reciprocal maximum minimum where eq ne lt gt le ge"
     " logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not sin cos erf sign sgn clamp clamp_min clamp_max"
     " floor ceil round addcmul addcdiv lerp masked_fill fmod remainder isnan isinf isfinite tril triu native_dropout_backward",
-    "activation": "relu gelu silu tanh sigmoid elu leaky_relu hardtanh hardswish softplus mish log_sigmoid_forward",
+    "activation": "relu gelu silu tanh sigmoid elu leaky_relu hardtanh hardswish softplus mish glu log_sigmoid_forward",
     "activation_grad": "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward leaky_relu_backward"
-    " hardtanh_backward hardswish_backward softplus_backward mish_backward log_sigmoid_backward",
+    " hardtanh_backward hardswish_backward softplus_backward mish_backward glu_backward log_sigmoid_backward",
     "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum topk sort"
     " upsample_nearest2d_backward",
     "concat": "cat stack constant_pad_nd",
     "split": "split split_with_sizes unsafe_split unbind",
     "slice": "slice select slice_backward select_backward",
     "transpose": "t transpose permute",
-    "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat unfold diagonal"
-    " upsample_nearest2d",
+    "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat flip unfold diagonal"
+    " upsample_nearest2d roll",
     "gather": "gather index index_select",
     "scatter": "scatter scatter_add scatter_reduce index_add index_put _unsafe_index_put index_copy",
     "cast": "_to_copy",
@@ -199,6 +199,8 @@ def _attention(call: Call) -> int:
 
 
 def _pool(call: Call) -> int:
+    if call.base.startswith("upsample_bilinear2d"):
+        return 4 * int(call.arguments.get("grad_output", call.outputs[0]).numel())
     image = call.arguments["self"]
     small = call.arguments.get("grad_output", call.outputs[0])
     window = call.arguments.get("kernel_size")

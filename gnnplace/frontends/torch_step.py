@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from gnnplace.frontends.torch import TracedStep, training_step
 from gnnplace.frontends.torch_inference import Inputs, inference
 from gnnplace.frontends.torch_trace import Optimizer
+from gnnplace.graph import ComputationGraph
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,10 @@ class TorchStep:
         """The step as a graph. Raises ValueError where it can't be traced."""
         return training_step(self.module, self.loss, self.inputs, optimizer=self.optimizer, name=name)
 
+    def computation_graph(self, name: str) -> ComputationGraph:
+        """The graph alone."""
+        return self.traced(name).graph
+
 
 @dataclass(frozen=True)
 class TorchInference:
@@ -36,3 +41,7 @@ class TorchInference:
     def traced(self, name: str) -> TracedStep:
         """The module's inference as a graph. Raises ValueError where it can't be captured."""
         return inference(self.module, self.inputs, name=name)
+
+    def computation_graph(self, name: str) -> ComputationGraph:
+        """The graph alone."""
+        return self.traced(name).graph

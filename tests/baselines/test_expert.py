@@ -92,3 +92,26 @@ def test_each_tower_has_its_own_gpu():
     user, item = {0, 1, 2, 6}, {3, 4, 5, 7}
     sides = [{placed.device[i] for i in tower} for tower in (user, item)]
     assert sorted(map(len, sides)) == [1, 1] and sides[0] != sides[1]
+
+
+@pytest.mark.parametrize("flops", [0, 10**6])
+def test_a_head_stands_last_however_early_its_weights_are_turned(flops: int):
+    """Views of weights and scalars that lie before everything else say nothing about where a layer's work is."""
+    ops = [Op(f"blocks/{i}", "Op", (Output(8),), flops=10**6, block=i, layer=f"blocks.{i}", phase="forward") for i in range(6)]
+    ops += [Op(f"turned_{i}", "T", (Output(8),), layer="head", phase="forward", kernel=False) for i in range(5)]
+    ops += [Op("scale", "Exp", (Output(4),), flops=min(flops, 1), layer="head", phase="forward")] * (flops > 0)
+    ops += [Op("head", "Op", (Output(8),), flops=flops, layer="head", phase="forward")]
+    edges = [(i, 0, i + 1) for i in range(5)] + [(i, 0, len(ops) - 1) for i in range(5, len(ops) - 1)]
+    placed = expert(problem(ComputationGraph.from_ops("head", ops, edges), equal_gpus(3)), simulate)
+    assert placed.device[0] == 0 and set(placed.device[5:].tolist()) == {2}
+
+
+def test_convolutions_of_sequences_are_layers_like_others():
+    """WaveNet's experts split its layers; those of networks for images do not."""
+    for shape, gpus in (((8, 8, 4), 2), ((8, 8, 2, 2), 1)):
+        ops = [
+            Op(f"{i}", "Conv", (Output(1024, shape=shape),), flops=10**6, block=i, layer=f"layers.{i}", canonical_kind="conv")
+            for i in range(4)
+        ]
+        graph = ComputationGraph.from_ops("convolutions", ops, [(i, 0, i + 1) for i in range(3)])
+        assert len(set(expert(problem(graph, equal_gpus(2)), simulate).device.tolist())) == gpus

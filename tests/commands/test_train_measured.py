@@ -12,7 +12,7 @@ from lightning import Callback
 
 from gnnplace import cli
 from gnnplace.commands import run_problems, training_run
-from gnnplace.execution import profile
+from gnnplace.execution import graph_reference, profile
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.machine import Gpu
 from gnnplace.frontends.json_cluster import read_cluster
@@ -65,7 +65,8 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def train(cluster, tmp_path, monkeypatch):
     """What runs the command on the workload of known times, which logs into `tmp_path`; the runs lie in `tmp_path`, too."""
-    monkeypatch.setattr(run_problems, "LOADER", "fake_workload:load")
+    for module in (run_problems, graph_reference):
+        monkeypatch.setattr(module, "LOADER", "fake_workload:load")
     monkeypatch.setattr(profile, "gpus", lambda: (Gpu("Imagined", 1),))
 
     def run(name: str, *arguments: str, runs: Path = tmp_path) -> int:

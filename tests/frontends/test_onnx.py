@@ -3,7 +3,8 @@
 import os
 
 import pytest
-from onnx_files import FLOAT, INT64, edges_of, helper, model, node, numbers, onnx, op_of, saved, value, weight
+from graphs import edges_of, op_of
+from onnx_files import FLOAT, INT64, helper, model, node, numbers, onnx, saved, value, weight
 
 from gnnplace.frontends import onnx as front_end
 from gnnplace.frontends import onnx_child

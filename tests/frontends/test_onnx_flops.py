@@ -1,7 +1,8 @@
 """What ONNX nodes cost, each kind by a figure that is worked out beside it."""
 
 import pytest
-from onnx_files import INT64, helper, model, node, numbers, op_of, saved, value, weight
+from graphs import op_of
+from onnx_files import INT64, helper, model, node, numbers, saved, value, weight
 
 from gnnplace.frontends import onnx as front_end
 from gnnplace.frontends import onnx_child

@@ -6,7 +6,7 @@ import resource
 import pytest
 from onnx_files import FLOAT, helper, model, node, numbers, onnx, saved, value, weight
 
-from gnnplace.frontends import onnx_checks, onnx_child, onnx_reader
+from gnnplace.frontends import limited_process, onnx_checks, onnx_child, onnx_reader
 from gnnplace.frontends.onnx import read_onnx
 from gnnplace.frontends.onnx_reader import read_model
 
@@ -178,14 +178,13 @@ def test_what_is_no_regular_file(tmp_path):
 def test_a_file_that_needs_too_much_memory_time_or_patience_ends_in_one_line(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     path.write_bytes(b"\x3a" + _length(b"\x0a\x00" * 5_000_000) + b"\x0a\x00" * 5_000_000)  # empty nodes: 2 bytes each in the file alone
-    monkeypatch.setattr(onnx_reader, "MEMORY_BYTES", 600 * 2**20)
+    monkeypatch.setattr(onnx_reader, "CHILD", onnx_reader.CHILD._replace(memory_bytes=600 * 2**20))
     with pytest.raises(ValueError, match="more memory than"):
         read_onnx(path)
-    monkeypatch.setattr(onnx_reader, "MEMORY_BYTES", 2**34)
-    monkeypatch.setattr(onnx_reader, "CPU_S", 1)
+    monkeypatch.setattr(onnx_reader, "CHILD", onnx_reader.CHILD._replace(memory_bytes=2**34, cpu_s=1))
     with pytest.raises(ValueError, match="reading it takes more than 1 s of processor time"):
         read_onnx(path)
-    monkeypatch.setattr(onnx_reader, "LIMIT_S", 0.01)
+    monkeypatch.setattr(limited_process, "LIMIT_S", 0.01)
     with pytest.raises(ValueError, match=r"reading it takes more than 0.01 s"):
         read_onnx(path)
 
@@ -204,6 +203,6 @@ def test_attributes_that_are_not_those_of_the_kind(tmp_path):
 
 
 def test_without_the_package(tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_reader, "find_spec", lambda name: None)
+    monkeypatch.setattr(limited_process, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r'needs the package onnx: pip install "gnnplace\[onnx\]"'):
         read_model(saved(tmp_path, model([RELU], [X], ["y"])), {})

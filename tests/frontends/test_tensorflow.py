@@ -370,7 +370,7 @@ def _reference():
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (_loop, "control flow"),
+        (_loop, "is a loop; unroll it"),
         (_unknown_shape, r"'x:0' of a Placeholder: its shape \(None, 3\) is not static"),
         (_call, "must be flat"),
         (_captured, "'handle': a captured variable"),

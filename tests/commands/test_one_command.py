@@ -1,0 +1,120 @@
+"""A model that the corpus doesn't have goes from code, or from another program's file, to a placement in one command."""
+
+import json
+from pathlib import Path
+
+import pytest
+from fork_on_pair import run
+
+from gnnplace.commands import inputs
+
+CODE = Path(__file__).parent / "one_command.py"
+
+
+def placed(capsys, tmp_path, *graph: str) -> dict:
+    """What `gnnplace place` writes for such a GRAPH."""
+    path = tmp_path / "placement.json"
+    status, _, err = run(capsys, "place", *graph, "--cluster", "k40-2", "--planner", "metis", "-o", str(path), "-q")
+    assert status == 0, err
+    return json.loads(path.read_text())
+
+
+def check(document: dict, name: str) -> None:
+    assert document["graph"]["name"] == name and document["predicted"]["infeasible"] is None
+    assert len(document["device"]) == document["graph"]["ops"] and document["predicted"]["step_time_ns"] > 0
+
+
+@pytest.mark.parametrize("function", ["small_resnet", "encoder"])  # tagger: below
+def test_from_pytorch(function, capsys, tmp_path):
+    check(placed(capsys, tmp_path, f"{CODE}:{function}"), function)
+
+
+def test_flops_of_pytorch_networks_by_hand():
+    resnet, encoder = (inputs.graph(f"{CODE}:{function}") for function in ("small_resnet", "encoder"))
+    pixels = 4 * 16 * 16
+    forward = 2 * pixels * (8 * 27 + 4 * 8 * 72)
+    gradients = 2 * forward - 2 * pixels * 8 * 27  # none of the images
+    conv = resnet.canonical_kind.among(["conv", "conv_grad_input", "conv_grad_weight"])
+    assert resnet.flops[conv].sum() == forward + gradients
+    tokens = 2 * 7
+    assert encoder.flops[encoder.canonical_kind.among(["matmul", "batch_matmul"])].sum() == 2 * 2 * tokens * (4 * 32 * 32 + 2 * 32 * 64)
+    assert encoder.persistent_bytes.sum() == 2 * 4 * (4 * (32 * 32 + 32) + 2 * 32 * 64 + 64 + 32 + 4 * 32)
+
+
+def test_what_code_returns_may_be_a_graph():
+    assert inputs.graph(f"{CODE}:described").name == "by itself"
+
+
+@pytest.mark.parametrize("function", ["towers", "cubes", "separable", "separable_inference"])
+def test_from_tensorflow(function, capsys, tmp_path):
+    pytest.importorskip("tensorflow")
+    check(placed(capsys, tmp_path, f"{CODE}:{function}"), function)
+
+
+def test_from_a_graphdef(capsys, tmp_path):
+    tf = pytest.importorskip("tensorflow")
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, (None, 6), "x")
+        tf.nn.relu(tf.matmul(x, tf.ones((6, 5))), "y")
+    path = tf.io.write_graph(graph, str(tmp_path), "net.pbtxt")
+    document = placed(capsys, tmp_path, path, "--dim", "x[0]=3", "--fetch", "y:0")
+    check(document, "net")
+    found = inputs.graph(path, [("x[0]", 3)], ["y:0"])
+    assert document["graph"]["sha256"] == found.sha256 and found.flops.sum() == 2 * 3 * 6 * 5 + 3 * 5
+    status, _, err = run(capsys, "graphs", "show", path)
+    assert status == 4 and err.endswith("leaves dimension 0 open; give it by --dim 'x[0]=SIZE'\n") and err.count("\n") == 1
+
+
+def test_all_commands_take_the_same_graph(capsys, tmp_path):
+    graph = f"{CODE}:tagger"
+    document = placed(capsys, tmp_path, graph)
+    check(document, "tagger")
+    path = str(tmp_path / "placement.json")
+    status, out, _ = run(capsys, "simulate", graph, "--cluster", "k40-2", "--placement", path, "--json")
+    assert status == 0 and json.loads(out) == document["predicted"]
+    status, out, _ = run(capsys, "graphs", "show", graph, "--json")
+    assert status == 0 and json.loads(out)["ops"] == document["graph"]["ops"]
+
+
+def test_a_module_of_a_package_is_found_where_the_command_runs(capsys, tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "nets.py").write_text(CODE.read_text())
+    monkeypatch.chdir(tmp_path)
+    check(placed(capsys, tmp_path, "mine.nets:tagger"), "tagger")
+
+
+LINE = next(number for number, line in enumerate(CODE.read_text().splitlines(), 1) if "torch.zeros(1, 5)" in line)
+REFUSED = {
+    "number": "returned a int, which is none of TorchStep, TorchInference, TensorFlowStep, TensorFlowFunction, KerasModel and Computation",
+    "bare_module": "returned a Linear, which has no inputs yet; return TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
+    "fails": f"can't be built: {CODE}, line {LINE}: RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+    "none_such": "has no function 'none_such'",
+    "ends": "the process ended",
+    "crashes": "crash: load: the process",
+}
+
+
+@pytest.mark.parametrize("function", REFUSED)
+def test_what_is_wrong_with_code_is_said_in_a_line(function, capsys):
+    complaint(capsys, f"{CODE}:{function}", REFUSED[function])
+
+
+@pytest.mark.parametrize(
+    "function, message",
+    [("bare_keras", "which has no inputs yet; return KerasModel(model, inputs)"), ("bare_function", "TensorFlowFunction(function, specs)")],
+)
+def test_what_is_missing_in_tensorflow_is_said_in_a_line(function, message, capsys):
+    pytest.importorskip("tensorflow")
+    complaint(capsys, f"{CODE}:{function}", message)
+
+
+def test_files_and_options_that_do_not_fit(capsys, tmp_path):
+    complaint(capsys, f"{tmp_path}/none.py:step", f"{tmp_path}/none.py: no such file")
+    complaint(capsys, f"{CODE}:tagger", "--fetch loss: ", "--fetch", "loss")
+    complaint(capsys, "rnnlm-2", "--fetch loss: rnnlm-2 is no GraphDef (*.pb, *.pbtxt), so it says itself", "--fetch", "loss")
+    complaint(capsys, f"{CODE}:tagger", "--dim batch=8: ", "--dim", "batch=8")
+
+
+def complaint(capsys, graph: str, message: str, *options: str) -> None:
+    status, out, err = run(capsys, "graphs", "show", graph, *options)
+    assert (status, out) == (4, "") and message in err and err.count("\n") == 1

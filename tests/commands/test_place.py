@@ -1,0 +1,122 @@
+"""`gnnplace place`, and what it shares with `compare`: the planners."""
+
+import json
+import os
+import signal
+
+import pytest
+from fork_on_pair import CLUSTER, IN, run
+
+from gnnplace import build
+from gnnplace.commands import candidates
+from gnnplace.frontends.json_graph import read_graph
+
+
+def test_compare_lists_every_planner_fastest_feasible_first(folder, capsys):
+    status, out, err = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json")
+    found = json.loads(out)
+    assert status == 0 and (found["graph"], found["cluster"], found["ops"], found["schedule"]) == ("fork", "pair", 3, "critical-path")
+    rows = found["planners"]
+    keys = {
+        "planner", "step_time_ns", "infeasible", "peak_memory_bytes", "planning_ns", "fifo_step_time_ns", "busy_ns", "transferred_bytes",
+        "transfers", "schedule", "room", "load_balance", "communication_share", "idle_ns",
+    }  # fmt: skip
+    assert len(rows) >= 2 and all(set(row) == keys for row in rows)
+    times = [row["step_time_ns"] for row in rows if row["infeasible"] is None]
+    assert times == sorted(times) and times[0] >= found["bound_ns"]
+    assert [row["infeasible"] is None for row in rows] == sorted((row["infeasible"] is None for row in rows), reverse=True)
+    assert all(any(line.startswith(f"{row['planner']}: ") for line in err.splitlines()) for row in rows[1:])  # progress
+    assert [row["room"] for row in rows if row["infeasible"] is None] == [1 - found["bound_ns"] / time for time in times]
+
+
+def test_quiet_is_quiet_and_fifo_is_fifo(folder, capsys):
+    status, out, err = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q", "--schedule", "fifo")
+    assert (status, err) == (0, "")
+    assert all(row["step_time_ns"] == row["fifo_step_time_ns"] for row in json.loads(out)["planners"])
+
+
+def test_a_written_placement_simulates_as_predicted(folder, capsys):
+    status, out, _ = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "--seed", "3", "-q")
+    assert (status, out) == (0, "")
+    document = json.loads((folder / "found.json").read_text())
+    assert document["provenance"]["seed"] == 3 and document["provenance"]["tool"].startswith("gnnplace ")
+    assert document["graph"]["sha256"] == read_graph(folder / "graph.json").sha256
+    status, out, _ = run(capsys, "simulate", "graph.json", "--cluster", "cluster.json", "--placement", "found.json", "--json")
+    assert status == 0 and json.loads(out) == document["predicted"]
+
+
+def test_one_planner_may_be_named(folder, capsys):
+    _, out, _ = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q")
+    name = json.loads(out)["planners"][-1]["planner"]
+    status, _, _ = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "--planner", name, "-q")
+    assert status == 0 and json.loads((folder / "found.json").read_text())["provenance"]["planner"] == name
+    status, _, err = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "--planner", "heff")
+    assert status == 2 and "'heff' is no planner" in err and name in err and err.count("\n") == 1
+
+
+def test_best_is_never_worse_than_any_planner_names_its_winner_and_is_the_same_again(folder, capsys):
+    _, out, _ = run(capsys, "compare", *IN, "--json", "-q")
+    fastest = json.loads(out)["planners"][0]["step_time_ns"]
+    found = []
+    for output in ("one.json", "two.json"):
+        assert run(capsys, "place", *IN, "-o", output, "--evaluations", "900", "-q")[0] == 0
+        found.append(json.loads((folder / output).read_text()))
+        assert found[-1]["provenance"].pop("wall_ns") > 0
+    assert found[0] == found[1] and found[0]["provenance"]["planner"].startswith("best: ")
+    assert found[0]["predicted"]["step_time_ns"] <= fastest
+    status, _, said = run(capsys, "place", *IN, "-o", "three.json", "--budget", "0.2s")
+    assert status == 0 and "best: " in said
+    assert len(set(told := said.splitlines())) == len(told)  # progress says nothing twice
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [((), "given"), (("--planner", "best"), "given"), (("--schedule", "fifo"), "fifo"), (("--planner", "heft"), "critical-path")],
+)
+def test_best_orders_ops_by_itself_unless_a_schedule_is_named(folder, capsys, monkeypatch, options, expected):
+    asked = []
+
+    def watching(function, schedule):
+        return lambda *given: asked.append(given[schedule]) or function(*given)
+
+    monkeypatch.setattr(build, "portfolio", watching(build.portfolio, 4))
+    monkeypatch.setattr(build, "planners", watching(build.planners, 3))
+    assert run(capsys, "place", *IN, "-o", "found.json", "-q", *options)[0] == 0
+    assert asked[0] == expected
+
+
+def test_without_scotch_it_is_said_how_to_get_it(folder, capsys, monkeypatch):
+    monkeypatch.setattr(build, "available", lambda: False)
+    _, out, _ = run(capsys, "compare", *IN, "--json", "-q")
+    document = json.loads(out)
+    assert set(document["missing"]) == {"scotch", "min-cut"} and not {row["planner"] for row in document["planners"]} & {
+        "scotch",
+        "min-cut",
+    }
+    assert run(capsys, "compare", *IN, "-q")[1].count("apt-get install libscotch-7.0") == 2
+    status, _, err = run(capsys, "place", *IN, "-o", "found.json", "--planner", "scotch")
+    assert status == 2 and "apt-get install libscotch-7.0" in err
+
+
+def test_where_nothing_is_feasible_the_status_is_3_and_nothing_is_written(folder, capsys):
+    small = [device | {"memory_bytes": 10} for device in CLUSTER["devices"]]
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"devices": small}))
+    status, out, err = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json")
+    assert ", infeasible\n" in err  # progress says so of the best so far
+    assert (status, out) == (3, "") and "nothing feasible found" in err and not (folder / "found.json").exists()
+    status, out, _ = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q")
+    assert status == 3 and all(row["infeasible"] for row in json.loads(out)["planners"])
+
+
+def test_an_interrupt_and_a_termination_have_their_status(folder, capsys, monkeypatch):
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    def terminated(*arguments):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    for stop, status in ((interrupted, 130), (terminated, 143)):
+        monkeypatch.setattr(candidates, "simulate", stop)
+        found, out, err = run(capsys, "place", *IN, "-o", "found.json", "-q")
+        assert (found, out, err.count("\n")) == (status, "", 1)
+        assert not (folder / "found.json").exists()

@@ -1,0 +1,67 @@
+"""Rules of single ATen ops against counts by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from gnnplace.frontends.torch import training_step
+from gnnplace.graph import ComputationGraph
+
+
+class Scaled(torch.nn.Module):
+    """A trained scale, so that what follows has a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x
+
+
+def traced(*shape: int, loss: str) -> ComputationGraph:
+    """The step of the loss of that name on an input of this shape, all of whose ops must have a rule."""
+    step = training_step(Scaled(), LOSSES[loss], (torch.rand(*shape),), name=loss)
+    assert not step.uncounted
+    return step.graph
+
+
+def pixels(module: torch.nn.Module, x: Tensor) -> Tensor:
+    return functional.cross_entropy(module(x), torch.zeros(2, 4, 5, dtype=torch.int64))
+
+
+LOSSES = {
+    "glu": lambda module, x: functional.glu(module(x), dim=1).sum(),
+    "bilinear": lambda module, x: functional.interpolate(module(x), size=(8, 10), mode="bilinear").sum(),
+    "roll": lambda module, x: (module(x).roll((1, 2), dims=(1, 2)) * x).sum(),
+    "pixels": pixels,
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "kind", "canonical", "flops"),
+    [
+        ("glu", "aten.glu", "activation", 2 * 3 * 4 * 5),
+        ("glu", "aten.glu_backward", "activation_grad", 2 * 6 * 4 * 5),
+        ("bilinear", "aten.upsample_bilinear2d", "pool", 4 * 2 * 6 * 8 * 10),
+        ("bilinear", "aten.upsample_bilinear2d_backward", "pool_grad", 4 * 2 * 6 * 8 * 10),
+        ("roll", "aten.roll", "reshape", 0),
+        ("pixels", "aten.nll_loss2d_forward", "loss", 2 * 6 * 4 * 5),
+        ("pixels", "aten.nll_loss2d_backward", "loss", 2 * 6 * 4 * 5),
+    ],
+)
+def test_flops_are_those_of_the_rule(loss: str, kind: str, canonical: str, flops: int) -> None:
+    graph = traced(2, 6, 4, 5, loss=loss)
+    found = graph.kind.among([kind])
+    assert {graph.canonical_kind.values[index] for index in graph.canonical_kind.index[found]} == {canonical}
+    assert set(graph.flops[found].tolist()) == {flops}
+
+
+def test_a_loss_of_pixels_reads_one_class_each() -> None:
+    graph = traced(2, 6, 4, 5, loss="pixels")
+    (op,) = graph.kind.among(["aten.nll_loss2d_forward"]).nonzero()[0].tolist()
+    labels, picked, out = 8 * 2 * 4 * 5, 4 * 2 * 4 * 5, 4 + 4
+    assert graph.bytes_accessed[op] == labels + picked + out
