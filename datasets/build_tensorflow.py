@@ -21,6 +21,7 @@ from datasets.build import (
     tensorflow_rnnlm,
     tensorflow_vgg,
 )
+from datasets.build.versions import versions
 from gnnplace.corpus import manifest, splits
 from gnnplace.execution.tensorflow_spec import TensorFlowStep
 from gnnplace.frontends.tensorflow import read_step
@@ -70,6 +71,10 @@ WORKLOADS = {
         )
         for layers in (2, 4, 8)
     },
+    "gnmt-8-s100": Workload(
+        partial(tensorflow_gnmt.build, 8, steps=100), tensorflow_gnmt.blocks(8), "gnmt", "recurrent",
+        "datasets/build/tensorflow_gnmt.py, 8 + 8 layers of 1024, attention, 100 + 100 steps, vocabulary 32000; batch 64; Adam",
+    ),
     **{
         f"resnet-{depth}": Workload(
             partial(tensorflow_resnet.build, depth, batch), tensorflow_resnet.blocks(depth), "resnet", "convolutional",
@@ -112,6 +117,7 @@ def main(names: list[str]) -> None:
         entry = manifest.add(
             built, family=workload.family, lineage=workload.lineage, split=splits.fixed(workload.lineage), mode="training",
             source=workload.source, licence="Apache-2.0", builder=f"python -m datasets.build_tensorflow {name}",
+            builder_version=versions("tensorflow-cpu", source=workload.source),
         )  # fmt: skip
         print(f"{name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
 

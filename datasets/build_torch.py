@@ -10,8 +10,22 @@ import sys
 
 import torch
 
-from datasets.build import torch_inference_models, torch_models, torch_others, torch_transformers, torch_vision
+from datasets.build import (
+    torch_dense_prediction,
+    torch_diffusion,
+    torch_graph_networks,
+    torch_inference_models,
+    torch_language,
+    torch_models,
+    torch_others,
+    torch_recommenders,
+    torch_resnets,
+    torch_speech,
+    torch_transformers,
+    torch_vision,
+)
 from datasets.build.torch_workload import Workload
+from datasets.build.versions import versions
 from gnnplace.corpus import manifest, splits
 from gnnplace.frontends.torch import TracedStep
 from gnnplace.frontends.torch_step import TorchInference, TorchStep
@@ -19,8 +33,15 @@ from gnnplace.frontends.torch_step import TorchInference, TorchStep
 WORKLOADS: dict[str, Workload] = {
     **torch_models.WORKLOADS,
     **torch_vision.WORKLOADS,
+    **torch_resnets.WORKLOADS,
     **torch_others.WORKLOADS,
     **torch_transformers.WORKLOADS,
+    **torch_dense_prediction.WORKLOADS,
+    **torch_speech.WORKLOADS,
+    **torch_diffusion.WORKLOADS,
+    **torch_language.WORKLOADS,
+    **torch_recommenders.WORKLOADS,
+    **torch_graph_networks.WORKLOADS,
     **torch_inference_models.WORKLOADS,
 }
 
@@ -47,6 +68,7 @@ def main(names: list[str]) -> None:
         entry = manifest.add(
             step.graph, family=described.family, lineage=described.lineage, split=splits.fixed(described.lineage), mode=described.mode,
             source=described.source, licence="Apache-2.0", builder=f"python -m datasets.build_torch {name}",
+            builder_version=versions("torch", source=described.source),
         )  # fmt: skip
         uncounted = f"; costed by bytes alone: {dict(step.uncounted)}" if step.uncounted else ""
         print(f"{name}: {entry.ops} ops, {entry.edges} edges, by {step.capture}, sha256 {entry.sha256}{uncounted}")

@@ -101,7 +101,17 @@ class CLIP(nn.Module):
         self.image, self.text = ImageEncoder(sizes), TextEncoder(sizes)
         self.log_scale = nn.Parameter(torch.tensor(-math.log(TEMPERATURE)))
 
+    def scores(self, images: Tensor, tokens: Tensor) -> Tensor:
+        """How well each text fits each image, `[images texts]`."""
+        return self.log_scale.exp() * self.image(images) @ self.text(tokens).t()
+
     def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
-        scores = self.log_scale.exp() * self.image(images) @ self.text(tokens).t()
-        own = torch.arange(len(tokens))
+        scores, own = self.scores(images, tokens), torch.arange(len(tokens))
         return (functional.cross_entropy(scores, own) + functional.cross_entropy(scores.t(), own)) / 2
+
+
+class Matcher(CLIP):
+    """Images and texts to how well each text fits each image, `[images texts]`."""
+
+    def forward(self, images: Tensor, tokens: Tensor) -> Tensor:
+        return self.scores(images, tokens)

@@ -25,12 +25,12 @@ class Style:
 
 
 class Convolution(nn.Sequential):
-    """A convolution, batch norm and maybe an activation; as many groups as channels where it is depthwise."""
+    """A convolution, batch norm and maybe an activation; depthwise where there are as many groups as channels."""
 
     def __init__(
-        self, before: int, after: int, window: int = 1, stride: int = 1, depthwise: bool = False, activation: type[nn.Module] | None = None
+        self, before: int, after: int, window: int = 1, stride: int = 1, groups: int = 1, activation: type[nn.Module] | None = None
     ) -> None:
-        conv = nn.Conv2d(before, after, window, stride, window // 2, groups=before if depthwise else 1, bias=False)
+        conv = nn.Conv2d(before, after, window, stride, window // 2, groups=groups, bias=False)
         parts = OrderedDict[str, nn.Module](conv=conv, norm=nn.BatchNorm2d(after))
         super().__init__(parts | ({"activation": activation()} if activation else {}))
 
@@ -38,10 +38,10 @@ class Convolution(nn.Sequential):
 class SqueezeExcitation(nn.Module):
     """Scales each channel by a gate, computed from the means of all channels."""
 
-    def __init__(self, channels: int, squeezed: int) -> None:
+    def __init__(self, channels: int, squeezed: int, activation: type[nn.Module] = nn.SiLU) -> None:
         super().__init__()
         self.reduce, self.expand = nn.Conv2d(channels, squeezed, 1), nn.Conv2d(squeezed, channels, 1)
-        self.activation = nn.SiLU()
+        self.activation = activation()
 
     def forward(self, image: Tensor) -> Tensor:
         gate = self.expand(self.activation(self.reduce(image.mean(dim=(2, 3), keepdim=True))))
@@ -55,7 +55,7 @@ class InvertedResidual(nn.Module):
         super().__init__()
         wide = before * expansion
         self.expand = nn.Identity() if expansion == 1 else Convolution(before, wide, activation=style.activation)
-        self.depthwise = Convolution(wide, wide, window, stride, depthwise=True, activation=style.activation)
+        self.depthwise = Convolution(wide, wide, window, stride, groups=wide, activation=style.activation)
         self.squeeze = SqueezeExcitation(wide, int(before * style.squeezed)) if style.squeezed else nn.Identity()
         self.project = Convolution(wide, after)
         self.residual = StochasticDepth(kept) if stride == 1 and before == after else None

@@ -42,18 +42,18 @@ def two_tower(batch: int = 4096, sizes: two_tower_model.Sizes = two_tower_model.
 
 def dlrm(batch: int = 2048, sizes: dlrm_model.Sizes = dlrm_model.FULL) -> TorchStep:
     """DLRM on Criteo Kaggle (26 tables of width 64): will this advertisement be clicked? Plain SGD, sparse for the tables."""
-    inputs = (torch.rand(batch, dlrm_model.NUM_DENSE), _columns(sizes.rows, batch), _clicks(batch))
-    return TorchStep(dlrm_model.DLRM(sizes), _click_loss, inputs, "sgd")
+    inputs = (torch.rand(batch, dlrm_model.NUM_DENSE), columns(sizes.rows, batch), clicks(batch))
+    return TorchStep(dlrm_model.DLRM(sizes), click_loss, inputs, "sgd")
 
 
 def gru_lm(batch: int = 64, steps: int = 35, sizes: gru.Sizes = gru.FULL) -> TorchStep:
     """A language model of three GRU layers of 1,024 (39 M parameters), unrolled cell by cell."""
-    return TorchStep(gru.LanguageModel(sizes), _own_loss, _pair(sizes.vocabulary, steps, batch))
+    return TorchStep(gru.LanguageModel(sizes), own_loss, _pair(sizes.vocabulary, steps, batch))
 
 
 def deep_fm(batch: int = 4096) -> TorchStep:
     """DeepFM on Criteo (39 fields of width 16): will this advertisement be clicked?"""
-    return TorchStep(deepfm.DeepFM(), _click_loss, (_columns(deepfm.ROWS, batch), _clicks(batch)))
+    return TorchStep(deepfm.DeepFM(), click_loss, (columns(deepfm.ROWS, batch), clicks(batch)))
 
 
 def deep_speech_2(batch: int = 32, steps: int = 50, sizes: deepspeech2.Sizes = deepspeech2.FULL) -> TorchStep:
@@ -73,7 +73,7 @@ def graph_convolutions(sizes: gcn.Sizes = gcn.FULL) -> TorchStep:
 def unet(batch: int = 16, size: int = 64, sizes: unet_model.Sizes = unet_model.FULL) -> TorchStep:
     """The U-Net of a diffusion model: the noise in an image."""
     image, noise = torch.rand(2, batch, 3, size, size).unbind()
-    return TorchStep(unet_model.UNet(sizes), _noise_loss, (image, torch.rand(batch, sizes.channels[0]), noise))
+    return TorchStep(unet_model.UNet(sizes), noise_loss, (image, torch.rand(batch, sizes.channels[0]), noise))
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -128,11 +128,11 @@ def _pair(below: int, *shape: int) -> tuple[Tensor, Tensor]:
     return _ids(below, *shape), _ids(below, *shape)
 
 
-def _clicks(batch: int) -> Tensor:
+def clicks(batch: int) -> Tensor:
     return _ids(2, batch).float()
 
 
-def _columns(rows: Sequence[int], batch: int) -> Tensor:
+def columns(rows: Sequence[int], batch: int) -> Tensor:
     """Ids of several tables, `[batch tables]`."""
     return torch.stack([_ids(below, batch) for below in rows], dim=1)
 
@@ -152,12 +152,12 @@ def _in_batch_loss(module: nn.Module, user: Tensor, item: Tensor) -> Tensor:
     return functional.cross_entropy(scores, torch.arange(scores.shape[0]))
 
 
-def _click_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+def click_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
     *features, clicked = inputs
     return functional.binary_cross_entropy_with_logits(module(*features), clicked)
 
 
-def _own_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+def own_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
     """The module returns its loss itself."""
     loss: Tensor = module(*inputs)
     return loss
@@ -168,6 +168,6 @@ def _class_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
     return functional.cross_entropy(module(*features), classes)
 
 
-def _noise_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+def noise_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
     *noisy, noise = inputs
     return functional.mse_loss(module(*noisy), noise)

@@ -31,20 +31,20 @@ def bert_large(batch: int = 16, length: int = 128) -> TorchStep:
 def llama(sizes: llama_model.Sizes, batch: int, length: int = 2048) -> TorchStep:
     """A Llama that predicts the next token."""
     tokens, labels = torch.randint(sizes.vocabulary, (2, batch, length)).unbind()
-    return TorchStep(llama_model.Llama(sizes), _class_loss, (tokens, labels))
+    return TorchStep(llama_model.Llama(sizes), token_loss, (tokens, labels))
 
 
 def t5(sizes: t5_model.Sizes, batch: int = 8, length: int = 512, target_length: int = 128) -> TorchStep:
     """T5 that restores what is missing in a text."""
     source = torch.randint(sizes.vocabulary, (batch, length))
     target, labels = torch.randint(sizes.vocabulary, (2, batch, target_length)).unbind()
-    return TorchStep(t5_model.T5(sizes), _class_loss, (source, target, labels))
+    return TorchStep(t5_model.T5(sizes), token_loss, (source, target, labels))
 
 
 def vit(sizes: vit_model.Sizes, batch: int = 32) -> TorchStep:
     """A vision transformer that names what an image shows."""
     images, labels = torch.rand(batch, 3, sizes.image, sizes.image), torch.randint(sizes.classes, (batch,))
-    return TorchStep(vit_model.ViT(sizes), _class_loss, (images, labels))
+    return TorchStep(vit_model.ViT(sizes), token_loss, (images, labels))
 
 
 def clip(sizes: clip_model.Sizes = clip_model.FULL, batch: int = 128) -> TorchStep:
@@ -57,7 +57,7 @@ def transformer_xl(sizes: transformer_xl_model.Sizes, batch: int = 22, length: i
     """A Transformer-XL that predicts the next symbol of one segment."""
     symbols, labels = torch.randint(sizes.vocabulary, (2, batch, length)).unbind()
     memories = [torch.rand(batch, sizes.memory, sizes.width) for _ in range(sizes.layers)]
-    return TorchStep(transformer_xl_model.TransformerXL(sizes), _class_loss, (symbols, *memories, labels))
+    return TorchStep(transformer_xl_model.TransformerXL(sizes), token_loss, (symbols, *memories, labels))
 
 
 # Radford et al. 2019, table 2, whose 345 M and 1,542 M parameters the authors have corrected since: 354,823,168 and 1,557,611,200.
@@ -115,7 +115,7 @@ WORKLOADS: dict[str, Workload] = {
 }  # fmt: skip
 
 
-def _class_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
+def token_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
     """The last input is the class of each row of logits."""
     *features, classes = inputs
     return functional.cross_entropy(module(*features).flatten(0, -2), classes.flatten())

@@ -6,11 +6,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from datasets.build import amoebanet
+from datasets.build import amoebanet, regnet
 from datasets.build.convnext import ConvNeXt
 from datasets.build.densenet import LAYERS_121, LAYERS_201, DenseNet
 from datasets.build.efficientnet import efficientnet_b0
 from datasets.build.mobilenet import mobilenet_v2
+from datasets.build.shufflenet_v2 import ShuffleNet
+from datasets.build.squeezenet import SqueezeNet
+from datasets.build.swin import Swin
 from datasets.build.torch_workload import Workload
 from gnnplace.frontends.torch_step import TorchStep
 
@@ -56,5 +59,25 @@ WORKLOADS: dict[str, Workload] = {
     "amoebanet-a-mobile": Workload(
         lambda: classifier(amoebanet.AmoebaNet(amoebanet.MOBILE), 32), "amoebanet", "cell",
         "datasets/build/amoebanet.py, 12 normal cells, 50 filters, 5.1 M parameters, 224 x 224 images; batch 32; Adam",
+    ),
+    "squeezenet": Workload(
+        lambda: classifier(SqueezeNet(), 128), "squeezenet", "convolutional",
+        "datasets/build/squeezenet.py, 1,248,424 parameters, 224 x 224 images; batch 128; Adam",
+    ),
+    "shufflenet-v2": Workload(
+        lambda: classifier(ShuffleNet(), 128), "shufflenet", "convolutional",
+        "datasets/build/shufflenet_v2.py, 2,278,604 parameters, 224 x 224 images; batch 128; Adam",
+    ),
+    "regnet-y-400mf": Workload(
+        lambda: classifier(regnet.RegNet(regnet.SMALL), 128), "regnet", "convolutional",
+        "datasets/build/regnet.py, 16 blocks, 4,344,144 parameters, 224 x 224 images; batch 128; Adam",
+    ),
+    "regnet-y-8gf": Workload(
+        lambda: classifier(regnet.RegNet(regnet.LARGE), 64), "regnet", "convolutional",
+        "datasets/build/regnet.py, 17 blocks, 39,180,068 parameters, 224 x 224 images; batch 64; Adam",
+    ),
+    "swin-t": Workload(
+        lambda: classifier(Swin(), 64), "swin", "transformer",
+        "datasets/build/swin.py, 28,288,354 parameters, windows of 7 x 7, 224 x 224 images; batch 64; Adam",
     ),
 }  # fmt: skip

@@ -18,3 +18,7 @@ class Workload:
     lineage: str
     source: str
     mode: Literal["training", "inference"] = "training"
+
+    def inference(self, build: Callable[[], TorchInference], source: str) -> Workload:
+        """The inference of the network that this training step trains: of the same family and lineage, so that no split parts the two."""
+        return Workload(build, self.family, self.lineage, source, "inference")

@@ -10,7 +10,7 @@ from gnnplace.graph import ComputationGraph, Op, Output
 
 ABOUT = {
     "family": "toy", "lineage": "toy", "split": "train", "mode": "training",
-    "source": "written by hand", "licence": "Apache-2.0", "builder": "tests",
+    "source": "written by hand", "licence": "Apache-2.0", "builder": "tests", "builder_version": "tests 1",
 }  # fmt: skip
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import torch
 import transformers
-from torch import Tensor, nn
+from published_modules import share
+from torch import nn
 
 from datasets.build import clip, llama, t5, transformer_xl
 from datasets.build.attention import Block
@@ -27,6 +26,7 @@ CLIP_PARTS = [
     (r"^image\.layers", "vision_model.encoder.layers"),
     (r"^text\.layers", "text_model.encoder.layers"),
     (r"norm_(\d)", r"layer_norm\1"), (r"\.up\.", ".mlp.fc1."), (r"\.down\.", ".mlp.fc2."), (r"attention\.out", "self_attn.out_proj"),
+    (r"attention\.qkv", "self_attn.qkv"),
 ]  # fmt: skip
 LLAMA_PARTS = [
     (r"^layers", "model.layers"), (r"^embedding", "model.embed_tokens"), (r"^norm", "model.norm"), (r"^head", "lm_head"),
@@ -43,24 +43,6 @@ T5_PARTS = [
     (r"layers\.(\d+)\.cross", r"block.\1.layer.1.EncDecAttention"),
     (r"\w+\.norm", "layer_norm"), (r"\.up", ".wi"), (r"\.down", ".wo"), (r"Attention\.(q|k|v|o)\w+", r"Attention.\1"),
 ]  # fmt: skip
-
-
-def share(module: nn.Module, published: nn.Module, parts: list[tuple[str, str]]) -> None:
-    """Gives the published module the parameters of ours, drawn at random; every one of its parameters must be among them."""
-    given: dict[str, Tensor] = {}
-    for name, parameter in module.named_parameters():
-        nn.init.normal_(parameter, std=0.5)
-        for pattern, replacement in parts:
-            name = re.sub(pattern, replacement, name)
-        if "attention.qkv" in name:
-            for letter, part in zip("qkv", parameter.chunk(3), strict=True):
-                given[name.replace("attention.qkv", f"self_attn.{letter}_proj")] = part
-        else:
-            given[name] = parameter
-    expected = dict(published.named_parameters())
-    assert given.keys() == expected.keys()
-    for name, parameter in expected.items():
-        parameter.data.copy_(given[name].reshape(parameter.shape))
 
 
 @pytest.mark.parametrize("key_heads", [4, 2])

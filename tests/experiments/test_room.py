@@ -1,11 +1,12 @@
 """Room: which problems have some, how much of it was closed, and why so little: easier clusters, and how close `best` comes there."""
 
+import time
 from dataclasses import replace
 
 import pytest
 from graphs import chains
 
-from experiments.room.run import closed, has_room, room, saved
+from experiments.room.run import closed, has_room, lineages, room, saved, searched, worth_a_search
 from experiments.room.why import (
     ALIKE,
     ALONE,
@@ -26,8 +27,9 @@ from experiments.room.why import (
     summary,
 )
 from gnnplace.cluster import ClusterError
-from gnnplace.corpus import clusters
+from gnnplace.corpus import clusters, manifest
 from gnnplace.costs.roofline import problem
+from gnnplace.evaluate.bounds import lower_bound
 from gnnplace.graph import Categorical
 from gnnplace.transforms.units import units
 
@@ -40,18 +42,40 @@ from gnnplace.transforms.units import units
         (200, 175, 100, True, 0.25),
         (100, 100, 100, False, None),
         (None, None, 9, False, None),
+        (200, None, 100, True, None),
     ],
 )
 def test_room_begins_at_1_05_times_the_bound(heuristic, best, bound, roomy, share):
     cell = {"heuristic_ns": heuristic, "best_ns": best, "bound_ns": bound}
     assert has_room(cell) == roomy and closed(cell) == share
     assert room(cell) == (None if heuristic is None else pytest.approx(1 - bound / heuristic))
+    assert worth_a_search(cell) == (roomy or heuristic is None)
+
+
+def test_a_search_lasts_for_so_many_seconds_of_work_though_none_pass_on_the_wall(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    posed, start = chains(2, 3, 2), time.process_time()
+    found = searched(posed, 0.2)
+    assert found["best_ns"] >= lower_bound(posed) and time.process_time() - start >= 0.2
 
 
 def test_what_is_saved_stands_beside_the_room_by_graph_and_cluster():
-    found = {"b/x": (200, 150, 100), "a/x": (104, 100, 100), "a/y": (1000, 990, 800), "b/y": (None, None, 9)}
+    found = {"b/x": (200, 150, 100), "a/x": (104, 100, 100), "a/y": (1000, 990, 800), "b/y": (None, None, 9), "c/x": (200, None, 100)}
     cells = {name: {"heuristic_ns": h, "best_ns": best, "bound_ns": bound} for name, (h, best, bound) in found.items()}
-    assert saved(cells).splitlines() == ["| graph | x | y |", "| --- | --- | --- |", "| a |  | 1 of 20 |", "| b | 25 of 50 |  |"]
+    assert saved(cells).splitlines() == [
+        "| graph | x | y |",
+        "| --- | --- | --- |",
+        "| a |  | 1 of 20 |",
+        "| b | 25 of 50 |  |",
+        "| c | - of 50 |  |",
+    ]
+
+
+def test_room_by_lineage_and_mode():
+    known = [manifest.entry(name) for name in ("gat", "gcn", "gat-inference")]
+    rows = {"gat/x": (200, 100), "gat/y": (None, 100), "gcn/x": (104, 104), "gat-inference/x": (None, 7)}
+    table = lineages({name: {"heuristic_ns": heuristic, "bound_ns": bound} for name, (heuristic, bound) in rows.items()}, known)
+    assert table.splitlines()[2:] == ["| graph | inference | 1 | 0 | 0 | - |", "| graph | training | 3 | 2 | 1 | 25.0 % |"]
 
 
 def test_where_links_are_free_every_transfer_takes_a_nanosecond_and_all_else_is_as_it_was():
@@ -101,6 +125,7 @@ def test_a_cluster_without_accelerators_has_none_that_are_alone():
 def test_less_than_half_closed_falls_short(best, short):
     assert falls_short({"heuristic_ns": 200, "best_ns": best, "bound_ns": 100}) == short
     assert not falls_short({"heuristic_ns": 104, "best_ns": best, "bound_ns": 100})  # no room
+    assert not falls_short({"heuristic_ns": 200, "best_ns": None, "bound_ns": 100})  # not asked
 
 
 def test_why_names_the_first_cluster_where_it_comes_close_and_what_comes_close_nowhere():
