@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
     chosen = parser.parse_args()
-    cells: dict[str, Cell] = results.load(room.PATH)["cells"]
+    cells = room.known()
     found = {entry.name: figures(entry) for entry in manifest.entries()}
     families: dict[str, list[str]] = {}
     for name in sorted(found, key=lambda name: (found[name]["lineage"], found[name]["family"], name)):

@@ -15,16 +15,12 @@ from pathlib import Path
 
 from experiments import cells
 from experiments.cells import Cell, Job
-from experiments.problems import time_ns
 from experiments.room import run
 from experiments.room.pieces import in_pieces
-from gnnplace import build
-from gnnplace.baselines.budget import Budget
 from gnnplace.cluster import MAX_RATE, Cluster, Device
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.evaluate.bounds import bound_name, lower_bound
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import Categorical, ComputationGraph
 from gnnplace.problem import Problem
 from gnnplace.report import results
@@ -85,16 +81,14 @@ def easier_problem(graph: ComputationGraph, cluster: Cluster, easier: str) -> Pr
 
 
 def row(graph: str, cluster: str, easier: str, seconds: float) -> Cell:
-    """What `best` finds in so many seconds on an easier cluster, null where that is nothing feasible, and the bound; in nanoseconds."""
+    """What `best` finds in so many seconds of a core on an easier cluster, null where that is nothing feasible, and the bound."""
     problem = easier_problem(manifest.graph(graph), clusters.cluster(cluster), easier)
-    winner = build.portfolio(problem, simulate, run.SEED, Budget(seconds=seconds), "given")
-    best_ns = time_ns(problem, winner.placement)
-    return {"best_ns": best_ns, "winner": winner.planner, "bound_ns": lower_bound(problem), "bound": bound_name(problem)}
+    return run.searched(problem, seconds) | {"bound_ns": lower_bound(problem), "bound": bound_name(problem)}
 
 
 def falls_short(found: Cell) -> bool:
     """Whether a problem has room and `best` closes less than half of it."""
-    return run.has_room(found) and (run.closed(found) or 0) < run.HALF
+    return run.has_room(found) and (share := run.closed(found)) is not None and share < run.HALF
 
 
 def distance(found: Cell | None) -> float | None:
@@ -132,9 +126,7 @@ def _computed(asked: Sequence[tuple[str, str]], seconds: float) -> dict[str, Cel
 
 
 def main() -> None:
-    room = results.load(run.PATH)
-    found: dict[str, Cell] = room["cells"]
-    seconds: float = room["settings"]["seconds"]
+    found, seconds = run.known(), results.load(run.BEST)["settings"]["seconds"]
     short = {name: found[name] for name in sorted(found) if falls_short(found[name])}
     asked = [(name, which) for name in short for which in easier_for(clusters.cluster(name.split("/")[1]))]
     rest, easier = list(short), _computed(asked, seconds)
