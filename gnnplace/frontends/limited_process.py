@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from gnnplace.frontends import regular_file
@@ -34,7 +35,7 @@ class Child(NamedTuple):
     package: str
     what: str
     cpu_s: int = 120
-    memory_bytes: int = 4 * 2**30  # of addresses, beside three times the file
+    memory_bytes: int = 4 * 2**30  # of addresses, beside three times the file and what the imports took
 
 
 def check_dims(dims: Mapping[str, int]) -> None:
@@ -74,9 +75,10 @@ def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # beside what imports took
+        cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # as below, beside what the imports took
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-        resource.setrlimit(resource.RLIMIT_AS, (asked["memory_bytes"], asked["memory_bytes"]))
+        memory_bytes = asked["memory_bytes"] + _addresses_bytes()
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         try:
             said = {"found": read(asked)}
         except ValueError as error:
@@ -89,12 +91,17 @@ def _size(child: Child, path: str) -> int:
         return os.fstat(file.fileno()).st_size
 
 
+def _addresses_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
 def _failure(child: Child, status: int, errors: str) -> str:
     """What went wrong in the child, in words."""
     if -status == signal.SIGXCPU:
         return f"reading it takes more than {child.cpu_s} s of processor time"
-    if re.search(r"MemoryError|bad_alloc", errors):
-        return f"reading it takes more memory than {child.memory_bytes // 2**20} MiB and three times the file"
-    if status < 0:
-        return f"reading it crashed the package {child.package} (signal {-status})"
+    more = f"more memory than {child.memory_bytes // 2**20} MiB and three times the file"
+    if re.search(r"MemoryError|bad_alloc|[Cc]annot allocate memory", errors):
+        return f"reading it takes {more}"
+    if status < 0:  # protobuf may not notice that it gets none
+        return f"reading it crashed the package {child.package} (signal {-status}); it may take {more}"
     return f"the package {child.package} can't read it: {(errors.strip().splitlines() or ['it says nothing'])[-1][:300]}"

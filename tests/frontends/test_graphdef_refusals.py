@@ -169,7 +169,7 @@ def test_a_file_that_needs_too_much_memory_or_time_ends_in_one_line(tmp_path, mo
     path = tmp_path / "net.pb"
     path.write_bytes(b"\x0a\x06\x0a\x01x\x12\x01a" * 900_000)  # nodes 'x' of kind 'a'
     monkeypatch.setattr(graphdef, "CHILD", graphdef.CHILD._replace(memory_bytes=2**20))
-    with pytest.raises(ValueError, match=r"more memory than 1 MiB and three times the file|takes more memory than it may"):
+    with pytest.raises(ValueError, match=r"takes? more memory than (1 MiB and three times the file|it may)"):
         read_graphdef(path)
     monkeypatch.setattr(graphdef, "CHILD", graphdef.CHILD._replace(memory_bytes=2**33, cpu_s=1))
     with pytest.raises(ValueError, match="reading it takes more than 1 s of processor time"):

@@ -178,7 +178,7 @@ def test_what_is_no_regular_file(tmp_path):
 def test_a_file_that_needs_too_much_memory_time_or_patience_ends_in_one_line(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     path.write_bytes(b"\x3a" + _length(b"\x0a\x00" * 5_000_000) + b"\x0a\x00" * 5_000_000)  # empty nodes: 2 bytes each in the file alone
-    monkeypatch.setattr(onnx_reader, "CHILD", onnx_reader.CHILD._replace(memory_bytes=600 * 2**20))
+    monkeypatch.setattr(onnx_reader, "CHILD", onnx_reader.CHILD._replace(memory_bytes=200 * 2**20))
     with pytest.raises(ValueError, match="more memory than"):
         read_onnx(path)
     monkeypatch.setattr(onnx_reader, "CHILD", onnx_reader.CHILD._replace(memory_bytes=2**34, cpu_s=1))
