@@ -18,10 +18,10 @@ left:
   the mean reduces those dimensions itself).
 - Inception-V3: 36 layers and 38 edges: those 2 again, and 31 layers and 33 edges if the network rescales the colours of its images first,
   as published weights ask for (counted by converting ours with that in front); 3 and 3 stay open.
-- BERT base: 43 layers and 47 edges too many. It is how transformers computes the attention mask and positions from shapes and constants: 33
-  of our layers (version 5.23). The same network of version 4.36.2, of the months of OpenVINO 2023.3, has 998 layers (1,057 edges) in all, 11
-  and 14 too few, and with its head for masked words 1,006 (1,066): 3 and 5 stay open. Fewer inputs, no pooler, or other heads are farther
-  away.
+- BERT base: 43 layers and 47 edges too many. It is how transformers computes the attention mask and positions from shapes and constants:
+  33 of our layers (version 5.23). The same network of version 4.36.2, of the months of OpenVINO 2023.3, has 998 layers (1,057 edges) in
+  all, 11 and 14 too few, and with its head for masked words 1,006 (1,066): 3 and 5 stay open. With fewer inputs, no pooler or other heads
+  it is farther away.
 
 Our graphs hold no `Const`, `Convert` of one, or `Result`: a weight is a variable and one read of it (2 ops), a small constant one op, a
 result a mark on the output. Batch norm is folded into the weights by the converter: a convolution and an `Add` of its bias. ResNet-50:

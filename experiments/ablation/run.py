@@ -7,13 +7,11 @@ ops on the fullest device in the last update's samples (1 = collapsed). Resumabl
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments import cells, training
+from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.problems import problem_of
 from gnnplace.report import results
@@ -110,19 +108,15 @@ def _spread(times: list[int | None]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = output.parser(__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
     settings = {
         study.config: {"updates": study.updates, "variants": {name: list(o) for name, o in study.variants.items()}} for study in STUDIES
     }
     found = cells.compute(HERE / "results" / "ablation.json", jobs(arguments.seeds), settings)
     tables = {study.config: table(study, found) for study in STUDIES}
-    (HERE / "results" / "ablation.md").write_text("\n".join(tables.values()))
-    print("\n".join(tables.values()))
-    if arguments.json:
-        print(json.dumps(tables))
+    output.show("\n".join(tables.values()), tables, arguments, HERE / "results" / "ablation.md")
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ roofline (`k40-2`); room is what `experiments/room` measured on every preset of 
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from experiments import output
 from experiments.cells import Cell
 from experiments.corpus_stats import plot
 from experiments.problems import problem_of
@@ -89,9 +88,7 @@ def _range(values: list[float], form: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    chosen = parser.parse_args()
+    chosen = output.parser(__doc__).parse_args()
     cells = room.known()
     found = {entry.name: figures(entry) for entry in manifest.entries()}
     families: dict[str, list[str]] = {}
@@ -101,14 +98,11 @@ def main() -> None:
     graphs = [graph_line(name, found[name], rooms(cells, [name])) for names in families.values() for name in names]
     table = results.markdown_table(FAMILIES, lines) + "\n" + results.markdown_table(HEADER, graphs)
     results.save(PATH, {"provenance": results.provenance(PATH.parents[1]), "cluster": CLUSTER, "graphs": found})
-    PATH.with_suffix(".md").write_text(table)
     shown = {
         family: [value for cell in rooms(cells, names) if (value := room.room(cell)) is not None] for family, names in families.items()
     }
     plot.draw(found, families, shown, tuple(PARTS), PATH.with_suffix(".png"))
-    print(table)
-    if chosen.json:
-        print(json.dumps(found))
+    output.show(table, found, chosen, PATH.with_suffix(".md"))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ nobody had placed before the settings were frozen. Resumable: finished cells are
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 
-from experiments import cells, training
+from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.first_transfer import plot
 from experiments.problems import heuristics_ns, problem_of, time_ns
@@ -192,19 +191,15 @@ def _ms(time_ns: int | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = output.parser(__doc__)
     parser.add_argument("--updates", type=int, default=500, help="updates by policy gradient, after 100 of imitation")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
     found = run(arguments)
     tables = {name: rows(found, blind=blind) for name, blind in (("blind", True), ("seen while settings were chosen", False))}
     text = "\n".join(f"**{name}** (bold: faster than random)\n\n{results.markdown_table(HEADER, made)}" for name, made in tables.items())
-    (HERE / "results" / "first_transfer.md").write_text(text)
     plot.draw(found, {fold: held_out(fold) for fold in FOLDS}, HERE / "results" / "first_transfer.png")
-    print(text)
-    if arguments.json:
-        print(json.dumps({"header": HEADER, "rows": tables}))
+    output.show(text, {"header": HEADER, "rows": tables}, arguments, HERE / "results" / "first_transfer.md")
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ device. The manifest is that of the corpus.
 
 from __future__ import annotations
 
-import argparse
 import base64
-import json
 import os
 import time
 from collections.abc import Callable
@@ -25,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from datasets.build import tensorflow_gnmt
+from experiments import output
 from gnnplace.corpus import manifest, store
 from gnnplace.frontends import graphdef_child
 from gnnplace.frontends.tensorflow import read_step
@@ -121,17 +120,8 @@ def table(document: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3, help="runs of each row")
-    parser.add_argument("--name", default="frontend_speed", help="the file in results/, without its ending")
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    chosen = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    document = run(chosen.repeats)
-    results.save(HERE / "results" / f"{chosen.name}.json", document)
-    print(table(document))
-    if chosen.json:
-        print(json.dumps(document))
+    output.benchmark(__doc__, HERE, run, table, repeats=3)
 
 
 if __name__ == "__main__":

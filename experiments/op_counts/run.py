@@ -7,8 +7,6 @@ for batch norm, and dropout of what each LSTM cell yields, which the papers do n
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +20,7 @@ from tensorflow.python.ops import math_grad
 
 from datasets import build_tensorflow
 from datasets.build import tensorflow_lstm, tensorflow_nmt, tensorflow_rnnlm
+from experiments import output
 from gnnplace.corpus import manifest
 from gnnplace.report import results
 
@@ -120,16 +119,11 @@ def lines(found: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    chosen = parser.parse_args()
+    chosen = output.parser(__doc__).parse_args()
     found = {name: counts(name) for name in dict.fromkeys(name for name, _, _ in PAPERS)}
     results.save(PATH, {"provenance": results.provenance(PATH.parents[1]), "graphs": found})
     table = results.markdown_table(HEADER, lines(found))
-    PATH.with_suffix(".md").write_text(table)
-    print(table)
-    if chosen.json:
-        print(json.dumps(found))
+    output.show(table, found, chosen, PATH.with_suffix(".md"))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,6 @@ A minute is one of a core's work, whatever else the machine does. Resumable: fin
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import statistics
 from collections import Counter
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from experiments import cells
+from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import heuristics, problem_of, time_ns
 from gnnplace import build
@@ -174,12 +172,11 @@ def _ms(time: int | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = output.parser(__doc__)
     parser.add_argument("--graphs", nargs="*", default=manifest.names(), help="graphs of the corpus; all by default")
     parser.add_argument("--clusters", nargs="*", default=clusters.names(), help="cluster presets; all by default")
     parser.add_argument("--seconds", type=float, default=60.0, help="of a core, for `best` on each problem with room")
     parser.add_argument("--stage", choices=["heuristics", "best", "tables"], default="best", help="where to end; tables: compute nothing")
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
     chosen = parser.parse_args()
     asked = [(graph, preset) for graph in chosen.graphs for preset in chosen.clusters]
     if chosen.stage != "tables":
@@ -190,10 +187,7 @@ def main() -> None:
     found = known()
     whole = results.markdown_table(HEADER, [line(name, found[name]) for name in sorted(found)])
     table = "\n".join([whole, saved(found), lineages(found, manifest.entries()), summary(found)])
-    PATH.with_suffix(".md").write_text(table)
-    print(table)
-    if chosen.json:
-        print(json.dumps(found))
+    output.show(table, found, chosen, PATH.with_suffix(".md"))
 
 
 if __name__ == "__main__":

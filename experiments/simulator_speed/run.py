@@ -8,8 +8,6 @@ measured in the same way: what it gains on all cores is the most that this machi
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +18,7 @@ import numba
 import numpy as np
 from jaxtyping import Int32
 
+from experiments import output
 from experiments.simulator_speed import workload
 from gnnplace.evaluate.simulator import simulate_devices, usable_cores
 from gnnplace.placement import Schedule
@@ -111,16 +110,7 @@ def table(document: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=9, help="runs of each figure")
-    parser.add_argument("--name", default="simulator_speed", help="the file in results/, without its ending")
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    chosen = parser.parse_args()
-    document = run(chosen.repeats)
-    results.save(HERE / "results" / f"{chosen.name}.json", document)
-    print(table(document))
-    if chosen.json:
-        print(json.dumps(document))
+    output.benchmark(__doc__, HERE, run, table, repeats=9)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ ResNet-152 does not fit here and did there: the largest batch that does.
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -19,6 +17,7 @@ import tensorflow as tf
 
 from datasets.build import tensorflow_resnet
 from datasets.build_tensorflow import WORKLOADS
+from experiments import output
 from experiments.cells import Cell
 from experiments.op_counts.run import dropout, gated
 from experiments.table1.run import CLUSTERS, PAPER
@@ -106,19 +105,14 @@ def line(name: str, found: Cell) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    chosen = parser.parse_args()
+    chosen = output.parser(__doc__).parse_args()
     found = {name: row(name) for name in PAPER}
     batches = resnet_batches()
     table = results.markdown_table(HEADER, [line(name, cell) for name, cell in found.items()])
     lines = [[str(batch), *(f"{peak / 2**20:,.0f}" for peak in by_schedule.values())] for batch, by_schedule in batches.items()]
     table += "\n" + results.markdown_table(["ResNet-152, batch", *SCHEDULES], lines)
     results.save(PATH, {"provenance": results.provenance(PATH.parents[1]), "rows": found, "resnet_batches": batches})
-    PATH.with_suffix(".md").write_text(table)
-    print(table)
-    if chosen.json:
-        print(json.dumps(found))
+    output.show(table, found, chosen, PATH.with_suffix(".md"))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ finished cells are kept.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from experiments import cells, training
+from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from experiments.table1 import plot
@@ -179,21 +178,17 @@ HEADER = ["graph", "cluster", "best heuristic", "random", "hill climbing", "anne
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = output.parser(__doc__)
     parser.add_argument("--updates", type=int, default=300, help="updates of the gnn policy")
     parser.add_argument("--paper-updates", type=int, default=1000, help="updates of the paper's policy")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--columns", nargs="*", help="only cells of these columns: heuristics, best, random, annealing, gnn ...")
     parser.add_argument("--show", action="store_true", help="only tables and pictures of the cells that are there")
-    parser.add_argument("--json", action="store_true", help="end with one JSON line")
     arguments = parser.parse_args()
     found = results.load(PATH)["cells"] if arguments.show else run(arguments)
     table = results.markdown_table(HEADER, rows(found)) + "\n" + results.markdown_table(PAPER_HEADER, paper_rows(found))
-    (HERE / "results" / "table1.md").write_text(table)
     plot.draw(found, TRAINED, ("gnn", "paper", CALM), HERE / "results" / "table1.png")
-    print(table)
-    if arguments.json:
-        print(json.dumps({"header": HEADER, "rows": rows(found)}))
+    output.show(table, {"header": HEADER, "rows": rows(found)}, arguments, PATH.with_suffix(".md"))
 
 
 if __name__ == "__main__":
