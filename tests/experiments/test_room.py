@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from graphs import chains
 
+from experiments.room import run
 from experiments.room.run import closed, has_room, lineages, room, saved, searched, worth_a_search
 from experiments.room.why import (
     ALIKE,
@@ -76,6 +77,19 @@ def test_room_by_lineage_and_mode():
     rows = {"gat/x": (200, 100), "gat/y": (None, 100), "gcn/x": (104, 104), "gat-inference/x": (None, 7)}
     table = lineages({name: {"heuristic_ns": heuristic, "bound_ns": bound} for name, (heuristic, bound) in rows.items()}, known)
     assert table.splitlines()[2:] == ["| graph | inference | 1 | 0 | 0 | - |", "| graph | training | 3 | 2 | 1 | 25.0 % |"]
+
+
+def test_how_often_half_is_closed_and_which_planners_lose_to_one_device():
+    found = [(200, 150, 100), (200, 151, 100), (200, 149, 100), (104, 100, 100), (200, None, 100)]
+    cells = {str(number): {"heuristic_ns": h, "best_ns": best, "bound_ns": bound} for number, (h, best, bound) in enumerate(found)}
+    for number, cell in enumerate(cells.values()):
+        cell["heuristics_ns"] = {"gpu": 200, "metis": 200 + (number < 2), "heft": 200 + (number < 1), "peft": None}
+    first, _, *planners = run.summary(cells).splitlines()
+    assert first == (
+        "Of 5 problems 4 have room (the best heuristic takes at least 1.05 times the bound); `best`, asked on 3 of them, closes half of it "
+        "or more in 2, 50% in the median."
+    )
+    assert [line.split(": ")[0] for line in planners] == ["- `metis` is slower than the best single device on 2 of 5"]
 
 
 def test_where_links_are_free_every_transfer_takes_a_nanosecond_and_all_else_is_as_it_was():
