@@ -9,7 +9,7 @@ import torch
 
 from datasets.build import deeplab_v3, retinanet
 from datasets.build import unet_segmentation as unet
-from datasets.build.torch_vision import class_loss
+from datasets.build.losses import class_loss
 from datasets.build.torch_workload import Workload
 from gnnplace.frontends.torch_step import TorchStep
 

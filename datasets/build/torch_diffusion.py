@@ -8,9 +8,9 @@ from __future__ import annotations
 import torch
 
 from datasets.build import dit, latent_unet
-from datasets.build.torch_models import noise_loss
-from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchInference, TorchStep
+from datasets.build.losses import squared_loss
+from datasets.build.torch_workload import Workload, without_labels
+from gnnplace.frontends.torch_step import TorchStep
 
 TEXT_LENGTH = 77
 
@@ -26,13 +26,7 @@ def latent_diffusion(batch: int = 4, side: int = 64, sizes: latent_unet.Sizes = 
     """The U-Net of Stable Diffusion: the noise in latents of images of which a text tells."""
     latents, noise = torch.rand(2, batch, sizes.latent, side, side).unbind()
     inputs = (latents, torch.rand(batch, sizes.channels[0]), torch.rand(batch, TEXT_LENGTH, sizes.context), noise)
-    return TorchStep(latent_unet.LatentUNet(sizes), noise_loss, inputs)
-
-
-def latent_denoising(batch: int = 2) -> TorchInference:
-    """One step of denoising, with and without guidance."""
-    step = latent_diffusion(batch)
-    return TorchInference(step.module, step.inputs[:-1])
+    return TorchStep(latent_unet.LatentUNet(sizes), squared_loss, inputs)
 
 
 LATENT_DIFFUSION = Workload(
@@ -47,6 +41,7 @@ WORKLOADS: dict[str, Workload] = {
     ),
     "stable-diffusion": LATENT_DIFFUSION,
     "stable-diffusion-inference": LATENT_DIFFUSION.inference(
-        latent_denoising, "datasets/build/latent_unet.py, 859,520,964 parameters, latents of 64 x 64; batch 2; forward"
+        lambda: without_labels(latent_diffusion(2)),
+        "datasets/build/latent_unet.py, 859,520,964 parameters, latents of 64 x 64; batch 2; forward",
     ),
 }  # fmt: skip

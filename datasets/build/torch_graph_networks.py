@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from datasets.build import gin, graphsage, rgcn, schnet, torch_others
-from datasets.build.torch_models import click_loss
-from datasets.build.torch_vision import class_loss
-from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchInference, TorchStep
+from datasets.build.losses import binary_loss, class_loss, squared_loss
+from datasets.build.torch_workload import Workload, without_labels
+from gnnplace.frontends.torch_step import TorchStep
 
 
 def graph_isomorphism(sizes: gin.Sizes = gin.FULL) -> TorchStep:
@@ -26,7 +23,7 @@ def knowledge_graph(sizes: rgcn.Sizes = rgcn.FULL) -> TorchStep:
     source, target = torch.randint(sizes.entities, (2, edges)).unbind()
     subject, other = torch.randint(sizes.entities, (2, scored)).unbind()
     inputs = (source, target, torch.rand(edges), subject, torch.randint(sizes.relations, (scored,)), other)
-    return TorchStep(rgcn.RGCN(sizes), click_loss, (*inputs, torch.randint(2, (scored,)).float()))
+    return TorchStep(rgcn.RGCN(sizes), binary_loss, (*inputs, torch.randint(2, (scored,)).float()))
 
 
 def molecules(sizes: schnet.Sizes = schnet.FULL) -> TorchStep:
@@ -35,19 +32,7 @@ def molecules(sizes: schnet.Sizes = schnet.FULL) -> TorchStep:
     source, target = torch.randint(atoms, (2, atoms * (sizes.atoms - 1))).unbind()
     molecule = torch.arange(sizes.molecules).repeat_interleave(sizes.atoms)
     inputs = (torch.randint(schnet.ELEMENTS, (atoms,)), torch.rand(atoms, 3), source, target, molecule)
-    return TorchStep(schnet.SchNet(sizes), _energy_loss, (*inputs, torch.rand(sizes.molecules)))
-
-
-def graph_attention_requests() -> TorchInference:
-    """Which functions has each protein of two graphs?"""
-    step = torch_others.graph_attention()
-    return TorchInference(step.module, step.inputs[:-1])
-
-
-def graph_sage_requests(batch: int = 64) -> TorchInference:
-    """The classes of a few nodes, by sampled neighbours."""
-    step = torch_others.graph_sage(graphsage.Sizes(batch=batch))
-    return TorchInference(step.module, step.inputs[:-1])
+    return TorchStep(schnet.SchNet(sizes), squared_loss, (*inputs, torch.rand(sizes.molecules)))
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -64,15 +49,11 @@ WORKLOADS: dict[str, Workload] = {
         "datasets/build/schnet.py, 6 interactions of 128, molecules of 18 atoms; batch 128; Adam",
     ),
     "gat-inference": torch_others.WORKLOADS["gat"].inference(
-        graph_attention_requests,
+        lambda: without_labels(torch_others.graph_attention()),
         "datasets/build/gat.py, 3 layers of 4, 4 and 6 heads on 4,746 nodes, 136,454 edges and self-loops; forward",
     ),
     "graphsage-inference": torch_others.WORKLOADS["graphsage"].inference(
-        graph_sage_requests, "datasets/build/graphsage.py, mean aggregator, 25 and 10 neighbours, features of Reddit; batch 64; forward"
+        lambda: without_labels(torch_others.graph_sage(graphsage.Sizes(batch=64))),
+        "datasets/build/graphsage.py, mean aggregator, 25 and 10 neighbours, features of Reddit; batch 64; forward",
     ),
 }  # fmt: skip
-
-
-def _energy_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    *molecules, energies = inputs
-    return functional.mse_loss(module(*molecules), energies)

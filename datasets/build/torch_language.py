@@ -10,8 +10,8 @@ import torch
 from datasets.build import clip as clip_model
 from datasets.build import llama, llama_decode, mamba, mixtral, t5, torch_models, torch_transformers
 from datasets.build import switch as switch_model
-from datasets.build.torch_transformers import token_loss
-from datasets.build.torch_workload import Workload
+from datasets.build.losses import token_loss
+from datasets.build.torch_workload import Workload, without_labels
 from gnnplace.frontends.torch_step import TorchInference, TorchStep
 
 
@@ -33,33 +33,15 @@ def mixtral_prompt(batch: int = 1, length: int = 2048, sizes: llama.Sizes = mixt
     return TorchInference(mixtral.Mixtral(sizes), (torch.randint(sizes.vocabulary, (batch, length)),))
 
 
-def llama_prompt() -> TorchInference:
-    """Llama reads a prompt of full length: the logits of every position."""
-    step = torch_transformers.llama(llama.SEVEN, 1)
-    return TorchInference(step.module, step.inputs[:1])
-
-
 def llama_next(batch: int = 8, sizes: llama.Sizes = llama.ONE) -> TorchInference:
     """Llama says the next token of several texts, with what it has read in its cache."""
     inputs = (torch.randint(sizes.vocabulary, (batch, 1)), torch.full((1,), sizes.max_length - 1))
     return TorchInference(llama_decode.Decoder(sizes), (*inputs, *llama_decode.caches(sizes, batch)))
 
 
-def t5_answer(batch: int = 1) -> TorchInference:
-    """T5 scores a given target after its source."""
-    step = torch_transformers.t5(t5.BASE, batch)
-    return TorchInference(step.module, step.inputs[:-1])
-
-
 def clip_match(batch: int = 32) -> TorchInference:
     """CLIP says which of several texts fits each of several images."""
     return TorchInference(clip_model.Matcher(clip_model.FULL), torch_transformers.clip(batch=batch).inputs)
-
-
-def speech(batch: int = 1) -> TorchInference:
-    """Deep Speech 2 hears a recording of two seconds."""
-    step = torch_models.deep_speech_2(batch)
-    return TorchInference(step.module, step.inputs[:-1])
 
 
 TRAINED = {**torch_models.WORKLOADS, **torch_transformers.WORKLOADS}
@@ -78,18 +60,21 @@ WORKLOADS: dict[str, Workload] = {
         "datasets/build/mixtral.py, 46.7 B parameters, 2 of 8 experts a token; batch 1, length 2048; forward", "inference",
     ),
     "llama-7b-inference": TRAINED["llama-7b"].inference(
-        llama_prompt, "datasets/build/llama.py, 6.7 B parameters; batch 1, length 2048; forward"
+        lambda: without_labels(torch_transformers.llama(llama.SEVEN, 1)),
+        "datasets/build/llama.py, 6.7 B parameters; batch 1, length 2048; forward",
     ),
     "llama-1b-decode": TRAINED["llama-1b"].inference(
         llama_next, "datasets/build/llama_decode.py, TinyLlama's sizes; batch 8, one token after 2047 in a cache; forward"
     ),
     "t5-base-inference": TRAINED["t5-base"].inference(
-        t5_answer, "datasets/build/t5.py, 12 + 12 layers, 223 M parameters; batch 1, length 512, target 128; forward"
+        lambda: without_labels(torch_transformers.t5(t5.BASE, 1)),
+        "datasets/build/t5.py, 12 + 12 layers, 223 M parameters; batch 1, length 512, target 128; forward",
     ),
     "clip-b32-inference": TRAINED["clip-b32"].inference(
         clip_match, "datasets/build/clip.py, ViT-B/32 and a text transformer, 151 M parameters; 32 images and 32 texts; forward"
     ),
     "deepspeech2-inference": TRAINED["deepspeech2"].inference(
-        speech, "datasets/build/deepspeech2.py, 5 bidirectional GRU layers of 800, 50 steps; batch 1; forward"
+        lambda: without_labels(torch_models.deep_speech_2(1)),
+        "datasets/build/deepspeech2.py, 5 bidirectional GRU layers of 800, 50 steps; batch 1; forward",
     ),
 }  # fmt: skip

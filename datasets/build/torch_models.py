@@ -14,6 +14,7 @@ from datasets.build import dlrm as dlrm_model
 from datasets.build import gpt2 as gpt2_model
 from datasets.build import two_tower as two_tower_model
 from datasets.build import unet as unet_model
+from datasets.build.losses import binary_loss, class_loss, own_loss, squared_loss, token_loss
 from datasets.build.torch_workload import Workload
 from gnnplace.frontends.torch_step import TorchStep
 
@@ -26,12 +27,12 @@ def bert_base(batch: int = 32, length: int = 128, settings: BertConfig | None = 
 
 def gpt2(batch: int = 4, length: int = 1024, sizes: gpt2_model.Sizes = gpt2_model.FULL) -> TorchStep:
     """GPT-2 (12 layers, width 768, 124 M parameters) predicting the next token, dropout 0.1."""
-    return TorchStep(gpt2_model.GPT2(sizes), _next_token_loss, _pair(sizes.vocabulary, batch, length))
+    return TorchStep(gpt2_model.GPT2(sizes), token_loss, _pair(sizes.vocabulary, batch, length))
 
 
 def moe_8e(batch: int = 8, length: int = 512, sizes: mixture_of_experts.Sizes = mixture_of_experts.FULL) -> TorchStep:
     """Six transformer layers of width 1024 with eight experts each (462 M parameters), predicting the next token."""
-    return TorchStep(mixture_of_experts.MixtureOfExperts(sizes), _next_token_loss, _pair(sizes.vocabulary, batch, length))
+    return TorchStep(mixture_of_experts.MixtureOfExperts(sizes), token_loss, _pair(sizes.vocabulary, batch, length))
 
 
 def two_tower(batch: int = 4096, sizes: two_tower_model.Sizes = two_tower_model.FULL) -> TorchStep:
@@ -43,7 +44,7 @@ def two_tower(batch: int = 4096, sizes: two_tower_model.Sizes = two_tower_model.
 def dlrm(batch: int = 2048, sizes: dlrm_model.Sizes = dlrm_model.FULL) -> TorchStep:
     """DLRM on Criteo Kaggle (26 tables of width 64): will this advertisement be clicked? Plain SGD, sparse for the tables."""
     inputs = (torch.rand(batch, dlrm_model.NUM_DENSE), columns(sizes.rows, batch), clicks(batch))
-    return TorchStep(dlrm_model.DLRM(sizes), click_loss, inputs, "sgd")
+    return TorchStep(dlrm_model.DLRM(sizes), binary_loss, inputs, "sgd")
 
 
 def gru_lm(batch: int = 64, steps: int = 35, sizes: gru.Sizes = gru.FULL) -> TorchStep:
@@ -53,7 +54,7 @@ def gru_lm(batch: int = 64, steps: int = 35, sizes: gru.Sizes = gru.FULL) -> Tor
 
 def deep_fm(batch: int = 4096) -> TorchStep:
     """DeepFM on Criteo (39 fields of width 16): will this advertisement be clicked?"""
-    return TorchStep(deepfm.DeepFM(), click_loss, (columns(deepfm.ROWS, batch), clicks(batch)))
+    return TorchStep(deepfm.DeepFM(), binary_loss, (columns(deepfm.ROWS, batch), clicks(batch)))
 
 
 def deep_speech_2(batch: int = 32, steps: int = 50, sizes: deepspeech2.Sizes = deepspeech2.FULL) -> TorchStep:
@@ -67,13 +68,13 @@ def graph_convolutions(sizes: gcn.Sizes = gcn.FULL) -> TorchStep:
     """Three graph convolutions over all nodes at once: the class of every node."""
     edges, features = sizes.nodes + sizes.edges, torch.rand(sizes.nodes, sizes.features)
     inputs = (features, *_pair(sizes.nodes, edges), torch.rand(edges) / 10, _ids(sizes.classes, sizes.nodes))
-    return TorchStep(gcn.GCN(sizes), _class_loss, inputs)
+    return TorchStep(gcn.GCN(sizes), class_loss, inputs)
 
 
 def unet(batch: int = 16, size: int = 64, sizes: unet_model.Sizes = unet_model.FULL) -> TorchStep:
     """The U-Net of a diffusion model: the noise in an image."""
     image, noise = torch.rand(2, batch, 3, size, size).unbind()
-    return TorchStep(unet_model.UNet(sizes), noise_loss, (image, torch.rand(batch, sizes.channels[0]), noise))
+    return TorchStep(unet_model.UNet(sizes), squared_loss, (image, torch.rand(batch, sizes.channels[0]), noise))
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -142,32 +143,7 @@ def _masked_loss(module: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
     return loss
 
 
-def _next_token_loss(module: nn.Module, tokens: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(module(tokens).flatten(0, 1), labels.flatten())
-
-
 def _in_batch_loss(module: nn.Module, user: Tensor, item: Tensor) -> Tensor:
     """Each user's own item is the class; the other items of the batch are its negatives (Yi et al. 2019)."""
     scores = module(user, item)
     return functional.cross_entropy(scores, torch.arange(scores.shape[0]))
-
-
-def click_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    *features, clicked = inputs
-    return functional.binary_cross_entropy_with_logits(module(*features), clicked)
-
-
-def own_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    """The module returns its loss itself."""
-    loss: Tensor = module(*inputs)
-    return loss
-
-
-def _class_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    *features, classes = inputs
-    return functional.cross_entropy(module(*features), classes)
-
-
-def noise_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    *noisy, noise = inputs
-    return functional.mse_loss(module(*noisy), noise)

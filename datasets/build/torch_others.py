@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from datasets.build import gat, graphsage, pointnet, vq_vae
+from datasets.build.losses import binary_loss, class_loss, own_loss
 from datasets.build.mlp_mixer import MLPMixer
-from datasets.build.torch_vision import class_loss, classifier
+from datasets.build.torch_vision import classifier
 from datasets.build.torch_workload import Workload
 from datasets.build.wavenet import CLASSES, LARGE, SMALL, WaveNet
 from datasets.build.wavenet import Sizes as WaveNetSizes
@@ -35,7 +35,7 @@ def graph_attention(sizes: gat.Sizes = gat.FULL) -> TorchStep:
     loops = torch.arange(sizes.nodes)
     source, target = (torch.cat([torch.randint(sizes.nodes, (sizes.edges,)), loops]) for _ in range(2))
     labels = torch.randint(2, (sizes.nodes, sizes.classes)).float()
-    return TorchStep(gat.GAT(sizes), _labels_loss, (torch.rand(sizes.nodes, sizes.features), source, target, labels))
+    return TorchStep(gat.GAT(sizes), binary_loss, (torch.rand(sizes.nodes, sizes.features), source, target, labels))
 
 
 def point_net(batch: int = 32, points: int = 1024) -> TorchStep:
@@ -46,7 +46,7 @@ def point_net(batch: int = 32, points: int = 1024) -> TorchStep:
 
 def coded_images(batch: int = 128, size: int = 128, sizes: vq_vae.Sizes = vq_vae.FULL) -> TorchStep:
     """Images from their codes; the module returns its loss itself."""
-    return TorchStep(vq_vae.VQVAE(sizes), lambda module, images: module(images), (torch.rand(batch, 3, size, size),))
+    return TorchStep(vq_vae.VQVAE(sizes), own_loss, (torch.rand(batch, 3, size, size),))
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -79,9 +79,3 @@ WORKLOADS: dict[str, Workload] = {
         "datasets/build/vq_vae.py, 256 units, 512 codes of 64, 128 x 128 images; batch 128; Adam",
     ),
 }  # fmt: skip
-
-
-def _labels_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    """Several labels at once."""
-    *graph, labels = inputs
-    return functional.binary_cross_entropy_with_logits(module(*graph), labels)

@@ -11,33 +11,34 @@ from torch import Tensor
 
 from datasets.build import dcn, din, neumf, sasrec, torch_models, wide_and_deep
 from datasets.build import two_tower as two_tower_model
-from datasets.build.torch_models import click_loss, clicks, columns, own_loss
-from datasets.build.torch_workload import Workload
+from datasets.build.losses import binary_loss, own_loss
+from datasets.build.torch_models import clicks, columns
+from datasets.build.torch_workload import Workload, without_labels
 from gnnplace.frontends.torch_step import TorchInference, TorchStep
 
 
 def deep_and_cross(batch: int = 4096) -> TorchStep:
     """DCN-V2 on Criteo: will this advertisement be clicked?"""
-    return TorchStep(dcn.DCN(), click_loss, (torch.rand(batch, dcn.NUM_DENSE), columns(dcn.ROWS, batch), clicks(batch)))
+    return TorchStep(dcn.DCN(), binary_loss, (torch.rand(batch, dcn.NUM_DENSE), columns(dcn.ROWS, batch), clicks(batch)))
 
 
 def wide_deep(batch: int = 4096) -> TorchStep:
     """Wide & Deep on Criteo's fields."""
     crossed = columns([wide_and_deep.CROSS_ROWS] * wide_and_deep.CROSSES, batch)
-    return TorchStep(wide_and_deep.WideAndDeep(), click_loss, (columns(wide_and_deep.ROWS, batch), crossed, clicks(batch)))
+    return TorchStep(wide_and_deep.WideAndDeep(), binary_loss, (columns(wide_and_deep.ROWS, batch), crossed, clicks(batch)))
 
 
 def neural_factorisation(batch: int = 65_536, sizes: neumf.Sizes = neumf.FULL) -> TorchStep:
     """NeuMF on MovieLens-20M: has this user seen this film?"""
     users, items = columns([sizes.users, sizes.items], batch).unbind(dim=1)
-    return TorchStep(neumf.NeuMF(sizes), click_loss, (users, items, clicks(batch)))
+    return TorchStep(neumf.NeuMF(sizes), binary_loss, (users, items, clicks(batch)))
 
 
 def deep_interest(batch: int = 1024, sizes: din.Sizes = din.FULL) -> TorchStep:
     """DIN on Amazon's electronics: what next, after these goods? Plain SGD, sparse for the tables."""
     candidate = columns([sizes.goods, sizes.categories], batch).unbind(dim=1)
     history = (torch.randint(below, (batch, sizes.history)) for below in (sizes.goods, sizes.categories))
-    return TorchStep(din.DIN(sizes), click_loss, (*candidate, *history, torch.ones(batch, sizes.history), clicks(batch)), "sgd")
+    return TorchStep(din.DIN(sizes), binary_loss, (*candidate, *history, torch.ones(batch, sizes.history), clicks(batch)), "sgd")
 
 
 def self_attentive(batch: int = 128, sizes: sasrec.Sizes = sasrec.FULL) -> TorchStep:
@@ -50,12 +51,6 @@ def two_tower_requests(users: int = 16, items: int = 4096) -> TorchInference:
     module, (user, item) = two_tower_model.TwoTower(two_tower_model.FULL), two_tower_model.FULL.num_features
     rows = two_tower_model.FULL.rows
     return TorchInference(module, (torch.randint(rows, (users, user)), torch.randint(rows, (items, item))))
-
-
-def deep_fm_requests(batch: int = 128) -> TorchInference:
-    """DeepFM ranks the candidates of a request."""
-    step = torch_models.deep_fm(batch)
-    return TorchInference(step.module, step.inputs[:-1])
 
 
 WORKLOADS: dict[str, Workload] = {
@@ -83,7 +78,8 @@ WORKLOADS: dict[str, Workload] = {
         two_tower_requests, "datasets/build/two_tower.py; 16 users, 4096 items; forward"
     ),
     "deepfm-inference": torch_models.WORKLOADS["deepfm"].inference(
-        deep_fm_requests, "datasets/build/deepfm.py, 39 fields of width 16, deep 400-400-400; batch 128; forward"
+        lambda: without_labels(torch_models.deep_fm(128)),
+        "datasets/build/deepfm.py, 39 fields of width 16, deep 400-400-400; batch 128; forward",
     ),
 }  # fmt: skip
 

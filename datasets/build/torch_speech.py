@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from datasets.build import conformer, wav2vec2, whisper
-from datasets.build.torch_transformers import token_loss
+from datasets.build.losses import token_loss
 from datasets.build.torch_workload import Workload
 from gnnplace.frontends.torch_step import TorchStep
 

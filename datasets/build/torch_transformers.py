@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
 from transformers import BertConfig
 
 from datasets.build import clip as clip_model
@@ -15,6 +13,7 @@ from datasets.build import llama as llama_model
 from datasets.build import t5 as t5_model
 from datasets.build import transformer_xl as transformer_xl_model
 from datasets.build import vit as vit_model
+from datasets.build.losses import own_loss, token_loss
 from datasets.build.torch_workload import Workload
 from gnnplace.frontends.torch_step import TorchStep
 
@@ -50,7 +49,7 @@ def vit(sizes: vit_model.Sizes, batch: int = 32) -> TorchStep:
 def clip(sizes: clip_model.Sizes = clip_model.FULL, batch: int = 128) -> TorchStep:
     """CLIP on pairs of an image and a text."""
     images, tokens = torch.rand(batch, 3, sizes.image, sizes.image), torch.randint(sizes.vocabulary, (batch, sizes.length))
-    return TorchStep(clip_model.CLIP(sizes), _own_loss, (images, tokens))
+    return TorchStep(clip_model.CLIP(sizes), own_loss, (images, tokens))
 
 
 def transformer_xl(sizes: transformer_xl_model.Sizes, batch: int = 22, length: int = 512) -> TorchStep:
@@ -113,15 +112,3 @@ WORKLOADS: dict[str, Workload] = {
         for layers in (2, 4, 8)
     },
 }  # fmt: skip
-
-
-def token_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    """The last input is the class of each row of logits."""
-    *features, classes = inputs
-    return functional.cross_entropy(module(*features).flatten(0, -2), classes.flatten())
-
-
-def _own_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    """The module returns its loss itself."""
-    loss: Tensor = module(*inputs)
-    return loss

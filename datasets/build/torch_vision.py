@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 from datasets.build import amoebanet, regnet
 from datasets.build.convnext import ConvNeXt
 from datasets.build.densenet import LAYERS_121, LAYERS_201, DenseNet
 from datasets.build.efficientnet import efficientnet_b0
+from datasets.build.losses import class_loss
 from datasets.build.mobilenet import mobilenet_v2
 from datasets.build.shufflenet_v2 import ShuffleNet
 from datasets.build.squeezenet import SqueezeNet
@@ -23,12 +23,6 @@ CLASSES = 1000
 def classifier(module: nn.Module, batch: int, size: int = 224) -> TorchStep:
     """A classifier of square images of this size, with cross entropy over 1,000 classes."""
     return TorchStep(module, class_loss, (torch.rand(batch, 3, size, size), torch.randint(CLASSES, (batch,))))
-
-
-def class_loss(module: nn.Module, *inputs: Tensor) -> Tensor:
-    """Cross entropy; the classes are the last of the inputs."""
-    *features, classes = inputs
-    return functional.cross_entropy(module(*features), classes)
 
 
 WORKLOADS: dict[str, Workload] = {

@@ -22,3 +22,8 @@ class Workload:
     def inference(self, build: Callable[[], TorchInference], source: str) -> Workload:
         """The inference of the network that this training step trains: of the same family and lineage, so that no split parts the two."""
         return Workload(build, self.family, self.lineage, source, "inference")
+
+
+def without_labels(step: TorchStep) -> TorchInference:
+    """The inference of a network that takes all inputs of this training step but the last one, the labels."""
+    return TorchInference(step.module, step.inputs[:-1])
