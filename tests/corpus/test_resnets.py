@@ -78,5 +78,3 @@ def test_inference_graphs_cost_what_the_same_network_costs_through_openvino(name
     ours, through = manifest.graph(f"{name}-inference"), manifest.graph(file)
     for kinds in (("matmul", "conv"), ("pool",)):
         assert ours.flops[ours.canonical_kind.among(kinds)].sum() == 32 * through.flops[through.canonical_kind.among(kinds)].sum()
-    assert set(ours.phase.values) <= {"forward", "other"} and ours.output_is_result.sum() == 1
-    assert not ours.canonical_kind.among(["other", "random", "update"]).any()
