@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from datasets.build_torch import workload
@@ -27,14 +28,38 @@ def parameter_bytes(name: str) -> int:
     return int(graph.persistent_bytes[held].sum()) - counters
 
 
-def counted_products(name: str, *, without: str = "nothing") -> int:
-    """What torch counts for a step, or for the forward pass of an inference, but for ops that are called so."""
+def module_parameters(name: str) -> int:
+    """How many numbers the module of the workload learns."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in workload(name).module.parameters())
+
+
+def counted_products(name: str, *, backwards: bool = True, without: str = "nothing") -> int:
+    """What torch counts for a step, or for its forward pass or that of an inference, but for ops that are called so."""
     with torch.device("meta"):
         built = workload(name)
         with FlopCounterMode(display=False) as counter:
             if isinstance(built, TorchStep):
-                built.loss(built.module, *built.inputs).backward()
+                loss = built.loss(built.module, *built.inputs)
+                if backwards:
+                    loss.backward()
             else:
                 with torch.no_grad():
                     built.module.eval()(*built.inputs)
     return sum(flops for op, flops in counter.get_flop_counts()["Global"].items() if without not in str(op))
+
+
+def check_products_of_images(name: str) -> None:
+    """The graph has torch's count of products forwards, and twice that backwards but for the images, which need no gradient.
+
+    Torch's own count of a grouped convolution's backward is too large by the number of its groups.
+    """
+    graph, forwards = manifest.graph(name), counted_products(name, backwards=False)
+    with torch.device("meta"):
+        step = workload(name)
+        first = next(module for module in step.module.modules() if isinstance(module, nn.Conv2d))
+        with FlopCounterMode(display=False) as stem:
+            first(step.inputs[0])
+    products, forward = graph.canonical_kind.among(PRODUCTS), graph.phase.among(["forward"])
+    assert graph.flops[products & forward].sum() == forwards
+    assert graph.flops[products & ~forward].sum() == 2 * forwards - stem.get_total_flops()

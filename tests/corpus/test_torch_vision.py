@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
+from torch_checks import PRODUCTS, check_products_of_images, counted_products, flops_of, module_parameters, parameter_bytes
 
 from datasets.build import amoebanet
 from datasets.build.inverted_residual import SqueezeExcitation
@@ -15,7 +14,6 @@ from datasets.build.stochastic_depth import StochasticDepth
 from datasets.build_torch import workload
 from gnnplace.corpus import manifest
 
-PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight")
 PUBLISHED = {
     "densenet-121": (7_978_856, 2.83), "densenet-201": (20_013_928, 4.29), "mobilenet-v2": (3_504_872, 0.30),
     "efficientnet-b0": (5_288_548, 0.39), "convnext-tiny": (28_589_128, 4.46),
@@ -32,41 +30,19 @@ The tables of RegNet's paper round to 39.2 M and 8.0 billion; that of ShuffleNet
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_and_work_are_those_published(name: str) -> None:
     parameters, published = PUBLISHED[name]
+    assert module_parameters(name) * 12 == parameter_bytes(name) == 12 * parameters
     with torch.device("meta"):
-        step = workload(name)
-        with FlopCounterMode(display=False) as counter:
-            step.loss(step.module, *step.inputs)
-    assert sum(parameter.numel() for parameter in step.module.parameters()) == parameters
-    graph = manifest.graph(name)
-    trained = graph.kind.among(["parameter"])
-    assert graph.persistent_bytes[trained].sum() == 12 * parameters + 4 * np.count_nonzero(trained)
-    multiply_adds = counter.get_total_flops() / 2 / len(step.inputs[0])
-    assert multiply_adds == pytest.approx(published * 1e9, abs=5e6)
+        images = len(workload(name).inputs[0])
+    assert counted_products(name, backwards=False) / 2 / images == pytest.approx(published * 1e9, abs=5e6)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_graph_has_torchs_count_forwards_and_twice_that_backwards(name: str) -> None:
-    """Only the images need no gradient. Torch's own count of a grouped convolution's backward is too large by the number of its groups."""
-    graph = manifest.graph(name)
-    with torch.device("meta"):
-        step = workload(name)
-        with FlopCounterMode(display=False) as counter:
-            step.loss(step.module, *step.inputs)
-        first = next(module for module in step.module.modules() if isinstance(module, nn.Conv2d))
-        with FlopCounterMode(display=False) as stem:
-            first(step.inputs[0])
-    products, forward = graph.canonical_kind.among(PRODUCTS), graph.phase.among(["forward"])
-    assert graph.flops[products & forward].sum() == counter.get_total_flops()
-    assert graph.flops[products & ~forward].sum() == 2 * counter.get_total_flops() - stem.get_total_flops()
+    check_products_of_images(name)
 
 
 def test_without_groups_torchs_count_backwards_is_ours_too() -> None:
-    graph = manifest.graph("densenet-121")
-    with torch.device("meta"):
-        step = workload("densenet-121")
-        with FlopCounterMode(display=False) as counter:
-            step.loss(step.module, *step.inputs).backward()
-    assert graph.flops[graph.canonical_kind.among(PRODUCTS)].sum() == counter.get_total_flops()
+    assert flops_of(manifest.graph("densenet-121"), *PRODUCTS) == counted_products("densenet-121")
 
 
 def test_stochastic_depth_leaves_out_whole_rows_and_keeps_the_expectation() -> None:
