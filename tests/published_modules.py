@@ -8,6 +8,22 @@ from torch import Tensor, nn
 
 Parts = list[tuple[str, str]]
 
+LLAMA_PARTS: Parts = [
+    (r"^layers", "model.layers"), (r"^embedding", "model.embed_tokens"), (r"^norm", "model.norm"), (r"^head", "lm_head"),
+    (r"attention_norm", "input_layernorm"), (r"mlp_norm", "post_attention_layernorm"),
+    (r"attention\.(q|k|v|o)\w+", r"self_attn.\1_proj"), (r"mlp\.(gate|up|down)", r"mlp.\1_proj"),
+]  # fmt: skip
+T5_PARTS: Parts = [
+    (r"^embedding", "shared"),
+    (r"^(\w+)\.bias\.table", r"\1.block.0.layer.0.SelfAttention.relative_attention_bias"),
+    (r"^(\w+)\.norm", r"\1.final_layer_norm"),
+    (r"^decoder\.layers\.(\d+)\.mlp", r"decoder.block.\1.layer.2.DenseReluDense"),
+    (r"^encoder\.layers\.(\d+)\.mlp", r"encoder.block.\1.layer.1.DenseReluDense"),
+    (r"layers\.(\d+)\.attention", r"block.\1.layer.0.SelfAttention"),
+    (r"layers\.(\d+)\.cross", r"block.\1.layer.1.EncDecAttention"),
+    (r"\w+\.norm", "layer_norm"), (r"\.up", ".wi"), (r"\.down", ".wo"), (r"Attention\.(q|k|v|o)\w+", r"Attention.\1"),
+]  # fmt: skip
+
 
 def share(module: nn.Module, published: nn.Module, parts: Parts) -> None:
     """Gives the published module the parameters of ours, drawn at random; every one of its parameters must be among them.

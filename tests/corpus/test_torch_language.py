@@ -7,24 +7,25 @@ import re
 import pytest
 import torch
 import transformers
+from published_modules import LLAMA_PARTS, T5_PARTS, Parts, share
 from torch import Tensor, nn
 from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
-from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
 
 from datasets.build import clip, llama, llama_decode, mamba, mixtral, switch, t5
 from datasets.build.token_choice import ExpertLayer
 from gnnplace.corpus import manifest
 from gnnplace.frontends.torch_flops import Call, bytes_accessed, canonical_kind, flops
 
-MIXTRAL_PARTS = [
-    (r"^layers", "model.layers"), (r"^embedding", "model.embed_tokens"), (r"^norm", "model.norm"), (r"^head", "lm_head"),
-    (r"attention_norm", "input_layernorm"), (r"mlp_norm", "post_attention_layernorm"),
-    (r"attention\.(q|k|v|o)\w+", r"self_attn.\1_proj"), (r"mlp\.router", "mlp.gate"),
+MIXTRAL_PARTS: Parts = [*LLAMA_PARTS, (r"mlp\.router", "mlp.gate")]
+MAMBA_PARTS: Parts = [
+    (r"^embedding", "backbone.embeddings"), (r"^layers", "backbone.layers"), (r"^norm", "backbone.norm_f"), (r"inward", "in_proj"),
+    (r"outward", "out_proj"), (r"convolution", "conv1d"), (r"step", "dt_bias"), (r"log_rate", "A_log"), (r"past", "D"),
 ]  # fmt: skip
-MAMBA_PARTS = {
-    "inward.weight": "in_proj.weight", "outward.weight": "out_proj.weight", "norm.weight": "norm.weight", "step": "dt_bias",
-    "convolution.weight": "conv1d.weight", "convolution.bias": "conv1d.bias", "log_rate": "A_log", "past": "D",
-}  # fmt: skip
+SWITCH_PARTS: Parts = [
+    (r"decoder\.layers\.2", "decoder.layers.0"), (r"decoder\.layers\.3", "decoder.layers.1"), *T5_PARTS,
+    (r"DenseReluDense\.experts\.router", "mlp.router.classifier"), (r"DenseReluDense\.experts\.experts\.", "mlp.experts.expert_"),
+    (r"DenseReluDense", "mlp"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -56,19 +57,17 @@ def test_blocks_are_the_layers(name: str, layers: int) -> None:
     assert manifest.graph(name).block.max() == layers - 1
 
 
-def test_a_chunked_layer_is_the_published_one() -> None:
+def test_mamba_is_the_published_one() -> None:
     torch.manual_seed(0)
-    sizes = mamba.Sizes(width=16, head_width=8, state=6, chunk=4)
+    sizes = mamba.Sizes(vocabulary=11, width=16, layers=2, head_width=8, state=6, chunk=4)
     config = transformers.Mamba2Config(
-        num_heads=4, head_dim=8, hidden_size=16, state_size=6, num_hidden_layers=1, expand=2, n_groups=1, chunk_size=4
-    )
-    ours, published = mamba.Mixer(sizes), Mamba2Mixer(config, 0)
-    for name, other in MAMBA_PARTS.items():
-        parameter = nn.init.normal_(ours.get_parameter(name))
-        published.get_parameter(other).data.copy_(parameter)
-    assert len(MAMBA_PARTS) == len(list(published.parameters()))
-    hidden = torch.randn(3, 12, 16)
-    torch.testing.assert_close(ours(hidden), published(hidden))
+        vocab_size=11, num_heads=4, head_dim=8, hidden_size=16, state_size=6, num_hidden_layers=2, expand=2, n_groups=1, chunk_size=4,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, tie_word_embeddings=True,
+    )  # fmt: skip
+    ours, published = mamba.Mamba(sizes), transformers.Mamba2ForCausalLM(config)
+    share(ours, published, MAMBA_PARTS)
+    tokens = torch.randint(11, (3, 12))
+    torch.testing.assert_close(ours(tokens), published(tokens).logits, rtol=1e-4, atol=1e-4)
 
 
 def test_the_scan_is_the_recurrence_token_by_token() -> None:
@@ -151,11 +150,21 @@ def test_mixtral_is_the_published_one_where_there_is_room() -> None:
     torch.testing.assert_close(ours(tokens), published(tokens).logits)
 
 
-def test_every_other_layer_of_switch_has_experts() -> None:
-    model = switch.Switch(t5.Sizes(vocabulary=11, width=8, heads=2, inner=12, layers=4))
-    sparse = [isinstance(layer.mlp, switch.Experts) for stack in (model.encoder, model.decoder) for layer in stack.layers.values()]
-    assert sparse == [False, True] * 4
-    assert model(torch.randint(11, (2, 8)), torch.randint(11, (2, 8))).shape == (2, 8, 11)
+def test_switch_is_the_published_one_where_there_is_room() -> None:
+    """Every other layer of each stack has experts, none of which is full."""
+    torch.manual_seed(0)
+    sizes = t5.Sizes(vocabulary=11, width=16, heads=4, inner=24, layers=2)
+    config = transformers.SwitchTransformersConfig(
+        vocab_size=11, d_model=16, d_kv=4, d_ff=24, num_layers=2, num_decoder_layers=2, num_heads=4, num_experts=switch.EXPERTS,
+        num_sparse_encoder_layers=1, num_sparse_decoder_layers=1, pad_token_id=0,
+    )  # fmt: skip
+    ours, published = switch.Switch(sizes).eval(), transformers.SwitchTransformersForConditionalGeneration(config).eval()
+    for layer in (ours.encoder.layers["1"], ours.decoder.layers["3"]):
+        layer.mlp.experts.factor = float(switch.EXPERTS)
+    share(ours, published, SWITCH_PARTS)
+    source, target = torch.randint(11, (3, 9)), torch.randint(11, (3, 7))
+    expected = published(input_ids=source, decoder_input_ids=target).logits
+    torch.testing.assert_close(ours(source, target), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_decoding_with_a_cache_gives_the_last_of_all_logits() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-from published_modules import share
+from published_modules import LLAMA_PARTS, T5_PARTS, share
 from torch import nn
 
 from datasets.build import clip, llama, t5, transformer_xl
@@ -27,21 +27,6 @@ CLIP_PARTS = [
     (r"^text\.layers", "text_model.encoder.layers"),
     (r"norm_(\d)", r"layer_norm\1"), (r"\.up\.", ".mlp.fc1."), (r"\.down\.", ".mlp.fc2."), (r"attention\.out", "self_attn.out_proj"),
     (r"attention\.qkv", "self_attn.qkv"),
-]  # fmt: skip
-LLAMA_PARTS = [
-    (r"^layers", "model.layers"), (r"^embedding", "model.embed_tokens"), (r"^norm", "model.norm"), (r"^head", "lm_head"),
-    (r"attention_norm", "input_layernorm"), (r"mlp_norm", "post_attention_layernorm"),
-    (r"attention\.(q|k|v|o)\w+", r"self_attn.\1_proj"), (r"mlp\.(gate|up|down)", r"mlp.\1_proj"),
-]  # fmt: skip
-T5_PARTS = [
-    (r"^embedding", "shared"),
-    (r"^(\w+)\.bias\.table", r"\1.block.0.layer.0.SelfAttention.relative_attention_bias"),
-    (r"^(\w+)\.norm", r"\1.final_layer_norm"),
-    (r"^decoder\.layers\.(\d+)\.mlp", r"decoder.block.\1.layer.2.DenseReluDense"),
-    (r"^encoder\.layers\.(\d+)\.mlp", r"encoder.block.\1.layer.1.DenseReluDense"),
-    (r"layers\.(\d+)\.attention", r"block.\1.layer.0.SelfAttention"),
-    (r"layers\.(\d+)\.cross", r"block.\1.layer.1.EncDecAttention"),
-    (r"\w+\.norm", "layer_norm"), (r"\.up", ".wi"), (r"\.down", ".wo"), (r"Attention\.(q|k|v|o)\w+", r"Attention.\1"),
 ]  # fmt: skip
 
 
