@@ -55,6 +55,17 @@ def test_the_pyramid_mixes_its_branches_with_the_mean_of_the_image() -> None:
     torch.testing.assert_close(joined[0][:, :256], pyramid.point(image).relu())
 
 
+def test_deep_lab_names_the_pixels_between_its_places_too() -> None:
+    torch.manual_seed(0)
+    model, image = deeplab_v3.DeepLab().eval(), torch.randn(1, 3, 65, 33)
+    with torch.no_grad():
+        mixed = model.pyramid(model.backbone(image)[-1])
+        coarse = model.out(model.conv(mixed).clamp(min=0))
+        assert coarse.shape == (1, 21, 5, 3)
+        expected = functional.interpolate(coarse, (65, 33), mode="bilinear")
+        torch.testing.assert_close(model(image), expected)
+
+
 def test_a_crop_is_the_middle_of_what_the_way_down_had() -> None:
     torch.manual_seed(0)
     up, image, kept, joined = unet_segmentation.Up(4), torch.randn(1, 4, 5, 6), torch.randn(1, 2, 16, 20), []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 
@@ -36,6 +36,46 @@ def test_products_count_as_torch_counts_them(name: str) -> None:
 @pytest.mark.parametrize(("name", "layers"), [("dit-xl-2", 28), ("stable-diffusion", 25), ("stable-diffusion-inference", 25)])
 def test_blocks_are_the_layers(name: str, layers: int) -> None:
     assert manifest.graph(name).block.max() == layers - 1
+
+
+def torchs(ours: nn.Module, query: Tensor, key: Tensor, value: Tensor, biases: Tensor | None = None) -> nn.MultiheadAttention:
+    """Torch's attention with these weights of queries, keys and values."""
+    theirs = nn.MultiheadAttention(len(query), ours.heads, kdim=key.shape[1], vdim=value.shape[1], batch_first=True)
+    theirs._qkv_same_embed_dim = False  # or it would want the three in one
+    for name, weight in (("q", query), ("k", key), ("v", value)):
+        theirs.register_parameter(f"{name}_proj_weight", nn.Parameter(weight))
+    theirs.in_proj_bias.data = torch.zeros(3 * len(query)) if biases is None else biases
+    theirs.out_proj = ours.out
+    return theirs
+
+
+def test_a_layer_of_dit_is_told_shifts_scales_and_gates_in_the_published_order() -> None:
+    torch.manual_seed(0)
+    block, hidden, condition = dit.Block(8, 2), torch.randn(3, 4, 8), torch.randn(3, 8)
+    rows = (condition * condition.sigmoid()) @ block.condition.weight.t() + block.condition.bias
+    told = rows.view(3, 6, 1, 8).transpose(0, 1)
+    attention = torchs(block.attention, *block.attention.qkv.weight.chunk(3), block.attention.qkv.bias)
+    seen = nn.functional.layer_norm(hidden, (8,), eps=1e-6) * (1 + told[1]) + told[0]
+    between = hidden + told[2] * attention(seen, seen, seen)[0]
+    inner = block.up(nn.functional.layer_norm(between, (8,), eps=1e-6) * (1 + told[4]) + told[3])
+    gelu = inner / 2 * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (inner + 0.044715 * inner**3)))
+    torch.testing.assert_close(block(hidden, condition), between + told[5] * block.down(gelu))
+
+
+def test_dits_layers_see_patches_with_positions_and_the_sum_of_time_and_class() -> None:
+    torch.manual_seed(0)
+    model, seen = dit.DiT(SMALL_DIT), []
+    nn.init.normal_(model.position)
+    for part in (*model.layers, model.head):
+        part.register_forward_pre_hook(lambda _, inputs: seen.append(inputs))
+    latents, waves, classes = torch.randn(2, 2, 4, 4), torch.randn(2, dit.WAVES), torch.tensor([1, 3])
+    model(latents, waves, classes)
+    condition = model.time(waves) + model.label.weight[classes]
+    expected = model.patches(latents).flatten(2).mT + model.position
+    for (hidden, told), layer in zip(seen.copy(), (*model.layers, None), strict=True):
+        torch.testing.assert_close(hidden, expected)
+        torch.testing.assert_close(told, condition)
+        expected = expected if layer is None else layer(hidden, told)
 
 
 def test_a_layer_without_gates_is_none() -> None:
@@ -102,6 +142,32 @@ def test_the_way_up_takes_what_the_way_down_left_last_first() -> None:
     for number in range(7, 13):
         (entering, _), (_, before), (_, kept) = taken[number], taken[number - 1], taken[12 - number]
         assert torch.equal(entering, torch.cat([before, kept], dim=1))
+
+
+@pytest.mark.parametrize("after", [32, 64])
+def test_a_residual_block_adds_two_convolutions_around_the_time(after: int) -> None:
+    torch.manual_seed(0)
+    block, image, time = latent_unet.Residual(32, after, 5), torch.randn(2, 32, 4, 4), torch.randn(2, 5)
+    silu, norm = nn.SiLU(), nn.functional.group_norm
+    for parameter in block.parameters():
+        nn.init.normal_(parameter)
+    first = block.conv_1(silu(norm(image, 32, block.norm_1.weight, block.norm_1.bias)))
+    first = first + block.time(silu(time)).view(2, after, 1, 1)
+    second = block.conv_2(silu(norm(first, 32, block.norm_2.weight, block.norm_2.bias)))
+    torch.testing.assert_close(block(image, time), second + (image if after == 32 else block.skip(image)), rtol=1e-4, atol=1e-3)
+
+
+def test_a_transformer_of_the_u_net_adds_each_part_to_what_enters_it() -> None:
+    torch.manual_seed(0)
+    layer, image, text = latent_unet.Transformer(32, SMALL_UNET), torch.randn(2, 32, 2, 3), torch.randn(2, 7, 5)
+    own, cross = (torchs(part, part.query.weight, part.key.weight, part.value.weight) for part in (layer.own, layer.cross))
+    hidden = layer.inward(layer.norm(image)).view(2, 32, 6).mT
+    seen = layer.norm_1(hidden)
+    hidden = hidden + own(seen, seen, seen)[0]
+    hidden = hidden + cross(layer.norm_2(hidden), text, text)[0]
+    inner, gate = layer.mlp.up(layer.norm_3(hidden)).split(4 * 32, dim=2)
+    hidden = hidden + layer.mlp.down(inner * nn.functional.gelu(gate))
+    torch.testing.assert_close(layer(image, text), image + layer.outward(hidden.mT.reshape(2, 32, 2, 3)))
 
 
 @pytest.mark.parametrize("stage", [1, 2, 6, 10, 12])

@@ -126,6 +126,16 @@ def test_half_of_the_channels_pass_a_shuffled_block() -> None:
     assert shufflenet_v2.Block(6, 8, 2)(image).shape == (2, 8, 2, 2)
 
 
+def test_a_depthwise_convolution_of_a_shuffled_block_is_not_rectified() -> None:
+    for stride in (1, 2):
+        block = shufflenet_v2.Block(6, 6, stride)
+        branches = [block.branch] if block.other is None else [block.branch, block.other]
+        for convolution in (convolution for branch in branches for convolution in branch):
+            depthwise = convolution.conv.groups > 1
+            assert convolution.conv.kernel_size == ((3, 3) if depthwise else (1, 1))
+            assert hasattr(convolution, "activation") != depthwise
+
+
 def test_a_fire_module_expands_by_both_windows_what_it_has_squeezed() -> None:
     torch.manual_seed(0)
     fire, image = Fire(3, Widths(2, 4)), torch.randn(1, 3, 5, 5)

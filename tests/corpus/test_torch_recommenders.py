@@ -77,6 +77,19 @@ def test_the_wide_part_adds_one_weight_of_each_cross() -> None:
     torch.testing.assert_close(wide(crossed), torch.stack(expected))
 
 
+def test_wide_and_deep_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide_and_deep, "ROWS", (3, 4))
+    monkeypatch.setattr(wide_and_deep, "CROSS_ROWS", 5)
+    torch.manual_seed(0)
+    model, ids, crossed = wide_and_deep.WideAndDeep(), torch.tensor([[2, 3], [0, 1]]), torch.randint(5, (2, wide_and_deep.CROSSES))
+    nn.init.normal_(model.bias)
+    deep = model.deep
+    hidden = torch.cat([deep.tables[field].weight[ids[:, field]] for field in range(2)], dim=1)
+    for layer in deep.layers:
+        hidden = (hidden @ layer[0].weight.t() + layer[0].bias).clamp(min=0)
+    torch.testing.assert_close(model(ids, crossed), deep.out(hidden)[:, 0] + model.wide(crossed) + model.bias)
+
+
 def test_neumf_multiplies_and_joins() -> None:
     torch.manual_seed(0)
     model, users, items = neumf.NeuMF(neumf.Sizes(5, 7, 3, (8, 6, 2))), torch.tensor([4, 0]), torch.tensor([1, 6])
@@ -119,6 +132,18 @@ def test_sequences_are_read_by_attention_to_the_past() -> None:
     seen, later = layer.norm(hidden), torch.ones(5, 5, dtype=torch.bool).triu(1)
     expected = seen + published(seen, hidden, hidden, attn_mask=later)[0]
     torch.testing.assert_close(layer(hidden), expected)
+
+
+def test_a_sequence_passes_the_blocks_and_places_without_an_item_stay_0() -> None:
+    torch.manual_seed(0)
+    model, seen = sasrec.SASRec(sasrec.Sizes(items=9, length=4, width=6)).eval(), torch.tensor([[0, 0, 3, 5]])
+    nn.init.normal_(model.position)
+    valid = torch.tensor([0.0, 0, 1, 1])[:, None]
+    hidden = (model.items.weight[seen] * 6**0.5 + model.position) * valid
+    for attention, forward in model.blocks:
+        normal = forward.norm(attention(hidden))
+        hidden = (normal + forward.out(forward.inner(normal).clamp(min=0))) * valid
+    torch.testing.assert_close(model.encoded(seen), model.norm(hidden))
 
 
 def test_films_that_are_none_do_not_count() -> None:

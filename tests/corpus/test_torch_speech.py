@@ -134,6 +134,18 @@ def test_a_conformers_block_is_the_published_one() -> None:
     torch.testing.assert_close(ours(hidden, waves), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_a_conformer_rectifies_its_two_convolutions_and_runs_its_layers_in_a_row() -> None:
+    torch.manual_seed(0)
+    model, hidden = conformer.Conformer(conformer.Sizes(8, 2, 3, window=5)).eval(), torch.randn(2, 1, 80, 23)
+    spectrogram, subsampling = hidden[:, 0], model.subsampling
+    for convolution in (subsampling.conv_1, subsampling.conv_2):
+        hidden = convolution(hidden).clamp(min=0)
+    hidden = torch.stack([subsampling.linear(hidden[:, :, :, frame].flatten(1)) for frame in range(conformer.frames(23))], dim=1)
+    for layer in model.layers:
+        hidden = layer(hidden, conformer.distances(5, 8))
+    torch.testing.assert_close(model(spectrogram), model.head(hidden))
+
+
 def test_distances_run_from_the_farthest_before_to_the_farthest_after() -> None:
     waves = conformer.distances(4, 6)
     frequencies = 10_000.0 ** (-torch.arange(3) / 3)
