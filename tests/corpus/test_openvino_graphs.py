@@ -57,6 +57,13 @@ def test_rebuilding_gives_the_checksum_of_the_manifest_whatever_the_weights_are_
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_what_the_manifest_says_is_what_the_builder_says(name: str) -> None:
+    entry, described = manifest.entry(name), WORKLOADS[name]
+    assert (entry.family, entry.lineage, entry.source) == (described.family, described.lineage, described.source)
+    assert entry.builder == f"python -m datasets.build_openvino {name}"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_are_those_published_with_batch_norm_folded(name: str) -> None:
     assert manifest.graph(name).persistent_bytes.sum() == 4 * COUNTS[name].weights
 

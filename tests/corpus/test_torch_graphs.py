@@ -21,6 +21,14 @@ def test_rebuilding_gives_the_checksum_of_the_manifest(name: str) -> None:
     assert not step.uncounted
 
 
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_what_the_manifest_says_is_what_the_builder_says(name: str) -> None:
+    entry, described = manifest.entry(name), WORKLOADS[name]
+    said = (described.family, described.lineage, described.mode, described.source)
+    assert (entry.family, entry.lineage, entry.mode, entry.source) == said
+    assert entry.builder == f"python -m datasets.build_torch {name}"
+
+
 @pytest.mark.parametrize("name", ["bert-base", "two-tower"])
 def test_products_count_as_torch_counts_them(name: str) -> None:
     graph = manifest.graph(name)
