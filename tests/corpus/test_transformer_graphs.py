@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 
 from datasets.build import transformer_xl
 from datasets.build.torch_transformers import WORKLOADS
-from datasets.build_torch import workload
 from gnnplace.corpus import manifest
 
-PRODUCTS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight")
 PARAMETERS = {
     "bert-large": 335_174_458, "gpt2-medium": 354_823_168, "gpt2-xl": 1_557_611_200, "llama-1b": 1_100_048_384, "llama-7b": 6_738_415_616,
     "t5-base": 222_903_552, "t5-large": 737_668_096, "vit-b16": 86_567_656, "vit-l16": 304_326_632, "clip-b32": 151_277_313,
@@ -24,23 +22,18 @@ LAYER_OF_XL, REST_OF_XL = 5 * 512**2 + 2 * 512 * 2048 + 2048 + 512 + 4 * 512, 20
 def test_products_count_as_torch_counts_them(name: str) -> None:
     """Where attention is one kernel, its backward computes the scores once more than the separate products that torch counts: 7 to 6."""
     graph = manifest.graph(name)
-    with torch.device("meta"):
-        step = workload(name)
-        with FlopCounterMode(display=False) as counter:
-            step.loss(step.module, *step.inputs).backward()
-    products, attention = (int(graph.flops[graph.canonical_kind.among(kinds)].sum()) for kinds in (PRODUCTS, ("attention",)))
-    assert 7 * (counter.get_total_flops() - products) == 6 * attention
+    assert 7 * (counted_products(name) - flops_of(graph, *PRODUCTS)) == 6 * flops_of(graph, "attention")
 
 
 @pytest.mark.parametrize(("name", "parameters"), PARAMETERS.items())
 def test_persistent_memory_is_the_published_number_of_parameters(name: str, parameters: int) -> None:
     """Parameter and two moments in float32, and a 4-byte counter for each tensor."""
-    assert _persistent_bytes(name) == 12 * parameters
+    assert parameter_bytes(name) == 12 * parameters
 
 
 @pytest.mark.parametrize("layers", [2, 4, 8])
 def test_transformer_xl_has_so_many_layers(layers: int) -> None:
-    assert _persistent_bytes(f"transformer-xl-{layers}") == 12 * (layers * LAYER_OF_XL + REST_OF_XL)
+    assert parameter_bytes(f"transformer-xl-{layers}") == 12 * (layers * LAYER_OF_XL + REST_OF_XL)
 
 
 def test_twelve_layers_of_transformer_xl_have_the_published_number_of_parameters() -> None:
@@ -59,10 +52,3 @@ def test_every_layer_is_a_block_of_equal_work(name: str, rows: int) -> None:
     assert len(work) == rows
     for part in parts:
         assert part.max() <= 1.01 * part.min()
-
-
-def _persistent_bytes(name: str) -> int:
-    """Of parameters and optimiser, without the counters of the optimiser's steps."""
-    graph = manifest.graph(name)
-    trained = graph.kind.among(["parameter"])
-    return int(graph.persistent_bytes[trained].sum()) - 4 * int(np.count_nonzero(trained))
