@@ -1,10 +1,10 @@
 """Conformer (Gulati et al. 2020, section 2 and table 1): convolution and attention in each layer, over spectrograms of 80 mel frequencies.
 
 Two convolutions of stride 2, then layers of half a feed-forward part, attention with relative positions (Transformer-XL's), a convolution
-part (gated, depthwise over 32 frames, batch norm) and the other half feed-forward; dropout 0.1 at the end of each part. With a linear
-layer for 1,024 word pieces the encoders of M (16 layers of width 256) and L (17 of 512) have 27,512,832 and 115,348,480 parameters; the
-paper's 30.7 M and 118.8 M include an LSTM as the decoder of a transducer. The loss is a cross entropy of every frame, as no cost rule
-knows the transducer's recursion. Convolutions of a layer have no bias, which the paper leaves open.
+part (gated, depthwise over 32 frames, batch norm) and the other half feed-forward; dropout 0.1 at the end of each part and within the feed-
+forward ones. With a linear layer for 1,024 word pieces the encoders of M (16 layers of width 256) and L (17 of 512) have 27,512,832 and
+115,348,480 parameters; the paper's 30.7 M and 118.8 M include an LSTM as the decoder of a transducer. The loss is a cross entropy of every
+frame, as no cost rule knows the transducer's recursion. Convolutions of a layer have no bias, which the paper leaves open.
 """
 
 from __future__ import annotations

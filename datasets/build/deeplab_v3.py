@@ -2,7 +2,8 @@
 
 The last stage of the backbone dilates its convolutions, so that the output stride is 16 on crops of 513 x 513. Atrous spatial pyramid
 pooling: a 1 x 1 convolution, three 3 x 3 ones with rates 6, 12 and 18 and the mean of the whole image, side by side, 256 channels each.
-39,638,869 parameters: those of torchvision's network, 42,004,074, without its auxiliary classifier (2,365,205).
+All convolutions of the last stage have one rate (no "multi-grid", section 3.2.2), and a 3 x 3 convolution comes before the last one, as in
+torchvision's network: 39,638,869 parameters, its 42,004,074 without the auxiliary classifier (2,365,205).
 """
 
 from __future__ import annotations

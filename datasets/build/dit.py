@@ -4,7 +4,7 @@ A vision transformer on patches of 2 x 2 of a latent image, 28 layers of width 1
 say in each layer how to scale and shift what enters attention and feed-forward, and how much of what comes out is added (adaLN-Zero).
 For 256 x 256 images, whose latents are 32 x 32 x 4: 675 M parameters in the paper, 675,129,632 released, of which 294,912 are the
 positions; these are not trained. The loss is that of the paper (section 3.1): the squared error of the noise, and for the variances the
-divergence from the true step, which leaves the noise alone.
+divergence from the true step, which leaves the noise alone (in nats, the last step to the image like all others).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Levels 3 to 7 of the pyramid have 256 channels (section 4); level 6 is made from the backbone's last stage. Two subnets of four 3 x 3
 convolutions, shared by the levels, give for each of nine anchors a position the logits of the classes and four offsets of a box. Which
 anchors match which object is decided before the step, so that all shapes are fixed: the inputs are one-hot classes and offsets for every
-anchor and which anchors count. Batch norm is frozen, as in the authors' code. 37,915,572 parameters; with 91 classes and level 6 made from
-level 5 of the pyramid it would have the 34,014,999 of torchvision's.
+anchor and which anchors count. Batch norm is frozen, as in the authors' code, but stem and first stage, frozen there, learn here.
+37,915,572 parameters; with 91 classes and level 6 made from level 5 of the pyramid it would have the 34,014,999 of torchvision's.
 """
 
 from __future__ import annotations

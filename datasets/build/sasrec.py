@@ -2,7 +2,8 @@
 
 Two blocks of one head of width 50 over 200 items, dropout 0.2, for the 3,416 items of MovieLens-1M (sections IV-A and IV-D). Queries are
 normalised before the attention, keys and values are not, as in the authors' code. The item that comes next is told from one drawn at
-random by the products of their embeddings with the output. Item 0 stands for none.
+random by the products of their embeddings with the output. Item 0 stands for none; its place holds 0 and counts in no loss, but later
+places see it, which the authors' code masks as well and the paper doesn't tell of.
 """
 
 from __future__ import annotations

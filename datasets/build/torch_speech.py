@@ -19,7 +19,7 @@ def whisper_step(sizes: whisper.Sizes, batch: int = 16) -> TorchStep:
 
 
 def wav2vec2_step(batch: int = 5, samples: int = 250_000) -> TorchStep:
-    """wav2vec 2.0 names the letter of each frame; a GPU's part of the paper's batch, crops of 15.6 s of which some frames are hidden."""
+    """wav2vec 2.0 names the letter of each frame of crops of 15.6 s, some of them hidden; a GPU's part of the batch of pre-training."""
     frames = wav2vec2.frames(samples)
     inputs = (torch.rand(batch, samples), torch.rand(batch, frames) < 0.5, torch.randint(wav2vec2.BASE.classes, (batch, frames)))
     return TorchStep(wav2vec2.Wav2Vec2(), token_loss, inputs)

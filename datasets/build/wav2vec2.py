@@ -2,8 +2,10 @@
 
 Seven convolutions of 512 channels turn samples into frames of 20 ms; spans of frames are replaced by a learned vector (an input says
 which); a grouped convolution over 128 frames with weight norm gives the positions; 12 layers of width 768, normalised after each part.
-Dropout 0.1. 94,371,712 parameters, and 24,608 of the head for 32 letters, as transformers' implementation has. The loss is a cross entropy
-of every frame (as with labels of a forced alignment), not CTC, whose recursion no cost rule knows; no layer is left out at random.
+Dropout 0.1, but none of the weights of the attention, which is one kernel. 94,371,712 parameters, and 24,608 of the head for 32 letters,
+as transformers' implementation has. Unlike in the paper (section 4.3) the convolutions learn, too, as they do before fine-tuning, and the
+loss is a cross entropy of every frame (as with labels of a forced alignment), not CTC, whose recursion no cost rule knows; no layer is
+left out at random.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 As in the paper each field has an embedding of width 32, joined to a vector of about 1,200 numbers, and the deep part has layers of 1024,
 512 and 256; the wide part has a weight for each pair of ids of two fields. The paper's fields (apps and their users) have no published
 sizes: Criteo's 39 of `deepfm` stand in for them, and every two of the six with most ids are crossed, each pair hashed to a million
-weights. All tables are dense.
+weights. All tables are dense, and Adam trains all of it, where the paper has follow-the-regularised-leader for the wide part and AdaGrad
+for the deep one.
 """
 
 from __future__ import annotations
