@@ -5,21 +5,16 @@ A Mamba layer is no attention, though its chunks are multiplied like one: its li
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 
 from datasets.build import clip as clip_model
 from datasets.build import llama, llama_decode, mamba, mixtral, t5, torch_models, torch_transformers
-from datasets.build import switch as switch_model
 from datasets.build.losses import token_loss
+from datasets.build.switch import Switch
 from datasets.build.torch_workload import Workload, without_labels
 from gnnplace.frontends.torch_step import TorchInference, TorchStep
-
-
-def switch(batch: int = 8, length: int = 512, target_length: int = 128, sizes: t5.Sizes = t5.BASE) -> TorchStep:
-    """The Switch Transformer that restores what is missing in a text."""
-    source = torch.randint(sizes.vocabulary, (batch, length))
-    target, labels = torch.randint(sizes.vocabulary, (2, batch, target_length)).unbind()
-    return TorchStep(switch_model.Switch(sizes), token_loss, (source, target, labels))
 
 
 def state_space(batch: int = 1, length: int = 2048, sizes: mamba.Sizes = mamba.SMALL) -> TorchStep:
@@ -48,7 +43,7 @@ TRAINED = {**torch_models.WORKLOADS, **torch_transformers.WORKLOADS}
 
 WORKLOADS: dict[str, Workload] = {
     "switch-base-8": Workload(
-        switch, "switch", "transformer",
+        partial(torch_transformers.t5, t5.BASE, network=Switch), "switch", "transformer",
         "datasets/build/switch.py, 12 + 12 layers, 8 experts in every other, 619 M parameters; batch 8, length 512, target 128; Adam",
     ),
     "mamba2-130m": Workload(

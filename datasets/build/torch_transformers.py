@@ -33,11 +33,11 @@ def llama(sizes: llama_model.Sizes, batch: int, length: int = 2048) -> TorchStep
     return TorchStep(llama_model.Llama(sizes), token_loss, (tokens, labels))
 
 
-def t5(sizes: t5_model.Sizes, batch: int = 8, length: int = 512, target_length: int = 128) -> TorchStep:
-    """T5 that restores what is missing in a text."""
-    source = torch.randint(sizes.vocabulary, (batch, length))
-    target, labels = torch.randint(sizes.vocabulary, (2, batch, target_length)).unbind()
-    return TorchStep(t5_model.T5(sizes), token_loss, (source, target, labels))
+def t5(sizes: t5_model.Sizes, batch: int = 8, network: type[t5_model.T5] = t5_model.T5) -> TorchStep:
+    """T5, or a network made of it, that restores what is missing in a text of 512 tokens by a target of 128."""
+    source = torch.randint(sizes.vocabulary, (batch, 512))
+    target, labels = torch.randint(sizes.vocabulary, (2, batch, 128)).unbind()
+    return TorchStep(network(sizes), token_loss, (source, target, labels))
 
 
 def vit(sizes: vit_model.Sizes, batch: int = 32) -> TorchStep:

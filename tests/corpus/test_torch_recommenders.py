@@ -106,7 +106,7 @@ def test_dice_keeps_by_probability_and_weighs_the_rest() -> None:
     dice, hidden = din.Dice(3), torch.randn(50, 3)
     nn.init.normal_(dice.slope)
     kept = torch.sigmoid((hidden - hidden.mean(0)) / (hidden.var(0, correction=0) + din.EPSILON).sqrt())
-    torch.testing.assert_close(dice(hidden), torch.where(kept > 0, kept * hidden + (1 - kept) * dice.slope * hidden, 0))
+    torch.testing.assert_close(dice(hidden), kept * hidden + (1 - kept) * dice.slope * hidden)
 
 
 def test_what_is_no_history_does_not_count() -> None:
