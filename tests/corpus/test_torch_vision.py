@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 from torch_checks import PRODUCTS, check_products_of_images, counted_products, flops_of, module_parameters, parameter_bytes
 
-from datasets.build import amoebanet
+from datasets.build import amoebanet, swin
 from datasets.build.inverted_residual import SqueezeExcitation
 from datasets.build.stochastic_depth import StochasticDepth
 from datasets.build_torch import workload
@@ -52,6 +52,12 @@ def test_stochastic_depth_leaves_out_whole_rows_and_keeps_the_expectation() -> N
     assert sorted(rows.unique().tolist()) == pytest.approx([0, 1 / 0.75])
     assert rows.mean().item() == pytest.approx(1, abs=0.03)
     assert torch.equal(StochasticDepth(0.1).eval()(rows), rows)
+
+
+def test_layers_of_swin_are_left_out_the_more_the_later_they_come() -> None:
+    with torch.device("meta"):
+        kept = [layer.residual.kept for layer in swin.Swin().layers if isinstance(layer, swin.Layer)]
+    assert kept == pytest.approx([1 - 0.2 * layer / 11 for layer in range(12)])
 
 
 def test_excitation_scales_channels_by_a_gate_of_their_means() -> None:
