@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from graphs import chains
 
-from experiments.room import run
+from experiments.room import run, why
 from experiments.room.run import closed, has_room, lineages, room, saved, searched, worth_a_search
 from experiments.room.why import (
     ALIKE,
@@ -58,6 +58,14 @@ def test_a_search_lasts_for_so_many_seconds_of_work_though_none_pass_on_the_wall
     posed, start = chains(2, 3, 2), time.process_time()
     found = searched(posed, 0.2)
     assert found["best_ns"] >= lower_bound(posed) and time.process_time() - start >= 0.2
+
+
+def test_all_is_compiled_before_the_time_of_a_search_counts(monkeypatch):
+    done = []
+    monkeypatch.setattr(run, "compiled", lambda: done.append("compiled"))
+    monkeypatch.setattr(run, "searched", lambda posed, seconds: done.append((posed.graph.name, seconds)) or {"best_ns": 7, "winner": "x"})
+    assert run.best("two-tower", "k40-2", 3.0)["best_ns"] == why.row("two-tower", "k40-2", FREE, 3.0)["best_ns"] == 7
+    assert done == ["compiled", ("two-tower", 3.0)] * 2
 
 
 def test_what_is_saved_stands_beside_the_room_by_graph_and_cluster():
