@@ -13,19 +13,15 @@ is left as it was.
 
 from __future__ import annotations
 
-import io
-import logging
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr
+from contextlib import ExitStack, contextmanager
 from dataclasses import fields, is_dataclass
 from operator import getitem
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.func import functional_call
@@ -34,11 +30,11 @@ from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from gnnplace.frontends.torch_builder import Capture, TracedStep, traced_step
+from gnnplace.frontends.torch_refusals import explained, silenced
 from gnnplace.frontends.torch_scopes import Scopes, scope_of
 from gnnplace.frontends.torch_trace import Argument, CompositeLstm, fake, trace_of
 
 Inputs = Sequence[Any] | Mapping[str, Any]
-_OURS = (Path(__file__).parent, Path(torch.__file__).parent)
 
 
 def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
@@ -97,14 +93,14 @@ class _Call(nn.Module):
 def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:
     """The call as flat ATen ops, and the way that led there. Raises ValueError where none does."""
     try:
-        with _silenced():
+        with silenced():
             return _exported(call), "export"
     except Exception as refused:  # torch.export may raise anything
         try:
-            with _silenced():
+            with silenced():
                 return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
         except Exception as error:  # so may the module itself
-            raise ValueError(_explained(error)) from refused
+            raise ValueError(explained(error)) from refused
 
 
 def _exported(call: _Call) -> torch.fx.GraphModule:
@@ -157,24 +153,6 @@ def _tensors(value: object) -> Iterator[Tensor]:
         yield from _tensors([getattr(value, field.name) for field in fields(value)])
 
 
-def _explained(error: Exception) -> str:
-    """What stopped the capture, in one line: the op or the error, the line of the module's code, and what to try."""
-    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
-        what = f"{error.func} needs the values of its tensors, but a step is captured without values"
-        advice = "decide by plain Python values or with torch.where, or capture the part of the module that does not need them"
-    else:
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        advice = "check that the module runs in eval mode on these inputs, or capture the part of it that does"
-    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
-    where = f" at {theirs[-1].filename}:{theirs[-1].lineno} ({(theirs[-1].line or '').strip()})" if theirs else ""
-    return f"module: {what}{where}; {advice}"
-
-
-def _is_ours(file: str) -> bool:
-    """Whether a line of a traceback is ours or torch's, so that it says nothing of the module."""
-    return file.startswith("<") or any(folder in Path(file).parents for folder in _OURS)
-
-
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
     """The module in eval mode; afterwards it and its parts have the attributes that they had, so that no fake tensor stays in it."""
@@ -186,15 +164,3 @@ def _evaluating(module: nn.Module) -> Iterator[None]:
         for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """torch logs whole tracebacks and prints graphs where a capture stops; the error says it in one line."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        logging.disable(before)

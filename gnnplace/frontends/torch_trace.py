@@ -16,11 +16,12 @@ from typing import Any, Literal, NamedTuple, no_type_check
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
+from gnnplace.frontends.torch_refusals import NEEDS_VALUES, explained, silenced
 from gnnplace.frontends.torch_scopes import ROOT_LAYER, Scope, Scopes
 
 Optimizer = Literal["adam", "sgd"]
@@ -56,21 +57,30 @@ def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Op
     """
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     step = _Step(module, loss, optimizer)
-    with mode, CompositeLstm():
+    with mode, CompositeLstm(), silenced():
         tensors = [fake(tensor) for tensor in (*step.tensors, *inputs)]
         try:
             program = make_fx(step.run, tracing_mode="real")(*tensors)
-        except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise ValueError(f"module: {error.func} needs the values of its tensors, but a step is traced without values") from error
+        except NEEDS_VALUES as error:
+            raise ValueError(explained(error)) from error
     arguments = (*step.arguments, *(Argument("input", f"input_{index}") for index in range(len(inputs))))
     return trace_of(program, arguments, module)
 
 
 def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], module: nn.Module) -> Trace:
-    """What make_fx traced of a module, with `arguments` for its placeholders; views that are no ops are folded."""
+    """What make_fx traced of a module, with `arguments` for its placeholders; notes for torch's profiler are dropped, views that are no
+    ops folded."""
+    _drop_notes(program.graph)
     _fold_views(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
     return Trace(program.graph, arguments, _layers(module), constants)
+
+
+def _drop_notes(graph: torch.fx.Graph) -> None:
+    """Drops what `torch.profiler.record_function` leaves: the ends first, which take what the beginnings make."""
+    for node in reversed(graph.nodes):
+        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "profiler":
+            graph.erase_node(node)
 
 
 def _fold_views(graph: torch.fx.Graph) -> None:

@@ -1,0 +1,47 @@
+"""What torch refuses to trace, in one line: what stopped it, where in the module's code, and what to try; torch's own logs stay away."""
+
+from __future__ import annotations
+
+import io
+import logging
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+
+import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
+NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+_OURS = (Path(__file__).parent, Path(torch.__file__).parent)
+
+
+def explained(error: Exception) -> str:
+    """What stopped the capture, in one line: the op or the error, the line of the module's code, and what to try."""
+    if isinstance(error, NEEDS_VALUES):
+        what = f"{error.func} needs the values of its tensors, but a step is captured without values"
+        advice = "decide by plain Python values or with torch.where, or capture the part of the module that does not need them"
+    else:
+        what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        advice = "check that the module runs in eval mode on these inputs, or capture the part of it that does"
+    theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
+    where = f" at {theirs[-1].filename}:{theirs[-1].lineno} ({(theirs[-1].line or '').strip()})" if theirs else ""
+    return f"module: {what}{where}; {advice}"
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """torch logs whole tracebacks, warns and prints graphs where a capture stops; the error says it in one line."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()), warnings.catch_warnings(action="ignore"):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _is_ours(file: str) -> bool:
+    """Whether a line of a traceback is ours or torch's, so that it says nothing of the module."""
+    return file.startswith("<") or any(folder in Path(file).parents for folder in _OURS)
