@@ -20,6 +20,7 @@ from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.pinned import failure
 
 OURS = str(Path(__file__).parents[1])
+AUTOGRAPH = "__autograph_generated_file"  # TensorFlow's rewriting of a function, whose own line is in the error's text
 
 
 def is_code(text: str) -> bool:
@@ -39,8 +40,7 @@ def function(text: str) -> tuple[str, Callable[[], Any]]:
 
 def imported(name: str, folder: Path) -> ModuleType:
     """The module of a name, which may lie in `folder`. Raises ValueError where it can't be imported."""
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    _look_in(folder)
     with theirs(f"{name}: can't be imported"):
         return importlib.import_module(name)
 
@@ -53,36 +53,47 @@ def _from_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    sys.path[:0] = [get_path("stdlib"), str(path.parent)]  # a workload in profile.py is not what others import as `profile`
+    _look_in(path.parent, Path.cwd())
     with theirs(f"{path}: can't be imported"):
         spec.loader.exec_module(module)
     return module
 
 
+def _look_in(*folders: Path) -> None:
+    """Has modules looked for in these folders, but in Python's own before: a workload in profile.py is not what others import as that."""
+    sys.path[:0] = [get_path("stdlib"), *map(str, folders)]
+
+
 @contextmanager
 def theirs(what: str) -> Iterator[None]:
-    """Raises ValueError, with the line, where a user's code fails. What stands for an outcome passes, and what we say or do wrong."""
+    """Raises ValueError, with the line, where a user's code fails or is refused. What stands for an outcome passes, and faults of ours."""
     try:
         yield
     except SyntaxError as error:
         raise ValueError(f"{what}: {error.filename}, line {error.lineno}: {error.msg}") from error
     except ImportError as error:
         raise ValueError(f"{what}: {_place(error)}{error}") from error
+    except SystemExit as error:
+        raise ValueError(f"{what}: {_place(error)}SystemExit: {error}") from error
     except Exception as error:
-        ours = not _place(error) or (isinstance(error, ValueError) and _said_by_us(error))
+        if isinstance(error, ValueError) and _said_by_us(error):
+            raise ValueError(f"{what}: {_place(error, libraries=False)}{error}") from error
         outcome = failure(error)
-        if ours or (isinstance(outcome, MeasurementError) and outcome.outcome != "crash"):
+        if not _place(error) or isinstance(error, MeasurementError):
             raise
+        if isinstance(outcome, MeasurementError) and outcome.outcome != "crash":
+            raise MeasurementError(outcome.outcome, f"{_place(error)}{outcome.reason}") from error
         raise ValueError(f"{what}: {_place(error)}{type(error).__name__}: {error}") from error
 
 
-def _place(error: Exception) -> str:
-    """The last line of their own that led to an error, else of a library's; nothing where all are ours or the import system's."""
+def _place(error: BaseException, libraries: bool = True) -> str:
+    """The last line of their own that led to an error, else of a library's; nothing where all are ours, the import's or no file's."""
     frames = [(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]
-    theirs = [frame for frame in frames if not frame[0].startswith((OURS, "<frozen importlib")) and frame[0] != importlib.__file__]
-    libraries = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    own = [frame for frame in theirs if not frame[0].startswith(libraries)]
-    return "{}, line {}: ".format(*(own or theirs)[-1]) if theirs else ""
+    theirs = [frame for frame in frames if not frame[0].startswith((OURS, "<")) and frame[0] != importlib.__file__]
+    folders = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    own = [frame for frame in theirs if not frame[0].startswith(folders) and AUTOGRAPH not in frame[0]]
+    found = own or (theirs if libraries else [])
+    return "{}, line {}: ".format(*found[-1]) if found else ""
 
 
 def _said_by_us(error: Exception) -> bool:

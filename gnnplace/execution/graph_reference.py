@@ -64,19 +64,22 @@ def load(text: str) -> Loaded:
 
     torch.manual_seed(SEED)
     with theirs(f"{text}: can't be built"):
-        return Loaded(_graph(build(), name, text))
+        return Loaded(_graph(build(), name))
 
 
-def _graph(made: Any, name: str, text: str) -> ComputationGraph:
+def _graph(made: Any, name: str) -> ComputationGraph:
     match made:
         case ComputationGraph():
             return made
         case GraphSource():
-            return made.computation_graph(name)
+            graph = made.computation_graph(name)
+            if not isinstance(graph, ComputationGraph):
+                raise ValueError(f"{type(made).__name__}.computation_graph returned a {type(graph).__name__}, which is no ComputationGraph")
+            return graph
         case TensorFlowStep():
             from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
 
             return TensorFlowWorkload(replace(made, name=name, seed=SEED)).graph
     classes = [f"{base.__module__}.{base.__qualname__}" for base in type(made).__mro__]
     advice = next((ADVICE[base] for base in classes if base in ADVICE), f"is none of {KNOWN}")
-    raise ValueError(f"{text}: returned a {type(made).__name__}, which {advice}")
+    raise ValueError(f"returned a {type(made).__name__}, which {advice}")

@@ -43,9 +43,10 @@ class Host:
     def __init__(self, loader: str, *arguments: Any, limit_s: float) -> None:
         self.allow(limit_s)
         (life, its_life), (requests, its_requests) = socket.socketpair(), socket.socketpair()
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "KINETO_LOG_LEVEL": "99"}
+        own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "KINETO_LOG_LEVEL": "99"}
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
         passed = (its_life.fileno(), its_requests.fileno())
-        command = [sys.executable, "-m", "gnnplace.execution.keeper", *map(str, passed)]
+        command = [sys.executable, "-P", "-m", "gnnplace.execution.keeper", *map(str, passed)]
         with its_life, its_requests:  # stdout is for results: what a workload prints goes to stderr
             self._keeper = subprocess.Popen(
                 command, pass_fds=passed, start_new_session=True, env=environment, stdin=subprocess.DEVNULL, stdout=2

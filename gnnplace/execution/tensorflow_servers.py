@@ -137,7 +137,7 @@ class Template:
         if self._process is not None and self._process.poll() is not None:
             self.close()  # killed, for want of memory say: the next servers are not to suffer from that
         if self._process is None:
-            command = [sys.executable, "-m", "gnnplace.execution.tensorflow_server", "--template", str(os.getpid())]
+            command = [sys.executable, "-P", "-m", "gnnplace.execution.tensorflow_server", "--template", str(os.getpid())]
             own = ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)

@@ -26,11 +26,10 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.parameter import is_lazy
 from torch.utils import _pytree as pytree
 
 from gnnplace.frontends.torch_builder import Capture, TracedStep, traced_step
-from gnnplace.frontends.torch_refusals import explained, silenced
+from gnnplace.frontends.torch_refusals import check_built, explained, silenced
 from gnnplace.frontends.torch_scopes import Scopes, scope_of
 from gnnplace.frontends.torch_trace import Argument, CompositeLstm, fake, trace_of
 
@@ -55,14 +54,12 @@ class _Call(nn.Module):
 
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
         super().__init__()
+        check_built(module)
         self._module = (module,)  # in a tuple: its parameters are arguments, not parts of this module
         leaves, self._structure = pytree.tree_flatten(dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs))
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
-        for name, tensor in (*parameters.items(), *buffers.items()):
-            if is_lazy(tensor):
-                raise ValueError(f"module: {name}: has no shape before the first call of its layer; call the module once on such inputs")
         self._names = (*parameters, *buffers)
         tensors = (*parameters.values(), *buffers.values(), *(leaves[place] for place in self._places))
         self.tensors = tuple(fake(tensor).detach() for tensor in tensors)

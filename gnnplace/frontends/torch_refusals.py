@@ -11,7 +11,9 @@ from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 import torch
+from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.nn.parameter import is_lazy
 
 NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
 _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
@@ -28,6 +30,13 @@ def explained(error: Exception) -> str:
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
     where = f" at {theirs[-1].filename}:{theirs[-1].lineno} ({(theirs[-1].line or '').strip()})" if theirs else ""
     return f"module: {what}{where}; {advice}"
+
+
+def check_built(module: nn.Module) -> None:
+    """Raises ValueError where a parameter or buffer has no shape yet."""
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+        if is_lazy(tensor):
+            raise ValueError(f"module: {name}: has no shape before the first call of its layer; call the module once on such inputs")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
-from gnnplace.frontends.torch_refusals import NEEDS_VALUES, explained, silenced
+from gnnplace.frontends.torch_refusals import NEEDS_VALUES, check_built, explained, silenced
 from gnnplace.frontends.torch_scopes import ROOT_LAYER, Scope, Scopes
 
 Optimizer = Literal["adam", "sgd"]
@@ -55,6 +55,7 @@ def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Op
     Raises ValueError where the loss is not a scalar, depends on no parameter, or the step on the values of its tensors, and for
     sparse embeddings with another optimiser than plain SGD.
     """
+    check_built(module)
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     step = _Step(module, loss, optimizer)
     with mode, CompositeLstm(), silenced():

@@ -109,6 +109,30 @@ def fails():
     return nn.Linear(2, 3)(torch.zeros(1, 5))
 
 
+def no_graph():
+    class Source:
+        def computation_graph(self, name):
+            return 7
+
+    return Source()
+
+
+def no_optimizer():
+    return TorchStep(nn.Linear(2, 2), loss, (torch.zeros(1, 2), torch.zeros(1)), "rmsprop")
+
+
+def decides():
+    class Decides(nn.Linear):
+        def forward(self, x):
+            return x if x.sum() > 0 else -x
+
+    return TorchInference(Decides(2, 2), (torch.zeros(1, 2),))
+
+
+def unfinished():
+    raise NotImplementedError("not yet")
+
+
 def ends():
     raise SystemExit(3)
 

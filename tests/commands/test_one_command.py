@@ -83,13 +83,30 @@ def test_a_module_of_a_package_is_found_where_the_command_runs(capsys, tmp_path,
     check(placed(capsys, tmp_path, "mine.nets:tagger"), "tagger")
 
 
-LINE = next(number for number, line in enumerate(CODE.read_text().splitlines(), 1) if "torch.zeros(1, 5)" in line)
+def test_a_file_beside_the_code_may_have_the_name_of_a_module_of_pythons(capsys, tmp_path, monkeypatch):
+    for name in ("signal", "profile", "queue", "copy"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported by mistake')")
+    (tmp_path / "nets.py").write_text(CODE.read_text())
+    monkeypatch.chdir(tmp_path)
+    for graph in ("nets:tagger", "nets.py:tagger"):
+        status, out, err = run(capsys, "graphs", "show", graph, "--json")
+        assert (status, json.loads(out)["name"], err) == (0, "tagger", "")
+
+
+def line(text: str) -> str:
+    return next(f"{CODE}, line {number}: " for number, line in enumerate(CODE.read_text().splitlines(), 1) if text in line)
+
+
 REFUSED = {
     "number": "returned a int, which is none of TorchStep, TorchInference, TensorFlowStep, TensorFlowFunction, KerasModel and Computation",
     "bare_module": "returned a Linear, which has no inputs yet; return TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
-    "fails": f"can't be built: {CODE}, line {LINE}: RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+    "fails": f"fails: can't be built: {line('torch.zeros(1, 5)')}RuntimeError: mat1 and mat2 shapes cannot be multiplied",
+    "no_graph": "no_graph: can't be built: Source.computation_graph returned a int, which is no ComputationGraph",
+    "no_optimizer": f"no_optimizer: can't be built: {line('rmsprop')}optimizer: 'rmsprop' is none of adam, sgd",
+    "decides": "decides: can't be built: module: aten._local_scalar_dense.default needs the values of its tensors",
     "none_such": "has no function 'none_such'",
-    "ends": "the process ended",
+    "unfinished": f"unfinished: unsupported: {line('not yet')}NotImplementedError: not yet",
+    "ends": f"ends: can't be built: {line('SystemExit(3)')}SystemExit: 3",
     "crashes": "crash: load: the process",
 }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -66,3 +68,42 @@ def test_an_lstm_is_traced_without_a_warning() -> None:
 def test_notes_for_the_profiler_are_no_ops(training: bool) -> None:
     noted, plain = (attempt(training, made(4, 4), torch.zeros(3, 4)) for made in (Named, nn.Linear))
     assert noted.graph.sha256 == plain.graph.sha256
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_parameter_without_a_shape_is_refused(training: bool) -> None:
+    with pytest.raises(ValueError, match="module: weight: has no shape before the first call of its layer"):
+        attempt(training, nn.LazyLinear(4), torch.zeros(3, 4))
+
+
+WRONG = """
+import torch
+from gnnplace.frontends.torch_step import TorchInference, TorchStep
+module, loss, x = torch.nn.Linear(4, 4), lambda module, x: module(x).sum(), torch.zeros(3, 4)
+for build in (
+    lambda: TorchStep(loss, loss, (x,)), lambda: TorchStep(module, None, (x,)), lambda: TorchStep(module, loss, x),
+    lambda: TorchStep(module, loss, {"x": x}), lambda: TorchStep(module, loss, (x, 3)), lambda: TorchStep(module, loss, (x,), "rmsprop"),
+    lambda: TorchStep(module, loss, (x,), torch.optim.SGD([x])), lambda: TorchInference(loss, (x,)), lambda: TorchInference(module, x),
+):
+    try:
+        build()
+    except ValueError as error:
+        print(error)
+"""
+REFUSED = (
+    "module: a function is no torch.nn.Module",
+    "loss: a NoneType is no function: give one that is called as loss(module, *inputs)",
+    "inputs: a Tensor is no tuple; a single tensor x is given as (x,)",
+    "inputs: a dict is no tuple; a single tensor x is given as (x,)",
+    "inputs[1]: a int is no tensor; give the loss itself what else it needs",
+    "optimizer: 'rmsprop' is none of adam, sgd",
+    "optimizer: a SGD is none of adam, sgd",
+    "module: a function is no torch.nn.Module",
+    "inputs: a Tensor is no tuple; a single tensor x is given as (x,)",
+)
+
+
+def test_what_makes_no_step_is_refused_where_it_is_made() -> None:
+    """In a process of its own, as a user has it: here beartype would refuse it first."""
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
+    assert tuple(done.stdout.splitlines()) == REFUSED
