@@ -123,7 +123,7 @@ def graph_file(path: str, dims: Sequence[tuple[str, int]] = (), fetches: Sequenc
 def _form(text: str) -> Form:
     if is_code(text):
         return "code"
-    return ENDINGS.get(Path(text).suffix, "json" if _is_path(text) else "corpus")
+    return ENDINGS.get(Path(text).suffix, "json" if _is_path(text) and not _is_source(text) else "corpus")
 
 
 def _read(text: str, form: Form, dims: Sequence[tuple[str, int]], fetches: Sequence[str]) -> ComputationGraph:
@@ -144,9 +144,18 @@ def _read(text: str, form: Form, dims: Sequence[tuple[str, int]], fetches: Seque
         case "code":
             return code_graph(text)
         case "corpus":
+            _refuse_file(text)
             return manifest.graph(text)
         case _:
             assert_never(form)
+
+
+def _refuse_file(text: str) -> None:
+    """Raises ValueError where a name that should be the corpus' is a file's: of code without its function, or of a form we don't know."""
+    if _is_source(text):
+        raise ValueError(f"{text}: which function of it? GRAPH is {text}:FUNCTION")
+    if Path(text).exists() and text not in manifest.names():
+        raise ValueError(f"{text}: its ending is none of {', '.join(ENDINGS)}, so it is not known what it holds")
 
 
 def cluster(text: str) -> Cluster:
@@ -191,3 +200,7 @@ def _dims_of(file: str, files: Sequence[str], dims: Sequence[tuple[str, int]]) -
 
 def _is_path(text: str) -> bool:
     return text.endswith(".json") or "/" in text
+
+
+def _is_source(text: str) -> bool:
+    return text.endswith(".py")

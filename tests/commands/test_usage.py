@@ -34,10 +34,14 @@ from fork_on_pair import IN, run
         (("place", *IN, "-o", "p.json", "--samples", "-1"), 2, "'-1' is not a count"),
         (("graphs", "shwo"), 2, "invalid choice: 'shwo'"),
         (("graphs", "show", "none"), 4, "'none' is no graph of the corpus"),
+        (("graphs", "show", "net.py"), 4, "net.py: which function of it? GRAPH is net.py:FUNCTION"),
+        (("graphs", "show", "some/net.py"), 4, "some/net.py: which function of it?"),
+        (("graphs", "show", "model.pt"), 4, "model.pt: its ending is none of .onnx, .xml, .pb, .pbtxt, .json"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_a_status(folder, capsys, monkeypatch, arguments, status, message):
     monkeypatch.setenv("GNNPLACE_DATASETS", str(folder))
+    (folder / "model.pt").write_bytes(b"PK")
     found, out, err = run(capsys, *arguments)
     assert (found, out, err.count("\n")) == (status, "", 1)
     assert message in err
