@@ -5,6 +5,7 @@ Promises: ops keep the order of the trace; what shares a storage is an alias; a 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 Capture = Literal["export", "make_fx"]
 BACKWARD = ("backward_data", "backward_weight")
 SUMS = ("aten.add", "aten.add_")
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
     for node in traced.graph.nodes:
         builder.add(node)
     graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
+    if builder.uncounted:
+        log.warning("%s: kinds without a rule, counted by their bytes: %s", name, ", ".join(sorted(builder.uncounted)))
     return TracedStep(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))), traced, MappingProxyType(builder.op_of), capture)
 
 

@@ -30,8 +30,11 @@ _KINDS = {
     "batch_matmul": "bmm baddbmm",
     "conv": "convolution",
     "conv_grad_input": "convolution_backward",
-    "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d upsample_bilinear2d",
-    "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward upsample_bilinear2d_backward",
+    "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d upsample_bilinear2d max_pool3d_with_indices avg_pool3d"
+    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d",
+    "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward upsample_bilinear2d_backward"
+    " max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward"
+    " adaptive_max_pool3d_backward",
     "normalization": "native_layer_norm native_batch_norm native_group_norm _native_batch_norm_legit _fused_rms_norm",
     "normalization_grad": "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward _fused_rms_norm_backward",
     "softmax": "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data",
@@ -206,7 +209,7 @@ def _pool(call: Call) -> int:
     window = call.arguments.get("kernel_size")
     if window is None:  # adaptive: the windows tile the image
         return int(image.numel())
-    return int(small.numel() * math.prod(window if len(window) == 2 else window * 2))
+    return int(small.numel() * math.prod(window if len(window) > 1 else window * (3 if "pool3d" in call.base else 2)))
 
 
 def _normalization_grad(call: Call) -> int:

@@ -38,6 +38,9 @@ LOSSES = {
     "bilinear": lambda module, x: functional.interpolate(module(x), size=(8, 10), mode="bilinear").sum(),
     "roll": lambda module, x: (module(x).roll((1, 2), dims=(1, 2)) * x).sum(),
     "pixels": pixels,
+    "maximum 3d": lambda module, x: functional.max_pool3d(module(x), (1, 2, 5)).sum(),
+    "mean 3d": lambda module, x: functional.avg_pool3d(module(x), 2).sum(),
+    "adaptive": lambda module, x: functional.adaptive_max_pool2d(module(x), 2).sum(),
 }
 
 
@@ -49,6 +52,12 @@ LOSSES = {
         ("bilinear", "aten.upsample_bilinear2d", "pool", 4 * 2 * 6 * 8 * 10),
         ("bilinear", "aten.upsample_bilinear2d_backward", "pool_grad", 4 * 2 * 6 * 8 * 10),
         ("roll", "aten.roll", "reshape", 0),
+        ("maximum 3d", "aten.max_pool3d_with_indices", "pool", 2 * 6 * 2 * 1 * 10),
+        ("maximum 3d", "aten.max_pool3d_with_indices_backward", "pool_grad", 2 * 6 * 2 * 1 * 10),
+        ("mean 3d", "aten.avg_pool3d", "pool", 2 * 3 * 2 * 2 * 8),
+        ("mean 3d", "aten.avg_pool3d_backward", "pool_grad", 2 * 3 * 2 * 2 * 8),
+        ("adaptive", "aten.adaptive_max_pool2d", "pool", 2 * 6 * 4 * 5),
+        ("adaptive", "aten.adaptive_max_pool2d_backward", "pool_grad", 2 * 6 * 4 * 5),
         ("pixels", "aten.nll_loss2d_forward", "loss", 2 * 6 * 4 * 5),
         ("pixels", "aten.nll_loss2d_backward", "loss", 2 * 6 * 4 * 5),
     ],

@@ -363,7 +363,7 @@ def test_tied_weights_are_one_parameter_with_one_update() -> None:
     assert [graph.layer[op] for op in head_gradient] == ["head"]
 
 
-def test_kinds_without_a_rule_are_listed() -> None:
+def test_kinds_without_a_rule_are_listed(caplog: pytest.LogCaptureFixture) -> None:
     class Unusual(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -374,6 +374,7 @@ def test_kinds_without_a_rule_are_listed() -> None:
 
     step = step_of(Unusual(), torch.zeros(4))
     assert dict(step.uncounted) == {"aten.digamma": 1, "aten.special_erfcx": 1}
+    assert "small: kinds without a rule, counted by their bytes: aten.digamma, aten.special_erfcx" in caplog.text
     unknown = ops(step.graph, "aten.digamma")[0]
     assert step.graph.canonical_kind[unknown] == "other"
     assert step.graph.effective_bytes_accessed[unknown] == 2 * 16
