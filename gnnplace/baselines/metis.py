@@ -5,6 +5,12 @@ The partitioner does not know that a step is ordered in time; the best of severa
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 import pymetis
 from jaxtyping import Int64
@@ -38,15 +44,33 @@ def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " par
     speed = work.sum(axis=0).min() / work.sum(axis=0)
     edges = unit_edges(problem.graph, units)
     joined = adjacency(edges, units.num_units, mean_transfer_ns(problem, devices, edges.bytes))
-    parts = [
-        pymetis.part_graph(
-            len(devices),
-            pymetis.CSRAdjacency(joined.ptr.tolist(), joined.neighbour.tolist()),
-            vweights=whole(work.mean(axis=1), LARGEST_WEIGHT).tolist(),
-            eweights=whole(joined.weight, LARGEST_WEIGHT).tolist(),
-            tpwgts=(speed / speed.sum()).tolist(),
-            options=pymetis.Options(seed=seed),
-        ).vertex_part
-        for seed in range(seeds)
-    ]
+    with _silenced():
+        parts = [
+            pymetis.part_graph(
+                len(devices),
+                pymetis.CSRAdjacency(joined.ptr.tolist(), joined.neighbour.tolist()),
+                vweights=whole(work.mean(axis=1), LARGEST_WEIGHT).tolist(),
+                eweights=whole(joined.weight, LARGEST_WEIGHT).tolist(),
+                tpwgts=(speed / speed.sum()).tolist(),
+                options=pymetis.Options(seed=seed),
+            ).vertex_part
+            for seed in range(seeds)
+        ]
     return [np.array(part, dtype=np.int64) for part in parts]
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """METIS prints on the standard output, which is for results, where it has more parts than units of work to fill them."""
+    libc, standard = ctypes.CDLL(None), 1
+    sys.stdout.flush()
+    libc.fflush(None)
+    kept, sink = os.dup(standard), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, standard)
+    try:
+        yield
+    finally:
+        libc.fflush(None)
+        os.dup2(kept, standard)
+        os.close(kept)
+        os.close(sink)

@@ -1,3 +1,5 @@
+import ctypes
+
 import numpy as np
 from graphs import chains, equal_gpus, op
 
@@ -39,3 +41,11 @@ def test_faster_devices_get_more():
 def test_k_chains_use_k_devices():
     posed = chains(4, 20, 4)
     assert simulate(posed, [metis(posed, simulate)])[0].step_time_ns == 20_000
+
+
+def test_nothing_is_printed_where_parts_stay_empty(capfd):
+    """Three units for eight devices."""
+    posed = problem(ComputationGraph.from_ops("few", [op(f"o{i}", 10, 1) for i in range(3)], [(0, 0, 1), (1, 0, 2)]), equal_gpus(8))
+    metis(posed, simulate, units_name="ops")
+    ctypes.CDLL(None).fflush(None)
+    assert capfd.readouterr() == ("", "")
