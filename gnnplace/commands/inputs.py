@@ -123,6 +123,8 @@ def graph_file(path: str, dims: Sequence[tuple[str, int]] = (), fetches: Sequenc
 def _form(text: str) -> Form:
     if is_code(text):
         return "code"
+    if (Path(text) / "saved_model.pb").is_file():
+        return "graphdef"  # whose reader says what to do with a SavedModel
     return ENDINGS.get(Path(text).suffix, "json" if _is_path(text) and not _is_source(text) else "corpus")
 
 

@@ -36,12 +36,16 @@ from fork_on_pair import IN, run
         (("graphs", "show", "none"), 4, "'none' is no graph of the corpus"),
         (("graphs", "show", "net.py"), 4, "net.py: which function of it? GRAPH is net.py:FUNCTION"),
         (("graphs", "show", "some/net.py"), 4, "some/net.py: which function of it?"),
+        (("graphs", "show", "saved"), 4, "saved: is a SavedModel, not a GraphDef; give GRAPH as FILE.py:FUNCTION"),
+        (("graphs", "show", "./saved/"), 4, "./saved/: is a SavedModel"),
         (("graphs", "show", "model.pt"), 4, "model.pt: its ending is none of .onnx, .xml, .pb, .pbtxt, .json"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_a_status(folder, capsys, monkeypatch, arguments, status, message):
     monkeypatch.setenv("GNNPLACE_DATASETS", str(folder))
     (folder / "model.pt").write_bytes(b"PK")
+    (folder / "saved").mkdir()
+    (folder / "saved" / "saved_model.pb").write_bytes(b"")
     found, out, err = run(capsys, *arguments)
     assert (found, out, err.count("\n")) == (status, "", 1)
     assert message in err
