@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import numpy as np
 import pymetis
@@ -24,6 +25,7 @@ from gnnplace.transforms.adjacency import adjacency, whole
 from gnnplace.transforms.units import Units, UnitsName, expand, unit_edges, units, work_ns
 
 LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
+_one_at_a_time = Lock()
 
 
 def metis(
@@ -44,7 +46,7 @@ def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " par
     speed = work.sum(axis=0).min() / work.sum(axis=0)
     edges = unit_edges(problem.graph, units)
     joined = adjacency(edges, units.num_units, mean_transfer_ns(problem, devices, edges.bytes))
-    with _silenced():
+    with _one_at_a_time, _silenced():
         parts = [
             pymetis.part_graph(
                 len(devices),
