@@ -6,6 +6,7 @@ import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in TensorFlow's servers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

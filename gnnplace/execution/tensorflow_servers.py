@@ -23,6 +23,7 @@ from gnnplace.execution.tensorflow_memory import recorded
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # what forks must have no other thread; TensorFlow imports pyarrow
+ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # the default with AVX-512 alone; only its allocator of a core says what it holds
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Template:
             self.close()  # killed, for want of memory say: the next servers are not to suffer from that
         if self._process is None:
             command = [sys.executable, "-P", "-m", "gnnplace.execution.tensorflow_server", "--template", str(os.getpid())]
-            own = ONE_THREAD | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            own = ONE_THREAD | ONEDNN | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
             environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
