@@ -15,6 +15,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, Valu
 
 from gnnplace.frontends.network import Tensor, shown
 from gnnplace.frontends.onnx_checks import check_graph, check_model, described, tensor_of
+from gnnplace.frontends.onnx_folding import inferred, known
 
 KEPT_ELEMENTS = 1024  # an initializer as small as this keeps its data for shape inference
 LEAST_IR_VERSION = 4  # from which on initializers need not be inputs
@@ -48,9 +49,7 @@ def typed(model: ModelProto, dims: Mapping[str, int]) -> Typed:
     _size_dims(inputs, [*graph.output, *graph.value_info], dims)
     _declare_weights(graph, inputs, weights)
     model.ir_version = max(model.ir_version, LEAST_IR_VERSION)
-    inferred = shape_inference.infer_shapes(model, data_prop=True).graph
-    types = {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
-    tensors = weights | _tensors(model, inputs, types)
+    tensors = weights | _tensors(model, inputs, inferred(model))
     return Typed(tuple(graph.node), tuple(value.name for value in inputs), tuple(weights), tuple(outputs), tensors)
 
 
@@ -109,17 +108,11 @@ def _tensors(model: ModelProto, inputs: Iterable[ValueInfoProto], types: Mapping
     tensors = {value.name: _tensor(f"input {shown(value.name)}", value.type) for value in inputs}
     for node in graph.node:
         for name in filter(None, node.output):
-            if _full(types.get(name)):
+            if known(types.get(name)):
                 tensors[name] = _tensor(f"{described(node)}: its output {shown(name)}", types[name])
             elif name in needed:
                 raise ValueError(_untyped(model, node, name, types.get(name)))
     return tensors
-
-
-def _full(found: TypeProto | None) -> bool:
-    """Whether a type says a dtype and all sizes."""
-    tensor = found.tensor_type if found is not None else TypeProto.Tensor()
-    return tensor.elem_type != 0 and tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
 
 
 def _tensor(place: str, found: TypeProto) -> Tensor:
