@@ -1,8 +1,7 @@
 """One training step of a PyTorch module as one flat graph of ATen calls, under fake tensors: no memory, no arithmetic.
 
-What is traced is the loss, `autograd.grad` of every trained parameter, and one fused update for each that has a
-gradient. The table of an `nn.Embedding(sparse=True)` has no gradient of its own size: plain SGD adds the gradient of each
-looked-up row to that row, in place. Every node of the graph carries its scope (torch_scopes).
+What is traced is the loss, `autograd.grad` of every trained parameter, and one fused update for each that has a gradient. A table of
+`nn.Embedding(sparse=True)` has no dense gradient: plain SGD updates its looked-up rows in place. Every node carries its scope.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ def trace(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], optimizer: Op
 
 
 def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], module: nn.Module) -> Trace:
-    """What make_fx traced of a module, with `arguments` for its placeholders; notes for torch's profiler are dropped, views that are no
-    ops folded."""
+    """What make_fx traced of a module, with `arguments` for its placeholders, without views and notes for profilers that are no ops."""
     _drop_notes(program.graph)
     _fold_views(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
@@ -79,9 +77,9 @@ def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], mod
 
 def _drop_notes(graph: torch.fx.Graph) -> None:
     """Drops what `torch.profiler.record_function` leaves: the ends first, which take what the beginnings make."""
-    for node in reversed(graph.nodes):
-        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "profiler":
-            graph.erase_node(node)
+    notes = [node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "profiler"]
+    for node in reversed(notes):
+        graph.erase_node(node)
 
 
 def _fold_views(graph: torch.fx.Graph) -> None:
