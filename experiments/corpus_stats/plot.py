@@ -59,4 +59,5 @@ def _sizes(axes: Axes, found: Mapping[str, Cell]) -> None:
         if all(abs(place[0] - x) > NAME[0] or abs(place[1] - y) > NAME[1] for x, y in named):
             axes.annotate(name, (cell["ops"], cell["parallelism"]), fontsize=6, xytext=(3, 3), textcoords="offset points")
             named.append(place)
+    axes.margins(x=0.15)  # names to the right of the largest graphs
     axes.legend(fontsize=7)
