@@ -185,20 +185,24 @@ class _Builder:
 
         Only the sum of a tied parameter's gradients may lead it through another layer.
         """
-        serves: list[set[tuple[str, ...]]] = [set() for _ in self._ops]
+        serves: list[frozenset[str] | None] = [None] * len(self._ops)  # the layers that all updates have in common which it reaches
         stays = [True] * len(self._ops)
         for op, layers in self._update_layers.items():
-            serves[op].add(layers)
+            serves[op] = frozenset(layers)
         for source, output, op in sorted(self.buffers.edges, key=lambda edge: -edge[2]):
             if output != CONTROL:
-                serves[source] |= serves[op]
+                serves[source] = _common(serves[source], serves[op])
                 user = self._ops[op]
                 stays[source] &= user.layer == self._ops[source].layer or user.phase == "update" or user.kind in SUMS
-        own = [
-            stay and bool(served) and all(op.layer in layers for layers in served)
-            for op, served, stay in zip(self._ops, serves, stays, strict=True)
-        ]
+        own = [stay and served is not None and op.layer in served for op, served, stay in zip(self._ops, serves, stays, strict=True)]
         return [BACKWARD[mine] if op.phase in BACKWARD else op.phase for op, mine in zip(self._ops, own, strict=True)]
+
+
+def _common(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
+    """The layers in both; None is one that nothing limits yet."""
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
 
 
 def _call(node: torch.fx.Node) -> Call:
