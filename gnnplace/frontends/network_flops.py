@@ -14,7 +14,7 @@ Bytes are those of the inputs and outputs, except where an op touches less: look
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -111,6 +111,14 @@ def einsum(call: Call) -> int:
         for name, size in zip(names, tensor.shape, strict=True):
             sizes[name] = max(size, sizes.get(name, 0))
     return len(operands) * math.prod(sizes.values())
+
+
+def interpolation(image: Sequence[int], resized: Sequence[int], neighbours: int, antialias: bool) -> int:
+    """2 an element of the resized image and neighbour: so many along each axis that is resized, and where the kernel is widened
+    against aliasing as many times more as the axis shrinks."""
+    axes = [(before, after) for before, after in zip(image, resized, strict=True) if before != after]
+    reach = [-(-neighbours * before // max(1, after)) if antialias and before > after else neighbours for before, after in axes]
+    return 2 * math.prod(resized) * math.prod(reach)
 
 
 def input_elements(call: Call) -> int:

@@ -11,6 +11,7 @@ The rules, by op type or canonical kind (one multiply-add is 2 flops; any scalar
 | LSTM, GRU, RNN | 2 x steps x batch x elements of W and R, and 17, 14, 3 per state element and step |
 | Attention | 2 x all keys x (elements of the queries + elements of the output), 5 a score |
 | pool | output elements x window (global: input elements) |
+| Resize, Upsample | 2 an output element and neighbour: 2 (linear) or 4 (cubic) along each resized axis, more to avoid aliasing; nearest 0 |
 | loss | 1 a logit, and 5 more where it computes the softmax |
 | Sum, Max, Min, Mean | inputs - 1 an output element (Mean: inputs) |
 | scatter | 1 an added element |
@@ -24,6 +25,8 @@ import math
 
 from gnnplace.frontends import network_flops
 from gnnplace.frontends.network_flops import SOFTMAX_FLOPS, Call, Rule, input_elements
+
+NEIGHBOURS = {"linear": 2, "bilinear": 2, "cubic": 4}  # along each axis
 
 
 def flops(call: Call) -> int:
@@ -68,6 +71,13 @@ def _pool(call: Call) -> int:
     return call.output.elements * math.prod(window)
 
 
+def _resize(call: Call) -> int:
+    mode = call.attribute("mode", str, "nearest")
+    if mode == "nearest":
+        return 0
+    return network_flops.interpolation(call.needed(0).shape, call.output.shape, NEIGHBOURS[mode], bool(call.attribute("antialias", int, 0)))
+
+
 def _sum(call: Call) -> int:
     return (len(call.inputs) - 1) * call.output.elements
 
@@ -78,6 +88,7 @@ _BY_KIND: dict[str, Rule] = {
     "ConvTranspose": _transposed_convolution, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent, "Attention": _attention,
     "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool,
     "GlobalMaxPool": input_elements, "GlobalAveragePool": input_elements, "GlobalLpPool": input_elements,
+    "Resize": _resize, "Upsample": _resize,
     "Sum": _sum, "Max": _sum, "Min": _sum, "Mean": lambda call: len(call.inputs) * call.output.elements,
     "NegativeLogLikelihoodLoss": input_elements,
     "SoftmaxCrossEntropyLoss": lambda call: (1 + SOFTMAX_FLOPS) * call.needed(0).elements,

@@ -45,6 +45,7 @@ CANONICAL: dict[str, str] = {
 }  # fmt: skip
 
 VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
+RESIZES = frozenset(("Resize", "Upsample"))
 KNOWN = frozenset(("Constant", "Shape", "Size"))  # what they yield is known before the step
 SECOND_MATRIX = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}  # where that input has more than two dimensions: many products
 
@@ -64,4 +65,6 @@ def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
     second = SECOND_MATRIX.get(node.kind, len(ranks))
     if second < len(ranks) and ranks[second] > 2:
         return "batch_matmul"
+    if node.kind in RESIZES and node.attributes.get("mode", "nearest") != "nearest":
+        return "pool"
     return "reshape" if is_view(node) else CANONICAL.get(node.kind, "other")

@@ -12,7 +12,7 @@ The rules, by operation (one multiply-add is 2 flops; any scalar function is 1):
 | ScaledDotProductAttention | 2 x keys x (elements of the queries + elements of the output), 5 a score |
 | MaxPool, AvgPool | output elements x window (adaptive: input elements) |
 | BatchNormInference, FakeQuantize | 2, 4 an output element: a scale and an offset; a clamp, a rounding, and scales |
-| Interpolate | 2 an output element and neighbour: 2 (linear) or 4 (cubic) along each of its axes; nearest 0 |
+| Interpolate | 2 an output element and neighbour: 2 (linear) or 4 (cubic) along each resized axis, more to avoid aliasing; nearest 0 |
 | NonMaxSuppression | 10 for each pair of a box and one that may be kept |
 | EmbeddingBag..., EmbeddingSegmentsSum | 1 an element that is looked up |
 | scatter | 1 an added element |
@@ -28,7 +28,7 @@ from gnnplace.frontends import network_flops
 from gnnplace.frontends.network_flops import Call, Rule, input_elements
 
 OVERLAP_FLOPS = 10  # intersection over union of two boxes, compared
-NEIGHBOURS = {"nearest": 0, "linear": 2, "linear_onnx": 2, "bilinear_pillow": 2, "cubic": 4, "bicubic_pillow": 4}  # along each axis
+NEIGHBOURS = {"linear": 2, "linear_onnx": 2, "bilinear_pillow": 2, "cubic": 4, "bicubic_pillow": 4}  # along each axis
 
 
 def flops(call: Call) -> int:
@@ -74,8 +74,10 @@ def _pool(call: Call) -> int:
 
 def _interpolate(call: Call) -> int:
     image, mode = call.needed(0).shape, call.node.attributes["mode"]
-    axes = sum(before != after for before, after in zip(image, call.output.shape, strict=True))
-    return 2 * call.output.elements * NEIGHBOURS[mode] ** axes if NEIGHBOURS[mode] else 0
+    if mode == "nearest":
+        return 0
+    widened = mode.endswith("pillow") or call.node.attributes.get("antialias", "").lower() in ("true", "1")
+    return network_flops.interpolation(image, call.output.shape, NEIGHBOURS[mode], widened)
 
 
 def _suppression(call: Call) -> int:

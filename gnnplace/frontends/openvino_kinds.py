@@ -60,4 +60,6 @@ def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
         return "embedding"
     if node.kind == "MatMul" and len(ranks) > 1 and ranks[1] > 2:
         return "batch_matmul"
+    if node.kind == "Interpolate" and node.attributes.get("mode") != "nearest":
+        return "pool"
     return CANONICAL.get(node.kind, "other")

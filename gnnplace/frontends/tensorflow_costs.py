@@ -7,6 +7,7 @@ The rules, per canonical kind (an fma counts two; any scalar function counts one
 | matmul, batch_matmul | 2 x output elements x contracted dimension; Einsum: 2 x the product of all its dimensions |
 | conv | 2 x output elements x kernel area x input channels (of a filter); both gradients cost the same |
 | pool, pool_grad | pooled elements x window |
+| interpolation, its gradient | 2 an element of the resized image and neighbour along each resized axis (see `KERNELS`) |
 | normalization, its gradient | 8 and 12 an element (mean, variance, scale, shift; two sums and the product rule) |
 | softmax; loss | 5 an element; 8 a logit (the loss computes its own gradient) |
 | elementwise, activation, gradients of it, random, cast | 1 an output element (AddN: inputs - 1) |
@@ -25,6 +26,7 @@ import math
 
 import tensorflow as tf
 
+from gnnplace.frontends import network_flops
 from gnnplace.frontends.tensorflow_kinds import canonical_kind
 
 # Update kernels: flops an element, and how often an element of the variable's size is read or written (its gradient included).
@@ -36,6 +38,12 @@ UPDATES = {
     "ResourceApplyRMSProp": (10, 7), "ResourceApplyCenteredRMSProp": (14, 9), "ResourceApplyFtrl": (12, 7),
     "ResourceApplyFtrlV2": (14, 7), "ResourceApplyAdadelta": (12, 7), "ResourceSparseApplyMomentum": (4, 5),
     "ResourceSparseApplyAdagrad": (5, 5), "ResourceSparseApplyAdagradV2": (6, 5), "ResourceSparseApplyRMSProp": (10, 7),
+}  # fmt: skip
+
+# How many neighbours an interpolated element has along each axis.
+KERNELS = {
+    "ResizeArea": 1, "ResizeBilinear": 2, "ResizeBicubic": 4,
+    "box": 1, "triangle": 2, "gaussian": 3, "keyscubic": 4, "mitchellcubic": 4, "lanczos1": 2, "lanczos3": 6, "lanczos5": 10,
 }  # fmt: skip
 
 READ_WHAT_THEY_YIELD = frozenset(("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "Slice", "StridedSlice"))
@@ -90,6 +98,8 @@ def flops(op: tf.Operation) -> int:
         return 2 * _elements(op.outputs[0]) * shape_of(op.inputs[0])[-2 if transposed else -1]
     if kind in ("conv", "conv_grad_input", "conv_grad_weight"):
         return _convolution(op, kind)
+    if op.type.startswith(("Resize", "ScaleAndTranslate")) and kind in ("pool", "pool_grad"):
+        return _interpolation(op)
     if kind in ("pool", "pool_grad"):
         return _elements(op.outputs[0] if kind == "pool" else op.inputs[-1]) * _window(op)
     if kind == "update":
@@ -147,6 +157,15 @@ def _label_sizes(labels: str, shape: tuple[int, ...]) -> dict[str, int]:
     num_more = len(shape) - len(before) - len(after)
     more = [f"...{num_more - index}" for index in range(num_more)] if ellipsis else []
     return dict(zip([*before, *more, *after], shape, strict=True))
+
+
+def _interpolation(op: tf.Operation) -> int:
+    """The gradient of one does the arithmetic of that; a kernel that is widened where the image shrinks reaches further."""
+    image, resized = (op.inputs[1], op.inputs[0]) if op.type.endswith("Grad") else (op.inputs[0], op.outputs[0])
+    kernel, widened = op.type.removesuffix("Grad"), op.type == "ResizeArea"
+    if kernel == "ScaleAndTranslate":
+        kernel, widened = op.get_attr("kernel_type").decode(), op.get_attr("antialias")
+    return network_flops.interpolation(shape_of(image), shape_of(resized), KERNELS[kernel], widened)
 
 
 def _window(op: tf.Operation) -> int:

@@ -6,7 +6,9 @@ The rules, by canonical kind (one multiply-add is 2 flops):
   as much again for each of the two gradients (input, weight) that a convolution's backward computes;
 - attention 2 b h q k (d + dv), its backward 2 b h q k (3 d + 2 dv): the scores are computed a second time there;
 - per output element: elementwise, activation and its gradient, random, cast 1; softmax 5; normalization 8, its gradient 12;
-  pool and pool_grad the elements of their window (bilinear upsampling: 4 per element of the larger image);
+  pool and pool_grad the elements of their window;
+- interpolation and its gradient 2 per element of the resized image and neighbour: 2 (linear) or 4 (cubic) along each resized axis, as
+  many times more as it shrinks where that avoids aliasing;
 - reduce, loss 1 per element of the largest input; scatter, embedding_grad 1 per added element; update 12 per parameter (Adam), 2 (SGD);
 - what only moves data 0.
 
@@ -25,16 +27,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gnnplace.frontends import network_flops
+
 _KINDS = {
     "matmul": "mm addmm mv addmv dot vdot",
     "batch_matmul": "bmm baddbmm",
     "conv": "convolution",
     "conv_grad_input": "convolution_backward",
-    "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d upsample_bilinear2d max_pool3d_with_indices avg_pool3d"
-    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d",
-    "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward upsample_bilinear2d_backward"
+    "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d max_pool3d_with_indices avg_pool3d"
+    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d"
+    " upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
+    "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward"
     " max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward"
-    " adaptive_max_pool3d_backward",
+    " adaptive_max_pool3d_backward upsample_linear1d_backward upsample_bilinear2d_backward upsample_trilinear3d_backward"
+    " upsample_bicubic2d_backward _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward",
     "normalization": "native_layer_norm native_batch_norm native_group_norm _native_batch_norm_legit _fused_rms_norm",
     "normalization_grad": "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward _fused_rms_norm_backward",
     "softmax": "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data",
@@ -52,13 +58,15 @@ _KINDS = {
     "activation_grad": "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward leaky_relu_backward"
     " hardtanh_backward hardswish_backward softplus_backward mish_backward glu_backward log_sigmoid_backward",
     "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum topk sort"
-    " upsample_nearest2d_backward",
+    " upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward _upsample_nearest_exact1d_backward"
+    " _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward",
     "concat": "cat stack constant_pad_nd",
     "split": "split split_with_sizes unsafe_split unbind",
     "slice": "slice select slice_backward select_backward",
     "transpose": "t transpose permute",
     "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat flip unfold diagonal"
-    " upsample_nearest2d roll",
+    " upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
+    " _upsample_nearest_exact3d roll",
     "gather": "gather index index_select",
     "scatter": "scatter scatter_add scatter_reduce index_add index_put _unsafe_index_put index_copy",
     "cast": "_to_copy",
@@ -202,14 +210,20 @@ def _attention(call: Call) -> int:
 
 
 def _pool(call: Call) -> int:
-    if call.base.startswith("upsample_bilinear2d"):
-        return 4 * int(call.arguments.get("grad_output", call.outputs[0]).numel())
+    if "upsample" in call.base:
+        return _interpolation(call)
     image = call.arguments["self"]
     small = call.arguments.get("grad_output", call.outputs[0])
     window = call.arguments.get("kernel_size")
     if window is None:  # adaptive: the windows tile the image
         return int(image.numel())
     return int(small.numel() * math.prod(window if len(window) > 1 else window * (3 if "pool3d" in call.base else 2)))
+
+
+def _interpolation(call: Call) -> int:
+    image = call.arguments["input_size"] if call.base.endswith("backward") else call.arguments["self"].shape
+    resized = call.arguments.get("grad_output", _first_output(call))
+    return network_flops.interpolation(image, resized.shape, 4 if "cubic" in call.base else 2, "_aa" in call.base)
 
 
 def _normalization_grad(call: Call) -> int:

@@ -45,6 +45,17 @@ COSTS = {
     ),
     "a pool": (node("MaxPool", "x", "y", kernel_shape=[3, 2], strides=[2, 2]), X, [], "pool", 2 * 3 * 3 * 4 * 6),
     "a global pool": (node("GlobalAveragePool", "x", "y"), X, [], "pool", 384),
+    "linear interpolation": (
+        node("Resize", "x - - s", "y", mode="linear"), X, [numbers("s", 2, 3, 16, 12)], "pool", 2 * 4 * 6 * 16 * 12,
+    ),
+    "cubic interpolation": (
+        node("Resize", "x - - s", "y", mode="cubic"), X, [numbers("s", 2, 3, 8, 16)], "pool", 2 * 4 * 6 * 8 * 16,
+    ),
+    "an antialiased interpolation": (
+        node("Resize", "x - - s", "y", mode="linear", antialias=1), X, [numbers("s", 2, 3, 2, 16)], "pool",
+        2 * (8 * 2) * 6 * 2 * 16,
+    ),
+    "the nearest neighbour": (node("Resize", "x - - s", "y"), X, [numbers("s", 2, 3, 16, 16)], "reshape", 0),
     "a normalisation": (node("LayerNormalization", "x s", "y"), ROWS, [weight("s", [6])], "normalization", 8 * 24),
     "a softmax": (node("Softmax", "x", "y"), ROWS, [], "softmax", 5 * 24),
     "a sum of three": (node("Sum", "x x x", "y"), ROWS, [], "elementwise", 48),

@@ -78,11 +78,16 @@ COSTS = {
     "a cast": ((ROWS, layer("Convert", "y", "x", [([4, 6], "FP16")])), "cast", 24),
     "linear interpolation": (
         (X, const("s", [2], "I64"), layer("Interpolate", "y", "x s", [[2, 6, 16, 16]], mode="linear_onnx", version="opset11")),
-        "reshape", 2 * 4 * 4 * 768,
+        "pool", 2 * 4 * 4 * 768,
     ),
     "cubic interpolation": (
         (X, const("s", [2], "I64"), layer("Interpolate", "y", "x s", [[2, 6, 8, 16]], mode="cubic", version="opset11")),
-        "reshape", 2 * 4 * 2 * 768,
+        "pool", 2 * 4 * 2 * 768,
+    ),
+    "an antialiased interpolation": (
+        (X, const("s", [2], "I64"),
+         layer("Interpolate", "y", "x s", [[2, 6, 2, 16]], mode="linear_onnx", antialias="true", version="opset11")),
+        "pool", 2 * (8 * 2) * 2 * 6 * 2 * 16,
     ),
     "the nearest neighbour": (
         (X, const("s", [2], "I64"), layer("Interpolate", "y", "x s", [[2, 6, 16, 16]], mode="nearest", version="opset11")), "reshape", 0,

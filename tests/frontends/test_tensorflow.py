@@ -1,6 +1,7 @@
 """The TensorFlow front-end on small steps whose flops, bytes, roles and groups are worked out by hand."""
 
 import logging
+import math
 
 import numpy as np
 import pytest
@@ -153,6 +154,39 @@ def test_pooling_normalization_and_reduction_count_by_their_rules():
     assert flops["pool"] == (2 * 2 * 2 * 3) * 4
     assert flops["normal"] == 8 * 96
     assert (flops["sum"], flops["max"], flops["softmax"]) == (2 * 96, 96, 5 * 96)
+
+
+@pytest.mark.parametrize(
+    ("method", "size", "neighbours"),
+    [
+        ("bilinear", (8, 12), 2 * 2), ("bicubic", (8, 6), 4), ("area", (2, 6), 2), ("area", (2, 4), 2 * 2),
+        ("lanczos3", (8, 12), 6 * 6), ("mitchellcubic", (3, 6), 6), ("gaussian", (4, 12), 3),
+    ],
+)  # fmt: skip
+def test_an_interpolation_counts_its_neighbours(method, size, neighbours):
+    def build():
+        return [tf.image.resize(v1.placeholder(tf.float32, (2, 4, 6, 3), "x"), size, method, antialias=True, name="y")]
+
+    step = read(build)
+    assert unknown_kinds(step) == () and step.flops.sum() == 2 * neighbours * 2 * 3 * math.prod(size)
+
+
+@pytest.mark.parametrize(
+    ("method", "forward", "backward"),
+    [("bilinear", 2 * 4, 2 * 4), ("bicubic", 2 * 16, 2 * 16), ("lanczos5", 2 * 100, 2 * 100), ("nearest", 0, 1)],
+)
+def test_the_gradient_of_an_interpolation_does_its_arithmetic(method, forward, backward):
+    def build():
+        image = v1.placeholder(tf.float32, (2, 4, 6, 3), "x")
+        resized = tf.image.resize(image, (8, 12), method)
+        return v1.gradients(resized, image, grad_ys=resized)
+
+    step = read(build)
+    found = {
+        step.kind.values[kind].endswith("Grad"): flops for kind, flops in zip(step.kind.index, step.flops.tolist(), strict=True) if flops
+    }
+    assert unknown_kinds(step) == ()
+    assert (found.get(False, 0), found[True]) == (forward * 2 * 8 * 12 * 3, backward * 2 * 8 * 12 * 3)
 
 
 def embedded() -> list:

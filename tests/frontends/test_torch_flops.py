@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from gnnplace.frontends.torch import training_step
+from gnnplace.frontends.torch_trace import Loss
 from gnnplace.graph import ComputationGraph
 
 
@@ -29,13 +30,25 @@ def traced(*shape: int, loss: str) -> ComputationGraph:
     return step.graph
 
 
+def resized(mode: str, *size: int, antialias: bool = False) -> Loss:
+    """The sum of the input, resized."""
+    return lambda module, x: functional.interpolate(module(x), size=size, mode=mode, antialias=antialias).sum()
+
+
 def pixels(module: torch.nn.Module, x: Tensor) -> Tensor:
     return functional.cross_entropy(module(x), torch.zeros(2, 4, 5, dtype=torch.int64))
 
 
 LOSSES = {
     "glu": lambda module, x: functional.glu(module(x), dim=1).sum(),
-    "bilinear": lambda module, x: functional.interpolate(module(x), size=(8, 10), mode="bilinear").sum(),
+    "bilinear": resized("bilinear", 8, 10),
+    "bicubic": resized("bicubic", 8, 5),
+    "linear": lambda module, x: resized("linear", 7)(module, x.flatten(2)),
+    "trilinear": lambda module, x: resized("trilinear", 5, 3, 4)(module, x.unsqueeze(2)),
+    "antialiased": resized("bilinear", 2, 10, antialias=True),
+    "antialiased cubic": resized("bicubic", 3, 5, antialias=True),
+    "nearest": resized("nearest", 8, 10),
+    "nearest of its centre": resized("nearest-exact", 8, 10),
     "roll": lambda module, x: (module(x).roll((1, 2), dims=(1, 2)) * x).sum(),
     "pixels": pixels,
     "maximum 3d": lambda module, x: functional.max_pool3d(module(x), (1, 2, 5)).sum(),
@@ -49,8 +62,22 @@ LOSSES = {
     [
         ("glu", "aten.glu", "activation", 2 * 3 * 4 * 5),
         ("glu", "aten.glu_backward", "activation_grad", 2 * 6 * 4 * 5),
-        ("bilinear", "aten.upsample_bilinear2d", "pool", 4 * 2 * 6 * 8 * 10),
-        ("bilinear", "aten.upsample_bilinear2d_backward", "pool_grad", 4 * 2 * 6 * 8 * 10),
+        ("bilinear", "aten.upsample_bilinear2d", "pool", 2 * 4 * 2 * 6 * 8 * 10),
+        ("bilinear", "aten.upsample_bilinear2d_backward", "pool_grad", 2 * 4 * 2 * 6 * 8 * 10),
+        ("bicubic", "aten.upsample_bicubic2d", "pool", 2 * 4 * 2 * 6 * 8 * 5),
+        ("bicubic", "aten.upsample_bicubic2d_backward", "pool_grad", 2 * 4 * 2 * 6 * 8 * 5),
+        ("linear", "aten.upsample_linear1d", "pool", 2 * 2 * 2 * 6 * 7),
+        ("linear", "aten.upsample_linear1d_backward", "pool_grad", 2 * 2 * 2 * 6 * 7),
+        ("trilinear", "aten.upsample_trilinear3d", "pool", 2 * 8 * 2 * 6 * 5 * 3 * 4),
+        ("trilinear", "aten.upsample_trilinear3d_backward", "pool_grad", 2 * 8 * 2 * 6 * 5 * 3 * 4),
+        ("antialiased", "aten._upsample_bilinear2d_aa", "pool", 2 * (4 * 2) * 2 * 6 * 2 * 10),
+        ("antialiased", "aten._upsample_bilinear2d_aa_backward", "pool_grad", 2 * (4 * 2) * 2 * 6 * 2 * 10),
+        ("antialiased cubic", "aten._upsample_bicubic2d_aa", "pool", 2 * 6 * 2 * 6 * 3 * 5),
+        ("antialiased cubic", "aten._upsample_bicubic2d_aa_backward", "pool_grad", 2 * 6 * 2 * 6 * 3 * 5),
+        ("nearest", "aten.upsample_nearest2d", "reshape", 0),
+        ("nearest", "aten.upsample_nearest2d_backward", "reduce", 2 * 6 * 8 * 10),
+        ("nearest of its centre", "aten._upsample_nearest_exact2d", "reshape", 0),
+        ("nearest of its centre", "aten._upsample_nearest_exact2d_backward", "reduce", 2 * 6 * 8 * 10),
         ("roll", "aten.roll", "reshape", 0),
         ("maximum 3d", "aten.max_pool3d_with_indices", "pool", 2 * 6 * 2 * 1 * 10),
         ("maximum 3d", "aten.max_pool3d_with_indices_backward", "pool_grad", 2 * 6 * 2 * 1 * 10),
