@@ -114,8 +114,8 @@ def einsum(call: Call) -> int:
 
 
 def interpolation(image: Sequence[int], resized: Sequence[int], neighbours: int, antialias: bool) -> int:
-    """2 an element of the resized image and neighbour: so many along each axis that is resized, and where the kernel is widened
-    against aliasing as many times more as the axis shrinks."""
+    """2 an element of the resized image and neighbour, in every framework: so many along each axis that is resized, and where the
+    kernel is widened against aliasing as many times more as the axis shrinks."""
     axes = [(before, after) for before, after in zip(image, resized, strict=True) if before != after]
     reach = [-(-neighbours * before // max(1, after)) if antialias and before > after else neighbours for before, after in axes]
     return 2 * math.prod(resized) * math.prod(reach)

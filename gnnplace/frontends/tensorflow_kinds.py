@@ -26,7 +26,7 @@ CANONICAL: dict[str, str] = {
         " ClipByValue SqrtGrad RsqrtGrad ReciprocalGrad InvGrad Xlogy Xdivy BitwiseAnd BitwiseOr",
         "activation": "Relu Relu6 LeakyRelu Elu Selu Softplus Softsign Sigmoid Tanh",
         "activation_grad": "ReluGrad Relu6Grad LeakyReluGrad EluGrad SeluGrad SoftplusGrad SoftsignGrad SigmoidGrad TanhGrad",
-        "reduce": "Sum Mean Prod Max Min Any All ArgMax ArgMin BiasAddGrad Cumsum EuclideanNorm InTopK InTopKV2"
+        "reduce": "Sum Mean Prod Max Min Any All ArgMax ArgMin BiasAddGrad Cumsum EuclideanNorm InTopK InTopKV2 TopK TopKV2"
         " ResizeNearestNeighborGrad",
         "concat": "Concat ConcatV2 Pack ParallelConcat",
         "split": "Split SplitV Unpack",
@@ -34,7 +34,7 @@ CANONICAL: dict[str, str] = {
         "transpose": "Transpose ConjugateTranspose ReverseV2 ReverseSequence SpaceToDepth DepthToSpace SpaceToBatchND BatchToSpaceND",
         "reshape": "Reshape Squeeze ExpandDims Identity IdentityN StopGradient PreventGradient Snapshot EnsureShape Bitcast"
         " PlaceholderWithDefault ResizeNearestNeighbor",
-        "gather": "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd Unique OneHot TopK TopKV2 Where",
+        "gather": "Gather GatherV2 GatherNd ResourceGather ResourceGatherNd Unique OneHot Where",
         "scatter": "ScatterNd TensorScatterUpdate TensorScatterAdd UnsortedSegmentSum SegmentSum DynamicStitch",
         "cast": "Cast",
         "fill": "Fill ZerosLike OnesLike Tile BroadcastTo Range LinSpace Const",

@@ -148,12 +148,13 @@ def test_pooling_normalization_and_reduction_count_by_their_rules():
         x = v1.placeholder(tf.float32, (2, 4, 4, 3), "x")
         pooled = tf.nn.max_pool2d(x, 2, 2, "VALID", name="pool")
         normal = tf.raw_ops.FusedBatchNormV3(x=x, scale=[1.0] * 3, offset=[0.0] * 3, mean=[], variance=[], name="normal").y
-        return [pooled, normal, tf.add_n([x, x, x], name="sum"), tf.reduce_max(x, name="max"), tf.nn.softmax(x, name="softmax")]
+        largest = [tf.reduce_max(x, name="max"), *tf.math.top_k(x, 2, name="top")]
+        return [pooled, normal, tf.add_n([x, x, x], name="sum"), *largest, tf.nn.softmax(x, name="softmax")]
 
     flops = of(read(build), "flops")
     assert flops["pool"] == (2 * 2 * 2 * 3) * 4
     assert flops["normal"] == 8 * 96
-    assert (flops["sum"], flops["max"], flops["softmax"]) == (2 * 96, 96, 5 * 96)
+    assert (flops["sum"], flops["max"], flops["top"], flops["softmax"]) == (2 * 96, 96, 96, 5 * 96)
 
 
 @pytest.mark.parametrize(
