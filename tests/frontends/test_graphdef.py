@@ -83,7 +83,7 @@ def test_weights_of_a_frozen_graph_are_variables(frozen, tmp_path):
     found = graphdef_child.read(written(graph, tmp_path), {"x[0]": 5}, [], "net")
     kept = read_function(net, tf.TensorSpec((5, 8)), name="net")
     assert found.persistent_bytes.sum() == kept.persistent_bytes.sum() == (8 * 4 + 4) * 4
-    assert found.flops.sum() == kept.flops.sum() == 2 * 5 * 8 * 4 + 5 * 4 + 5 * 5 * 4  # product, bias, softmax
+    assert found.flops.sum() == kept.flops.sum() == 2 * 5 * 8 * 4 + 5 * 4 + 5 * 5 * 4 + 5 * 4  # product, bias, softmax, top k
     name = next(name for name, kind in of(found, "kind").items() if kind == "ReadVariableOp")
     assert root(found, name) == f"{name}/variable" == of(found, "colocation")[name]
     assert found.output_is_result.sum() == 2  # values and indices, though nobody named them
