@@ -1,4 +1,5 @@
-"""What a node of a network file costs, as far as all file formats agree; each format's table says what is its own.
+"""What a node of a network file costs, as far as all file formats agree; each format's table says what is its own. What is resized
+costs the same in PyTorch and TensorFlow, too (`interpolation`).
 
 | canonical kind | flops |
 |---|---|

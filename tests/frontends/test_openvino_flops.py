@@ -89,6 +89,10 @@ COSTS = {
          layer("Interpolate", "y", "x s", [[2, 6, 2, 16]], mode="linear_onnx", antialias="true", version="opset11")),
         "pool", 2 * (8 * 2) * 2 * 6 * 2 * 16,
     ),
+    "an interpolation that always avoids aliasing": (
+        (X, const("s", [2], "I64"), layer("Interpolate", "y", "x s", [[2, 6, 4, 8]], mode="bicubic_pillow", version="opset11")),
+        "pool", 2 * (4 * 2) * 2 * 6 * 4 * 8,
+    ),
     "the nearest neighbour": (
         (X, const("s", [2], "I64"), layer("Interpolate", "y", "x s", [[2, 6, 16, 16]], mode="nearest", version="opset11")), "reshape", 0,
     ),
