@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from datasets.build import enas
-from gnnplace import atomic
-from gnnplace.frontends.json_graph import graph_document
+from gnnplace.formats import atomic
+from gnnplace.formats.graphs import graph_document
 from gnnplace.graph import ComputationGraph
 
 

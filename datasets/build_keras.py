@@ -11,7 +11,7 @@ from datasets.build import keras_applications
 from datasets.build.keras_applications import WORKLOADS
 from datasets.build.versions import versions
 from gnnplace.corpus import manifest, splits
-from gnnplace.frontends.keras import KerasModel
+from gnnplace.frontends.tensorflow.keras import KerasModel
 from gnnplace.graph import ComputationGraph
 
 

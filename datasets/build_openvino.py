@@ -36,7 +36,7 @@ import sys
 from datasets.build.openvino_models import WORKLOADS, converted
 from datasets.build.versions import versions
 from gnnplace.corpus import manifest, splits
-from gnnplace.frontends.network_graph import FileGraph
+from gnnplace.frontends.network.graph import FileGraph
 
 
 def read(name: str) -> FileGraph:

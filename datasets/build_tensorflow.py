@@ -23,8 +23,8 @@ from datasets.build import (
 )
 from datasets.build.versions import versions
 from gnnplace.corpus import manifest, splits
-from gnnplace.execution.tensorflow_spec import TensorFlowStep
-from gnnplace.frontends.tensorflow import read_step
+from gnnplace.frontends.tensorflow.graph import read_step
+from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.graph import ComputationGraph
 
 

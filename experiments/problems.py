@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gnnplace import build
+from gnnplace import planners as build
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.simulator.simulator import simulate
 
 
 def problem_of(graph: str, cluster: str) -> Problem:

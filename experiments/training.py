@@ -10,13 +10,13 @@ import lightning
 import torch
 from lightning import LightningModule, Trainer
 
-from gnnplace import build_policy
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
+from gnnplace.policies import registry
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.data import Lesson, reference_ns
 from gnnplace.training.fit import fit
@@ -49,7 +49,7 @@ def learner_of(
     config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None], evaluate: Evaluator = simulate
 ) -> Learner:
     """The learner of a configuration on these problems, in memory: it writes nothing."""
-    policy = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), config.training.groupings, config.seed)
+    policy = registry.policy(config.policy, registry.shape(config.policy, problems), config.training.groupings, config.seed)
     lessons = [Lesson(problem, reference_ns(problem, simulate), teacher) for problem, teacher in zip(problems, teachers, strict=True)]
     return Learner(policy, lessons, config.training, config.seed, evaluate, BestPlacements(len(lessons), lambda *found: None))
 
@@ -79,6 +79,6 @@ def teacher_of(problem: Problem, config: RunConfig) -> Placement | None:
     """What a warm start imitates: the fastest placement of all heuristics, None without one."""
     if not config.training.warm_start.updates:
         return None
-    from gnnplace import build  # every planner and what it needs, which training doesn't
+    from gnnplace import planners  # every planner and what it needs, which training doesn't
 
-    return build.best_heuristic(problem, simulate)
+    return planners.best_heuristic(problem, simulate)

@@ -16,14 +16,13 @@ from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.graph_columns import CANONICAL_KINDS as CANONICAL_KINDS
 from gnnplace.graph_columns import CONTROL as CONTROL
-from gnnplace.graph_columns import MAX_BYTES, MAX_EDGES, MAX_FLOPS, MAX_OPS, MAX_OUTPUTS, MAX_TIME_NS, columns
+from gnnplace.graph_columns import MAX_BYTES, MAX_EDGES, MAX_FLOPS, MAX_OPS, MAX_OUTPUTS, MAX_TIME_NS, columns, levels
 from gnnplace.graph_columns import NONE as NONE
 from gnnplace.graph_columns import PHASES as PHASES
 from gnnplace.graph_columns import Categorical as Categorical
 from gnnplace.graph_columns import GraphError as GraphError
 from gnnplace.graph_columns import Op as Op
 from gnnplace.graph_columns import Output as Output
-from gnnplace.levels import levels
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, no_type_check
 
+import numba
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
@@ -148,3 +149,34 @@ def _edge_columns(edges: Iterable[tuple[int, int, int]], num_ops: int) -> dict[s
     table = np.unique(table, axis=0).astype(np.int32) if len(table) else table.astype(np.int32)
     src, output, dst = (np.ascontiguousarray(table[:, column]) for column in range(3))
     return {"edge_src": src, "edge_output": output, "edge_dst": dst}
+
+
+@numba.njit(cache=True)
+@no_type_check
+def levels(num_ops, out_ptr, edge_dst):
+    """Kahn's algorithm: the level of every op (-1 where a cycle keeps it from being reached), and how many were reached."""
+    waiting = np.zeros(num_ops, np.int64)
+    for dst in edge_dst:
+        waiting[dst] += 1
+    level = np.full(num_ops, -1, np.int32)
+    queue = np.empty(num_ops, np.int32)
+    tail = 0
+    for op in range(num_ops):
+        if waiting[op] == 0:
+            queue[tail] = op
+            level[op] = 0
+            tail += 1
+    reach = np.zeros(num_ops, np.int32)
+    head = 0
+    while head < tail:
+        op = queue[head]
+        head += 1
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            dst = edge_dst[edge]
+            reach[dst] = max(reach[dst], level[op] + 1)
+            waiting[dst] -= 1
+            if waiting[dst] == 0:
+                level[dst] = reach[dst]
+                queue[tail] = dst
+                tail += 1
+    return level, tail

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.cluster import Cluster, Link
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.rates import duration_ns
 
 MAX_STEP_NS = 2**61
+NS_PER_S = 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,3 +90,13 @@ def allowed_on(graph: ComputationGraph, kind: str) -> Bool[np.ndarray, " ops"]:
 
 def _rate(link: Link) -> tuple[int, int]:
     return link.bandwidth_bytes_per_s, link.overhead_ns
+
+
+def duration_ns(amount: Int64[np.ndarray, "*shape"], per_second: int) -> Int64[np.ndarray, "*shape"]:
+    """`ceil(amount * 10^9 / per_second)`, in integers (EXECUTION_MODEL.md, Inputs).
+
+    Products exceed 64 bits, so each distinct amount is divided once with Python's integers.
+    """
+    distinct, index = np.unique(amount, return_inverse=True)
+    quotients = [-(-value * NS_PER_S // per_second) for value in distinct.tolist()]
+    return np.array(quotients, dtype=np.int64)[index].reshape(amount.shape)

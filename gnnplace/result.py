@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 
@@ -79,3 +80,33 @@ class Planner(Protocol):
     """Anything that places a problem: a baseline, a search, or a policy with a way to decode it."""
 
     def __call__(self, problem: Problem) -> Placement: ...
+
+
+class Figures(NamedTuple):
+    """Shares from 0 to 1 and nanoseconds; None what is not known: of a step that did not run, or that was measured and not seen into."""
+
+    load_balance: float | None
+    communication_share: float | None
+    idle_ns: Int64[np.ndarray, " devices"] | None
+    room: float | None
+
+
+def figures(cluster: Cluster, result: StepResult, bound_ns: int) -> Figures:
+    """The figures of a step on a cluster, with a lower bound of its problem."""
+    load = result.busy_ns / cluster.streams
+    balance = float(load[cluster.accelerators].mean() / load.max()) if load.any() else None
+    room = None if result.feasible_ns is None else 1 - bound_ns / result.feasible_ns
+    step, occupied = result.step_time_ns, result.occupied_ns
+    if step is None or occupied is None:
+        return Figures(balance, None, None, room)
+    return Figures(balance, int(occupied.max(initial=0)) / step, _idle_ns(cluster, step, result.busy_ns, occupied), room)
+
+
+def _idle_ns(
+    cluster: Cluster, step_time_ns: int, busy_ns: Int64[np.ndarray, " devices"], occupied_ns: Int64[np.ndarray, " channels"]
+) -> Int64[np.ndarray, " devices"]:
+    """Of each device, a mean over its streams, rounded down."""
+    copying = np.zeros_like(busy_ns)
+    by_itself = cluster.device_channel != NO_CHANNEL
+    copying[by_itself] = occupied_ns[cluster.device_channel[by_itself]]
+    return (step_time_ns * cluster.streams - busy_ns - copying) // cluster.streams

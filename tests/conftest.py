@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytest.register_assert_rewrite("support")
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as in TensorFlow's servers

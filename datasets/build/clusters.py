@@ -10,10 +10,10 @@ from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
-from gnnplace import atomic
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.corpus.manifest import folder
-from gnnplace.frontends.json_cluster import cluster_document
+from gnnplace.formats import atomic
+from gnnplace.formats.clusters import cluster_document
 
 GIB, MIB = 2**30, 2**20
 GIGA, TERA = 10**9, 10**12

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from datasets.build.gru import advance
-from gnnplace.frontends.torch_scopes import time_step
+from gnnplace.frontends.torch.scopes import time_step
 
 CLASSES = 29
 

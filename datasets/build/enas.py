@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from datasets.build import enas_cells, enas_recurrent, nmt_variations
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 Family = Literal["cifar10", "ptb", "nmt"]
 FAMILIES: tuple[Family, ...] = get_args(Family)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnnplace.frontends.torch_scopes import time_step
+from gnnplace.frontends.torch.scopes import time_step
 
 ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "identity": nn.Identity(), "sigmoid": torch.sigmoid}
 NODES, UNITS, VOCABULARY, STEPS = 12, 720, 10_000, 10

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnnplace.frontends.torch_scopes import time_step
+from gnnplace.frontends.torch.scopes import time_step
 
 
 @dataclass(frozen=True)

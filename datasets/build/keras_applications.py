@@ -20,7 +20,7 @@ from functools import partial
 import keras
 import tensorflow as tf
 
-from gnnplace.frontends.keras import KerasModel, path
+from gnnplace.frontends.tensorflow.keras import KerasModel, path
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from gnnplace.frontends.torch_scopes import time_step
+from gnnplace.frontends.torch.scopes import time_step
 
 AttentionLayer = Literal["first", "last"]
 VOCABULARY = 32_000

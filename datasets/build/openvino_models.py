@@ -19,8 +19,8 @@ from transformers import BertConfig, BertModel
 
 from datasets.build.inception_v3 import SIZE, InceptionV3
 from datasets.build.resnet import RESNET_50, ResNet
-from gnnplace.frontends.network_graph import FileGraph
-from gnnplace.frontends.openvino import read_openvino
+from gnnplace.frontends.network.graph import FileGraph
+from gnnplace.frontends.openvino.read import read_openvino
 
 MADE_UP = re.compile(r"[A-Za-z]+_\d+")
 TOKENS = 8  # a sentence of six words between its two marks

@@ -11,7 +11,7 @@ from datasets.build import deeplab_v3, retinanet
 from datasets.build import unet_segmentation as unet
 from datasets.build.losses import class_loss
 from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 
 def segmented_scenes(batch: int = 16, size: int = deeplab_v3.CROP) -> TorchStep:

@@ -10,7 +10,7 @@ import torch
 from datasets.build import dit, latent_unet
 from datasets.build.losses import squared_loss
 from datasets.build.torch_workload import Workload, without_labels
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 TEXT_LENGTH = 77
 

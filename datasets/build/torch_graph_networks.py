@@ -7,7 +7,7 @@ import torch
 from datasets.build import gin, graphsage, rgcn, schnet, torch_others
 from datasets.build.losses import binary_loss, class_loss, squared_loss
 from datasets.build.torch_workload import Workload, without_labels
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 
 def graph_isomorphism(sizes: gin.Sizes = gin.FULL) -> TorchStep:

@@ -21,7 +21,7 @@ from datasets.build import (
     whisper,
 )
 from datasets.build.torch_workload import Workload, without_labels
-from gnnplace.frontends.torch_step import TorchInference
+from gnnplace.frontends.torch.step import TorchInference
 
 
 def bert_base(batch: int = 8, length: int = 128) -> TorchInference:

@@ -14,7 +14,7 @@ from datasets.build import llama, llama_decode, mamba, mixtral, t5, torch_models
 from datasets.build.losses import token_loss
 from datasets.build.switch import Switch
 from datasets.build.torch_workload import Workload, without_labels
-from gnnplace.frontends.torch_step import TorchInference, TorchStep
+from gnnplace.frontends.torch.step import TorchInference, TorchStep
 
 
 def state_space(batch: int = 1, length: int = 2048, sizes: mamba.Sizes = mamba.SMALL) -> TorchStep:

@@ -16,7 +16,7 @@ from datasets.build import two_tower as two_tower_model
 from datasets.build import unet as unet_model
 from datasets.build.losses import binary_loss, class_loss, own_loss, squared_loss, token_loss
 from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 
 def bert_base(batch: int = 32, length: int = 128, settings: BertConfig | None = None) -> TorchStep:

@@ -12,7 +12,7 @@ from datasets.build.torch_vision import classifier
 from datasets.build.torch_workload import Workload
 from datasets.build.wavenet import CLASSES, LARGE, SMALL, WaveNet
 from datasets.build.wavenet import Sizes as WaveNetSizes
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 
 def wavenet(sizes: WaveNetSizes, batch: int = 8, samples: int = 6144) -> TorchStep:

@@ -14,7 +14,7 @@ from datasets.build import two_tower as two_tower_model
 from datasets.build.losses import binary_loss, own_loss
 from datasets.build.torch_models import clicks, columns
 from datasets.build.torch_workload import Workload, without_labels
-from gnnplace.frontends.torch_step import TorchInference, TorchStep
+from gnnplace.frontends.torch.step import TorchInference, TorchStep
 
 
 def deep_and_cross(batch: int = 4096) -> TorchStep:

@@ -9,7 +9,7 @@ from datasets.build.inception_v3 import SIZE, InceptionV3
 from datasets.build.resnet import ResNet
 from datasets.build.torch_vision import classifier
 from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchInference
+from gnnplace.frontends.torch.step import TorchInference
 
 
 def resnet_50_inference(batch: int = 32) -> TorchInference:

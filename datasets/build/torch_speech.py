@@ -9,7 +9,7 @@ import torch
 from datasets.build import conformer, wav2vec2, whisper
 from datasets.build.losses import token_loss
 from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 
 def whisper_step(sizes: whisper.Sizes, batch: int = 16) -> TorchStep:

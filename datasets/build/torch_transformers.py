@@ -15,7 +15,7 @@ from datasets.build import transformer_xl as transformer_xl_model
 from datasets.build import vit as vit_model
 from datasets.build.losses import own_loss, token_loss
 from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 
 def bert_large(batch: int = 16, length: int = 128) -> TorchStep:

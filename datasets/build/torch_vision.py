@@ -15,7 +15,7 @@ from datasets.build.shufflenet_v2 import ShuffleNet
 from datasets.build.squeezenet import SqueezeNet
 from datasets.build.swin import Swin
 from datasets.build.torch_workload import Workload
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 CLASSES = 1000
 

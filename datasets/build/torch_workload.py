@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnplace.frontends.torch_step import TorchInference, TorchStep
+from gnnplace.frontends.torch.step import TorchInference, TorchStep
 
 
 @dataclass(frozen=True)

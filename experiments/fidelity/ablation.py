@@ -23,8 +23,8 @@ from experiments.fidelity.again import check_graph, measured_machine, planned
 from experiments.fidelity.measuring import host_of, simulated
 from experiments.fidelity.run import HERE
 from gnnplace.cluster import Link
+from gnnplace.execution.order import in_order
 from gnnplace.report import results
-from gnnplace.transforms.order import in_order
 
 LINKS: dict[str, Callable[[Link], Link]] = {
     "engines": lambda link: replace(link, channel=None, receive_channel=None),

@@ -9,12 +9,12 @@ import numpy as np
 from experiments.fidelity.measuring import NUM_CORES, as_lists, host_of, machine, named, peaks, simulated
 from gnnplace.cluster import Cluster
 from gnnplace.costs import links
+from gnnplace.costs.measured import LinkSample, MeasuredCosts
 from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS
 from gnnplace.execution.profile import profile
 from gnnplace.execution.workload import Plan
 from gnnplace.graph import ComputationGraph
-from gnnplace.measured_costs import LinkSample, MeasuredCosts
 
 
 def remember(executor: str, workload: str, found: dict[str, Any]) -> None:

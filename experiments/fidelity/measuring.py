@@ -19,21 +19,21 @@ from experiments.fidelity import figures
 from experiments.fidelity.placements import placements
 from gnnplace.cluster import Cluster
 from gnnplace.costs import links, profiled
-from gnnplace.evaluate.simulator import simulate
+from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.host import Host
 from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS, difference
-from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import Profiler, profile
-from gnnplace.execution.tensorflow_step_links import StepLinks
+from gnnplace.execution.tensorflow.step_links import StepLinks
 from gnnplace.execution.timing import LoadMeter, Protocol, in_turns, warm_up
 from gnnplace.execution.workload import PlacedStep, Plan, plan
-from gnnplace.execution.workload_reference import LOADER
 from gnnplace.graph import ComputationGraph
-from gnnplace.measured_costs import LinkSample
+from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Timeline
+from gnnplace.simulator.simulator import simulate
+from gnnplace.sources.workload import LOADER
 
 SEED, LIMIT_S, FIRST_STEPS, PEAK_STEPS = 0, 3000.0, 10, 5
 NUM_CORES, CPUS = 2, ("cpu", "cpu")

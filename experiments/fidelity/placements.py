@@ -7,17 +7,17 @@ from functools import partial
 import numpy as np
 
 from experiments.training import config_of, teacher_of, train
-from gnnplace import build
+from gnnplace import planners
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.random_units import draw
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Planner
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training import rollout
-from gnnplace.transforms.units import UnitsName, allowed, expand, units
+from gnnplace.units.units import UnitsName, allowed, expand, units
 
 SEED = 0
 POLICY = ("--training.updates=30", "--training.warm_start.updates=60", "--training.placements=32", "--tracking=none")
@@ -27,7 +27,7 @@ PLANNED: dict[str, Planner] = {
     "metis-weights": partial(metis, evaluate=simulate, units_name="weights"),
     "heft-ops": partial(heft, evaluate=simulate, units_name="ops"),
     "heft-coarse": partial(heft, evaluate=simulate, units_name="coarse"),
-    "hill-climb": build.planner("hill-climb", simulate, SEED),
+    "hill-climb": planners.planner("hill-climb", simulate, SEED),
 }
 FIFO_TOO = ("expert", "metis-weights", "hill-climb")
 RANDOM: tuple[tuple[UnitsName, float], ...] = (

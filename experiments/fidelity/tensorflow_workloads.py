@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from datasets.build import tensorflow_nmt, tensorflow_rnnlm
-from gnnplace.execution.tensorflow_spec import TensorFlowStep
+from gnnplace.frontends.tensorflow.step import TensorFlowStep
 
 v1 = tf.compat.v1
 

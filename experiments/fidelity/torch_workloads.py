@@ -16,7 +16,7 @@ from datasets.build import deepspeech2, dlrm, gru, torch_models
 from datasets.build import mixture_of_experts as experts
 from datasets.build import two_tower as two_tower_model
 from datasets.build import unet as unet_model
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 
 def two_tower() -> TorchStep:

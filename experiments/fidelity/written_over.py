@@ -21,12 +21,12 @@ from experiments.fidelity import figures
 from experiments.fidelity.again import check_graph, planned
 from experiments.fidelity.measuring import SEED
 from experiments.fidelity.run import HERE
-from gnnplace.execution.tensorflow_placed import PlacedTensorFlowStep
-from gnnplace.execution.tensorflow_trace import SMALL_BYTES
-from gnnplace.execution.workload_reference import load
+from gnnplace.execution.tensorflow.in_place import KINDS, in_place
+from gnnplace.execution.tensorflow.placed import PlacedTensorFlowStep
+from gnnplace.execution.tensorflow.trace import SMALL_BYTES
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.report import results
-from gnnplace.transforms.in_place import KINDS, in_place
+from gnnplace.sources.workload import load
 
 EVERY, WARM_STEPS, TRACED_STEPS = 4, 5, 5
 COLUMNS = ("placements", "ops", "over", "wrong", "missed")

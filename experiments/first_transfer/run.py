@@ -22,14 +22,14 @@ from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.first_transfer import plot
 from experiments.problems import heuristics_ns, problem_of, time_ns
-from gnnplace import build_policy
 from gnnplace.baselines.random_units import random_units
-from gnnplace.evaluate.bounds import lower_bound
-from gnnplace.evaluate.simulator import simulate
+from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
-from gnnplace.policy import Policy
+from gnnplace.policies import registry
+from gnnplace.policies.protocol import Policy
 from gnnplace.problem import Problem
 from gnnplace.report import results
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.learner import Learner
 from gnnplace.training.rollout import best_of, greedy
 
@@ -76,7 +76,7 @@ def transfer(fold: str, variant: str, seed: int, updates: int) -> Cell:
     config = training.config_of("gnn", overrides)
     problems = [problem_of(graph, cluster) for graph in FOLDS[fold].training for cluster in TRAINED_ON]
     unseen = {f"{graph}.{cluster}": problem_of(graph, cluster) for graph, cluster in held_out(fold)}
-    untrained = build_policy.policy(config.policy, build_policy.shape(config.policy, problems), 1, seed)
+    untrained = registry.policy(config.policy, registry.shape(config.policy, problems), 1, seed)
     watch = HeldOut(unseen, (config.training.warm_start.updates, config.training.warm_start.updates + updates // 2))
     teachers = [training.teacher_of(problem, config) for problem in problems]
     learner, curve = training.train(config, problems, teachers, watch)

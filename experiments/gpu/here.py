@@ -10,7 +10,7 @@ from gnnplace.execution.machine import gpus
 
 if TYPE_CHECKING:
     from gnnplace.cluster import Cluster
-    from gnnplace.execution.torch_workload import TorchWorkload
+    from gnnplace.execution.torch.workload import TorchWorkload
     from gnnplace.execution.workload import Plan, Workload
 
 SEED, PLACEMENTS = 0, 10
@@ -51,7 +51,7 @@ def sized(name: str) -> str:
 
 
 def num_cores() -> int:
-    from gnnplace.execution.pinned import usable_cores
+    from gnnplace.isolation.worker import usable_cores
 
     return len(usable_cores())
 
@@ -80,7 +80,7 @@ def plain_devices(kinds: Sequence[str]) -> Any:
 def loaded_here(name: str) -> TorchWorkload:
     import torch
 
-    from gnnplace.execution.torch_workload import TorchWorkload
+    from gnnplace.execution.torch.workload import TorchWorkload
 
     torch.manual_seed(SEED)
     return TorchWorkload(getattr(workloads, name)(), name)
@@ -95,7 +95,7 @@ def spread(loaded: Workload, kinds: Sequence[str]) -> Plan:
     import numpy as np
 
     from gnnplace.execution.workload import Plan
-    from gnnplace.transforms.units import colocation_closure
+    from gnnplace.units.units import colocation_closure
 
     graph = loaded.graph
     drawn = np.random.default_rng(SEED).integers(len(kinds), size=graph.num_ops).astype(np.int32)
@@ -109,9 +109,9 @@ def some_placements(problem: Any) -> dict[str, Any]:
     from gnnplace.baselines.heft import heft
     from gnnplace.baselines.metis import metis
     from gnnplace.baselines.random_units import draw
-    from gnnplace.evaluate.simulator import simulate
     from gnnplace.placement import Placement
-    from gnnplace.transforms.units import allowed, expand, units
+    from gnnplace.simulator.simulator import simulate
+    from gnnplace.units.units import allowed, expand, units
 
     found = {
         f"{device} alone": Placement(np.full(problem.num_ops, place, dtype=np.int32))

@@ -45,7 +45,7 @@ def executor() -> dict[str, Any]:
 
 def _compared(loaded: Workload, kinds: Sequence[str]) -> dict[str, Any]:
     from gnnplace.execution.measure import difference, reference_kind
-    from gnnplace.execution.measurement import MeasurementError
+    from gnnplace.isolation.outcome import MeasurementError
 
     plan = spread(loaded, kinds)
     try:
@@ -63,7 +63,7 @@ def overhead() -> dict[str, Any]:
     import torch
 
     from gnnplace.execution.timing import ratio, timed
-    from gnnplace.execution.torch_workload import EagerStep
+    from gnnplace.execution.torch.workload import EagerStep
     from gnnplace.execution.workload import Plan
 
     kind, found = main_kind(), {}
@@ -85,7 +85,7 @@ def profiled() -> dict[str, Any]:
     from gnnplace.costs import links
     from gnnplace.execution.host import Host
     from gnnplace.execution.profile import profile
-    from gnnplace.execution.workload_reference import LOADER
+    from gnnplace.sources.workload import LOADER
 
     here = cluster()
     with Host(LOADER, reference("attention"), SEED, limit_s=LIMIT_S) as host:
@@ -100,7 +100,7 @@ def calibrated() -> dict[str, Any]:
     from gnnplace.costs import calibration
     from gnnplace.execution.host import Host
     from gnnplace.execution.profile import profile
-    from gnnplace.execution.workload_reference import LOADER
+    from gnnplace.sources.workload import LOADER
 
     here, measured = cluster(), []
     for name in workloads.NAMES:
@@ -116,12 +116,12 @@ def fidelity() -> dict[str, Any]:
     from scipy.stats import spearmanr
 
     from gnnplace.costs import links, profiled
-    from gnnplace.evaluate.simulator import simulate
     from gnnplace.execution.host import Host
     from gnnplace.execution.measure import measure
     from gnnplace.execution.profile import profile
     from gnnplace.execution.workload import plan
-    from gnnplace.execution.workload_reference import LOADER
+    from gnnplace.simulator.simulator import simulate
+    from gnnplace.sources.workload import LOADER
 
     found = {}
     for name in workloads.NAMES:
@@ -153,8 +153,8 @@ def training() -> dict[str, Any]:
 def tensorflow() -> dict[str, Any]:
     """Losses and variables of placed TensorFlow steps against TensorFlow's own session, like those of PyTorch."""
     from experiments.gpu import tensorflow_workloads
-    from gnnplace.execution.tensorflow_spec import Machine
-    from gnnplace.execution.tensorflow_workload import TensorFlowWorkload
+    from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
+    from gnnplace.frontends.tensorflow.step import Machine
 
     found = {}
     for name in tensorflow_workloads.NAMES:

@@ -21,8 +21,8 @@ from typing import Any
 
 from experiments.gpu import table
 from experiments.gpu.parts import PARTS, run
-from gnnplace.execution.linux import die_with_parent
 from gnnplace.execution.machine import gpus
+from gnnplace.isolation.linux import die_with_parent
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent

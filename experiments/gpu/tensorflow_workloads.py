@@ -7,7 +7,7 @@ from functools import partial
 import tensorflow as tf
 
 from datasets.build import tensorflow_rnnlm
-from gnnplace.execution.tensorflow_spec import TensorFlowStep
+from gnnplace.frontends.tensorflow.step import TensorFlowStep
 
 v1 = tf.compat.v1
 

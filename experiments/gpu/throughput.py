@@ -13,11 +13,10 @@ import torch
 from experiments.training import config_of, learner_of
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
-from gnnplace.evaluate.simulator import simulate, usable_cores
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
-from gnnplace.rates import NS_PER_S
+from gnnplace.problem import NS_PER_S, Problem
 from gnnplace.result import StepResult
+from gnnplace.simulator.simulator import simulate, usable_cores
 from gnnplace.training.fit import fit
 
 GRAPH, CLUSTER = "nmt-2", "k40-2"

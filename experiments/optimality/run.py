@@ -17,15 +17,15 @@ import numpy as np
 
 from experiments.cells import Cell, compute
 from experiments.optimality.graphs import Kind, drawn, kinds
-from gnnplace import build
+from gnnplace import planners
 from gnnplace.baselines.annealing import annealing
 from gnnplace.baselines.exact import Limit, Start, solve
 from gnnplace.baselines.fastest import fastest
-from gnnplace.evaluate.bounds import bound_name, least_times, lower_bound
-from gnnplace.evaluate.simulator import simulate
+from gnnplace.bounds.bounds import bound_name, least_times, lower_bound
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report import results
+from gnnplace.simulator.simulator import simulate
 
 HERE = Path(__file__).resolve().parent
 SEED, RESAMPLES = 0, 10_000
@@ -36,11 +36,11 @@ BOUND = "lower bound"
 def measured(kind: Kind, seed: int, solve_s: float) -> Cell:
     """What every planner takes on one problem, in ns (None: nothing feasible), and what CP-SAT proves from the best of them."""
     posed = drawn(kind, seed)
-    found = {name: plan(posed) for name, plan in build.planners(posed, simulate, SEED).items()}
-    start, generator = build.best_heuristic(posed, simulate), np.random.default_rng(SEED)
-    found[ANNEALING] = annealing(posed, simulate, generator, start=start, budget=build.enough(posed))
-    found[RULED] = build.portfolio(posed, simulate, SEED, build.enough(posed)).placement
-    winner = build.portfolio(posed, simulate, SEED, build.enough(posed), "given")
+    found = {name: plan(posed) for name, plan in planners.planners(posed, simulate, SEED).items()}
+    start, generator = planners.best_heuristic(posed, simulate), np.random.default_rng(SEED)
+    found[ANNEALING] = annealing(posed, simulate, generator, start=start, budget=planners.enough(posed))
+    found[RULED] = planners.portfolio(posed, simulate, SEED, planners.enough(posed)).placement
+    winner = planners.portfolio(posed, simulate, SEED, planners.enough(posed), "given")
     found[BEST] = winner.placement
     times = {name: simulate(posed, [placement])[0].feasible_ns for name, placement in found.items()}
     begin = fastest(posed, list(found.values()), simulate)
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     jobs: dict[str, Any] = {
         f"{kind.name}, seed {seed}": (measured, (kind, seed, chosen.solve)) for seed in range(chosen.seeds) for kind in kinds()
     }
-    settings = {"solve_s": chosen.solve, "exact_s": build.EXACT_S, "order_s": build.ORDER_S, "seed": SEED}
+    settings = {"solve_s": chosen.solve, "exact_s": planners.EXACT_S, "order_s": planners.ORDER_S, "seed": SEED}
     cells = compute(chosen.results / "optimality.json", jobs, settings)
     text = table([cells[name] for name in jobs if name in cells])
     (chosen.results / "optimality.md").write_text(text)

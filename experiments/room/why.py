@@ -17,10 +17,10 @@ from experiments import cells
 from experiments.cells import Cell, Job
 from experiments.room import run
 from experiments.room.pieces import in_pieces
+from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.cluster import MAX_RATE, Cluster, Device
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
-from gnnplace.evaluate.bounds import bound_name, lower_bound
 from gnnplace.graph import Categorical, ComputationGraph
 from gnnplace.problem import Problem
 from gnnplace.report import results

@@ -21,14 +21,14 @@ import numpy as np
 from jaxtyping import Int64
 
 from experiments.problems import problem_of
-from gnnplace import build
+from gnnplace import planners
 from gnnplace.baselines.annealing import TOGETHER
-from gnnplace.baselines.moves import guide, moved, moves
-from gnnplace.evaluate.simulator import simulate, simulate_devices, usable_cores
+from gnnplace.baselines.searching.moves import guide, moved, moves
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.report import results
 from gnnplace.result import StepResult, Timeline
+from gnnplace.simulator.simulator import simulate, simulate_devices, usable_cores
 
 HERE = Path(__file__).resolve().parent
 PROBLEMS = ("inception-v3-b32/k40-2", "rnnlm-2/k40-2", "nmt-2/k40-2", "bert-base/mixed-4")
@@ -113,7 +113,7 @@ def run(names: Sequence[str], count: int, repeats: int) -> dict[str, Any]:
     found = {}
     for name in names:
         problem = problem_of(*name.split("/"))
-        start = build.planner("metis", simulate, SEED)(problem)
+        start = planners.planner("metis", simulate, SEED)(problem)
         for schedule in SCHEDULES:
             found[f"{name}/{schedule}"] = row(problem, Placement(start.device, schedule), count, repeats)
     return {"rows": found, "moves": count, "cores": usable_cores(), "provenance": results.provenance(HERE)}

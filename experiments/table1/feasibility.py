@@ -21,18 +21,18 @@ from experiments import output
 from experiments.cells import Cell
 from experiments.op_counts.run import dropout, gated
 from experiments.table1.run import CLUSTERS, PAPER
-from gnnplace import build
+from gnnplace import planners
 from gnnplace.baselines.single import on_device
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
-from gnnplace.evaluate.simulator import simulate
-from gnnplace.frontends.tensorflow import read_step
+from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.graph import ComputationGraph
 from gnnplace.graph_columns import MAX_BYTES
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.report import results
+from gnnplace.simulator.simulator import simulate
 
 PATH = Path(__file__).resolve().parent / "results" / "feasibility.json"
 SCHEDULES: tuple[Schedule, ...] = ("fifo", "critical-path")
@@ -60,7 +60,7 @@ def alone(problem: Problem) -> Placement:
 
 def expert(problem: Problem) -> Placement:
     """As a human expert places it."""
-    return build.planners(problem, simulate, 0)["expert"](problem)
+    return planners.planners(problem, simulate, 0)["expert"](problem)
 
 
 def step(name: str, build_step: Callable[[], tuple[tf.Tensor, tf.Operation]]) -> ComputationGraph:

@@ -14,15 +14,15 @@ from pathlib import Path
 
 from experiments.problems import time_ns
 from experiments.table1.run import CLUSTERS, COLUMNS, PAPER, order
-from gnnplace import build
+from gnnplace import planners as build
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.cluster import Cluster, Device
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.report import results
+from gnnplace.simulator.simulator import simulate
 
 PATH = Path(__file__).resolve().parent / "results" / "order.json"
 DISPATCH_NS, TRANSFER_NS = 6_000, 100_000

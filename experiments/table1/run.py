@@ -19,15 +19,15 @@ from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from experiments.table1 import plot
-from gnnplace import build
+from gnnplace import planners
 from gnnplace.baselines.annealing import annealing, hill_climb
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.random_units import random_units
-from gnnplace.evaluate.bounds import lower_bound
-from gnnplace.evaluate.simulator import simulate
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report import results
+from gnnplace.simulator.simulator import simulate
 
 HERE = Path(__file__).resolve().parent
 PATH = HERE / "results" / "table1.json"
@@ -57,7 +57,7 @@ def heuristics(graph: str) -> Cell:
 
 def best(graph: str, seed: int) -> Cell:
     """The portfolio, with a minute on one core."""
-    winner = build.portfolio(problem_of(graph, CLUSTERS[graph]), simulate, seed, Budget(seconds=BEST_S))
+    winner = planners.portfolio(problem_of(graph, CLUSTERS[graph]), simulate, seed, Budget(seconds=BEST_S))
     return {"best_ns": winner.standing[2], "best_is": winner.planner}
 
 
@@ -71,7 +71,7 @@ def _found(problem: Problem, name: SearchName, generator: np.random.Generator, e
     if name == "random":
         return random_units(problem, simulate, generator, units_name="coarse", evaluations=evaluations)
     search = hill_climb if name == "hill-climb" else annealing
-    return search(problem, simulate, generator, start=build.best_heuristic(problem, simulate), budget=Budget(evaluations=evaluations))
+    return search(problem, simulate, generator, start=planners.best_heuristic(problem, simulate), budget=Budget(evaluations=evaluations))
 
 
 def policy(graph: str, encoder: str, seed: int, overrides: tuple[str, ...]) -> Cell:

@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import Standing, standing
-from gnnplace.baselines.moves import Devices, Guide, Moves, guide, moved, moves
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.moves import Devices, Guide, Moves, guide, moved, moves
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator

@@ -11,8 +11,8 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner

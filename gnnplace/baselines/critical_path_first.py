@@ -17,14 +17,14 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from gnnplace.baselines.instance import Guide
-from gnnplace.baselines.list_schedule import fastest_schedule
-from gnnplace.baselines.ranks import downward_rank_ns, upward_rank_ns
-from gnnplace.baselines.sequence import sequence
+from gnnplace.baselines.scheduling.instance import Guide
+from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
+from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns
+from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import MAX_STEP_NS, Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import Units, UnitsName, units
+from gnnplace.units.units import Units, UnitsName, units
 
 
 def critical_path_first(

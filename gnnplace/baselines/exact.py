@@ -1,7 +1,7 @@
 """The fastest placement and its schedule, proved where that is possible, by constraint programming (CP-SAT of OR-Tools).
 
 `solve` proves: no simulated step of any feasible placement of these units, under any schedule, is shorter than its `bound_ns`
-(`exact_model` says why). What its placement takes is for the simulator to say: a list schedule never idles on purpose, so it may be
+(`cp_sat/model.py` says why). What its placement takes is for the simulator to say: a list schedule never idles on purpose, so it may be
 slower than the program's own schedule. `exact` is the planner: it starts from HEFT, the single devices and a placement that is known,
 and what it gives is never slower. A problem too large to solve is contracted first; then nothing is proved.
 """
@@ -19,14 +19,14 @@ from functools import cache
 import numpy as np
 from jaxtyping import Int32
 
-from gnnplace.baselines.contracted import by_start, contracted, lifted
+from gnnplace.baselines.cp_sat.contracted import by_start, contracted, lifted
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.legal import legalised
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, LeastTimes, StepResult
-from gnnplace.transforms.units import UnitsName, expand, units
+from gnnplace.units.units import UnitsName, expand, units
 
 MAX_CHOICES = 600  # ops x devices of the largest program that is solved as it is
 CONTRACTED_CHOICES = 1000  # parts x devices that a larger one is contracted to
@@ -93,7 +93,7 @@ def exact(
 def solve(
     problem: Problem, limit: Limit, *, units_name: UnitsName = "ops", start: Start | None = None, least: LeastTimes | None = None
 ) -> Solution:
-    """`exact_search.search` in a process of its own. Raises ValueError where a unit may stand nowhere, RuntimeError where it dies."""
+    """`cp_sat.search.search` in a process of its own. Raises ValueError where a unit may stand nowhere, RuntimeError where it dies."""
     process = _process()
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -117,7 +117,7 @@ def solve(
 @cache
 def _process() -> subprocess.Popen[bytes]:
     """A process that searches; it ends with its stdin, and so with us."""
-    command = [sys.executable, "-c", "from gnnplace.baselines import exact_search; exact_search.main()"]
+    command = [sys.executable, "-c", "from gnnplace.baselines.cp_sat import search; search.main()"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 

@@ -11,7 +11,7 @@ from gnnplace.baselines.fastest import fastest
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import allowed, expand, units
+from gnnplace.units.units import allowed, expand, units
 
 MAX_PLACEMENTS = 2**20
 BATCH = 1024  # placements evaluated together

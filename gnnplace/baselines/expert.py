@@ -16,7 +16,7 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import Units, expand, units
+from gnnplace.units.units import Units, expand, units
 
 ROUNDING = 1e-9  # loads that differ by less are equal
 CONVOLUTIONS = ("conv", "conv_grad_input", "conv_grad_weight")

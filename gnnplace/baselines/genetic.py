@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int32
 
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import Standing, standing
-from gnnplace.baselines.random_keys import Code, Plan, code, decoded, encoded, placements
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.random_keys import Code, Plan, code, decoded, encoded, placements
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.priorities import priorities
+from gnnplace.schedules.priorities import priorities
 
 POPULATION = 20
 ELITE, MUTANTS, FROM_ELITE = 4, 4, 0.7  # .2, .2 and .7 of them: they recommend .10 to .25, .10 to .30 and .5 to .8

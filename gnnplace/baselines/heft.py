@@ -8,14 +8,14 @@ channel; and with the load, too, that earlier units will still bring.
 
 from __future__ import annotations
 
-from gnnplace.baselines.instance import Guide
-from gnnplace.baselines.list_schedule import fastest_schedule
-from gnnplace.baselines.ranks import upward_rank_ns
-from gnnplace.baselines.sequence import sequence
+from gnnplace.baselines.scheduling.instance import Guide
+from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
+from gnnplace.baselines.scheduling.ranks import upward_rank_ns
+from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import UnitsName, units
+from gnnplace.units.units import UnitsName, units
 
 
 def heft(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:

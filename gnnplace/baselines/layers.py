@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from gnnplace.graph import NONE, Categorical, ComputationGraph
-from gnnplace.transforms.units import units
-from gnnplace.transforms.variables import families, merged
+from gnnplace.units.units import units
+from gnnplace.units.variables import families, merged
 
 
 def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:

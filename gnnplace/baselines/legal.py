@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64
 
 from gnnplace.problem import Problem
-from gnnplace.transforms.units import Units, allowed, work_ns
+from gnnplace.units.units import Units, allowed, work_ns
 
 
 def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gnnplace.baselines.earliest_first import fastest_earliest_first
+from gnnplace.baselines.scheduling.earliest_first import fastest_earliest_first
 from gnnplace.graph import NONE
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import UnitsName, units
+from gnnplace.units.units import UnitsName, units
 
 
 def m_etf(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:

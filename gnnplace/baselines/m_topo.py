@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.legal import legalised
-from gnnplace.baselines.sequence import sequence
+from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import Units, UnitsName, allowed, expand, output_bytes, persistent_bytes, units
+from gnnplace.units.units import Units, UnitsName, allowed, expand, output_bytes, persistent_bytes, units
 
 
 def m_topo(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:

@@ -21,8 +21,8 @@ from gnnplace.baselines.legal import legalised, mean_transfer_ns
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.adjacency import adjacency, whole
-from gnnplace.transforms.units import Units, UnitsName, expand, unit_edges, units, work_ns
+from gnnplace.units.adjacency import adjacency, whole
+from gnnplace.units.units import Units, UnitsName, expand, unit_edges, units, work_ns
 
 LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
 _one_at_a_time = Lock()

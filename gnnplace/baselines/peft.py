@@ -16,14 +16,14 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float
 
-from gnnplace.baselines.instance import Guide
-from gnnplace.baselines.list_schedule import fastest_schedule
-from gnnplace.baselines.ranks import mean_costs, message_ns
-from gnnplace.baselines.sequence import sequence
+from gnnplace.baselines.scheduling.instance import Guide
+from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
+from gnnplace.baselines.scheduling.ranks import mean_costs, message_ns
+from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import Units, UnitsName, units
+from gnnplace.units.units import Units, UnitsName, units
 
 
 def peft(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:

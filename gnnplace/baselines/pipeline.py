@@ -25,8 +25,8 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.unit_tables import decision_order
-from gnnplace.transforms.units import expand, units
+from gnnplace.schedules.unit_order import decision_order
+from gnnplace.units.units import expand, units
 
 
 class Row(NamedTuple):

@@ -10,7 +10,7 @@ from gnnplace.baselines.legal import on_accelerators
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import UnitsName, allowed, expand, units
+from gnnplace.units.units import UnitsName, allowed, expand, units
 
 BATCH = 64  # placements evaluated together
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import RULES, Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult
-from gnnplace.transforms.critical_chain import Waiting, waiting
-from gnnplace.transforms.priorities import priorities
+from gnnplace.schedules.critical_chain import Waiting, waiting
+from gnnplace.schedules.priorities import priorities
 
 TOGETHER = 4  # moves evaluated at once
 CHANGES = 3  # ops of the chain that one move changes, at most

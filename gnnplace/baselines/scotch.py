@@ -17,8 +17,8 @@ from gnnplace.cluster import NO_LINK
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.adjacency import adjacency, whole
-from gnnplace.transforms.units import Units, UnitsName, expand, unit_edges, units, work_ns
+from gnnplace.units.adjacency import adjacency, whole
+from gnnplace.units.units import Units, UnitsName, expand, unit_edges, units, work_ns
 
 TOTAL = 2.0**29  # Scotch adds weights up, and weights times distances, in 32 bits
 LARGEST_SPEED = 10**4

@@ -10,7 +10,7 @@ from gnnplace.baselines.legal import legalised, processors
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator
-from gnnplace.transforms.units import expand, units
+from gnnplace.units.units import expand, units
 
 
 def on_device(problem: Problem, device: int, schedule: Schedule = "critical-path") -> Placement:

@@ -7,16 +7,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gnnplace import atomic
-from gnnplace.commands import inputs, terminal
+from gnnplace.commands import inputs
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.costs.calibration import Calibration, calibrated
 from gnnplace.execution.host import Host
 from gnnplace.execution.machine import machine
-from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import STEPS, profile
-from gnnplace.execution.workload_reference import LOADER
-from gnnplace.frontends.json_cluster import cluster_document
+from gnnplace.formats import atomic
+from gnnplace.formats.clusters import cluster_document
+from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.report import terminal
+from gnnplace.sources import graphs as sources
+from gnnplace.sources.workload import LOADER
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     inputs.check_folder(chosen.output)
     if chosen.receive and chosen.cluster:
         parser.error("--receive: the cluster says it itself, by the receive_channel of its links")
-    template = inputs.cluster(chosen.cluster) if chosen.cluster else machine(Path(chosen.output).stem, chosen.receive)
+    template = sources.cluster(chosen.cluster) if chosen.cluster else machine(Path(chosen.output).stem, chosen.receive)
     measured = []
     try:
         for workload in chosen.workload:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.commands import terminal
+from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.commands.candidates import Candidate
-from gnnplace.evaluate.bounds import bound_name, lower_bound
-from gnnplace.figures import figures
-from gnnplace.frontends.json_placement import predicted
+from gnnplace.formats.placements import predicted
 from gnnplace.problem import Problem
-from gnnplace.result import StepResult
+from gnnplace.report import terminal
+from gnnplace.result import StepResult, figures
 
 Column = tuple[str, ...]
 MOST_WIDTH = 140

@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gnnplace.commands import terminal
-from gnnplace.commands.terminal import Progress
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
+from gnnplace.report.terminal import Progress
 from gnnplace.result import Planner, StepResult
+from gnnplace.simulator.simulator import simulate
 
 
 @dataclass(frozen=True, eq=False)

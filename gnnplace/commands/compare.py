@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from gnnplace import build
+from gnnplace import planners as build
 from gnnplace.baselines.explanations import slower_than_one_device
-from gnnplace.commands import candidate_table, inputs, portfolio, terminal
+from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.commands import candidate_table, inputs, portfolio
 from gnnplace.commands.candidates import Candidate, candidates, ranked
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
-from gnnplace.evaluate.bounds import bound_name, lower_bound
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
+from gnnplace.simulator.simulator import simulate
 
 
 def main(arguments: Sequence[str]) -> int:

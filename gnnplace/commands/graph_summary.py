@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.evaluate.bounds import bound_name, lower_bound
+from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.graph import NONE, Categorical, ComputationGraph
 from gnnplace.problem import Problem
-from gnnplace.transforms.paths import longest_paths
+from gnnplace.schedules.paths import longest_paths
 
 
 def summary(problem: Problem) -> dict[str, Any]:

@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, assert_never, get_args
 
-from gnnplace.commands import inputs, synthetic_graph, terminal
+from gnnplace.commands import inputs, synthetic_graph
 from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
 from gnnplace.corpus.splits import Split
-from gnnplace.frontends.msr_fiddle import read_msr_fiddle
-from gnnplace.frontends.pipedream import read_pipedream
+from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
+from gnnplace.frontends.published.pipedream import read_pipedream
 from gnnplace.graph import ComputationGraph
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
+from gnnplace.sources import graphs as sources
 from gnnplace.version import VERSION
 
 Format = Literal["gnnplace", "msr-fiddle", "pipedream"]
@@ -131,7 +133,7 @@ def _read(
         raise ValueError(f"{'--dim' if dims else '--fetch'}: a graph of {written} has nothing to choose")
     match written:
         case "gnnplace":
-            graph = inputs.graph_file(file, dims, fetches)
+            graph = sources.graph_file(file, dims, fetches)
             return graph if name is None else replace(graph, name=name)
         case "msr-fiddle":
             return read_msr_fiddle(file, name=name or Path(file).stem)

@@ -9,25 +9,26 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gnnplace import build
-from gnnplace.commands import inputs, terminal
+from gnnplace import planners
+from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.commands import inputs
 from gnnplace.commands.candidates import scheduled
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.costs import roofline
-from gnnplace.evaluate.bounds import bound_name, lower_bound
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.host import Host
 from gnnplace.execution.measure import Measurement, measure
-from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.timing import PAPER, STEADY, Estimate, estimate, ratio
+from gnnplace.execution.timing import PROTOCOLS, Estimate, estimate, ratio
 from gnnplace.execution.workload import Plan, plan
-from gnnplace.execution.workload_reference import LOADER
-from gnnplace.frontends.json_placement import Predicted, predicted, read_placement
+from gnnplace.formats.placements import Predicted, predicted, read_placement
+from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import SCHEDULES, Placement, Schedule, check
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
 from gnnplace.result import StepResult
+from gnnplace.simulator.simulator import simulate
+from gnnplace.sources import graphs as sources
+from gnnplace.sources.workload import LOADER
 
-PROTOCOLS = {"steady": STEADY, "paper": PAPER}
 NO_REFERENCE = "nothing"
 
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     try:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
-            problem = roofline.problem(host.graph, inputs.cluster(chosen.cluster))
+            problem = roofline.problem(host.graph, sources.cluster(chosen.cluster))
             placements = [_legal(problem, placement) for placement in _placements(problem, chosen)]
             host.allow(chosen.limit)
             plans = [_plan(problem, placement) for placement in placements]
@@ -89,7 +90,7 @@ def _placements(problem: Problem, chosen: argparse.Namespace) -> list[Placement]
     if chosen.placement:
         placed = read_placement(chosen.placement, problem.graph, problem.cluster)
     else:
-        placed = build.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
+        placed = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
     placed = scheduled(placed, chosen.schedule or placed.schedule)
     if chosen.against == NO_REFERENCE:
         return [placed]

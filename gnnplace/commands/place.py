@@ -10,17 +10,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gnnplace import build
-from gnnplace.commands import inputs, portfolio, terminal
+from gnnplace import planners as build
+from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.commands import inputs, portfolio
 from gnnplace.commands.candidates import Candidate, candidates
 from gnnplace.commands.portfolio import BEST
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
-from gnnplace.evaluate.bounds import bound_name, lower_bound
-from gnnplace.evaluate.simulator import simulate
-from gnnplace.frontends import strict_json
-from gnnplace.frontends.json_placement import Predicted, Provenance, predicted, write_placement
+from gnnplace.formats import strict_json
+from gnnplace.formats.placements import Predicted, Provenance, predicted, write_placement
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
 from gnnplace.result import Planner
+from gnnplace.simulator.simulator import simulate
+from gnnplace.sources import graphs as sources
 from gnnplace.version import VERSION
 
 
@@ -88,7 +90,7 @@ def _one(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Mappin
 
 
 def _policy(chosen: argparse.Namespace) -> Source:
-    from gnnplace.commands import zero_shot  # torch, which no other way needs
+    from gnnplace.training import zero_shot  # torch, which no other way needs
 
     policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples)
     checksum = hashlib.sha256(Path(chosen.checkpoint).read_bytes()).hexdigest()
@@ -105,7 +107,7 @@ def _write(chosen: argparse.Namespace, problem: Problem, source: Source, best: C
         seed=chosen.seed,
         wall_ns=wall_ns,
     )
-    write_placement(chosen.output, problem.graph, inputs.cluster(chosen.cluster), best.placement, prediction, provenance)
+    write_placement(chosen.output, problem.graph, sources.cluster(chosen.cluster), best.placement, prediction, provenance)
     bound = terminal.bounded(prediction.bound_ns, bound_name(problem), prediction.room)
     balance, share = terminal.percent(prediction.load_balance), terminal.percent(prediction.communication_share)
     say = terminal.progress(chosen.quiet)

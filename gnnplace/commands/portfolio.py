@@ -6,16 +6,17 @@ import argparse
 import time
 from collections.abc import Mapping
 
-from gnnplace import build
-from gnnplace.baselines.budget import Budget
+from gnnplace import planners
 from gnnplace.baselines.fastest import FEASIBLE, Standing
-from gnnplace.commands import inputs, terminal
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.commands import inputs
 from gnnplace.commands.candidates import Candidate, candidate, planned
 from gnnplace.commands.usage import Parser
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
 from gnnplace.result import Planner
+from gnnplace.simulator.simulator import simulate
 
 BEST = "best"
 
@@ -44,13 +45,13 @@ def best(
         return planned(policy(problem), chosen.schedule)
 
     started, own = time.perf_counter_ns(), None if policy is None else asked
-    winner = build.portfolio(problem, simulate, chosen.seed, _budget(chosen, problem), chosen.schedule, own, say, starts)
+    winner = planners.portfolio(problem, simulate, chosen.seed, _budget(chosen, problem), chosen.schedule, own, say, starts)
     return candidate(problem, f"{BEST}: {winner.planner}", winner.placement, time.perf_counter_ns() - started)
 
 
 def _budget(chosen: argparse.Namespace, problem: Problem) -> Budget:
     if chosen.budget is None and chosen.evaluations is None:
-        return build.enough(problem)
+        return planners.enough(problem)
     return Budget(seconds=chosen.budget, evaluations=chosen.evaluations)
 
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from gnnplace.commands import inputs, terminal
+from gnnplace.commands import inputs
 from gnnplace.commands.measure import add_workload_arguments
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
 from gnnplace.execution.host import Host
-from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.profile import STEPS, profile
-from gnnplace.execution.workload_reference import LOADER
-from gnnplace.frontends.json_costs import write_costs
+from gnnplace.formats.costs import write_costs
+from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.report import terminal
+from gnnplace.sources import graphs as sources
+from gnnplace.sources.workload import LOADER
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--steps", metavar="N", type=inputs.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
     chosen = parser.parse_args(arguments)
     inputs.check_folder(chosen.output)
-    cluster = inputs.cluster(chosen.cluster)
+    cluster = sources.cluster(chosen.cluster)
     try:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
             host.allow(chosen.limit)

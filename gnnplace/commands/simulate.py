@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnplace.commands import inputs, terminal
+from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.commands import inputs
 from gnnplace.commands.candidates import scheduled
 from gnnplace.commands.usage import DONE, Parser
-from gnnplace.evaluate.bounds import bound_name, lower_bound
-from gnnplace.evaluate.simulator import simulate
-from gnnplace.frontends.json_placement import Predicted, predicted, read_placement
+from gnnplace.formats.placements import Predicted, predicted, read_placement
 from gnnplace.placement import SCHEDULES, Placement
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
+from gnnplace.simulator.simulator import simulate
+from gnnplace.sources import graphs as sources
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,7 +31,7 @@ def main(arguments: Sequence[str]) -> int:
 
         picture.check_ending(chosen.picture)
     problem = inputs.problem(chosen)
-    placement = read_placement(chosen.placement, problem.graph, inputs.cluster(chosen.cluster))
+    placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement], timeline=chosen.picture is not None)

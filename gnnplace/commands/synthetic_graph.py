@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from gnnplace import atomic
 from gnnplace.commands import inputs
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
 from gnnplace.corpus.synthetic import FAMILIES, synthetic
-from gnnplace.frontends.json_graph import graph_document
+from gnnplace.formats import atomic
+from gnnplace.formats.graphs import graph_document
+from gnnplace.sources import graphs as sources
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments)
     donors = chosen.donors or [entry.name for entry in manifest.entries() if entry.split == "train"]
     graph = synthetic(
-        chosen.family, num_ops=chosen.ops, seed=chosen.seed, donors=[inputs.graph(name) for name in donors],
+        chosen.family, num_ops=chosen.ops, seed=chosen.seed, donors=[sources.graph(name) for name in donors],
         width=chosen.width, density=chosen.density, blocks=chosen.blocks,
     )  # fmt: skip
     atomic.write_text(chosen.output, json.dumps(graph_document(graph)) + "\n")

@@ -9,14 +9,15 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from gnnplace.commands import inputs, training_run, training_table
-from gnnplace.commands.training_run import TrainingRun
+from gnnplace.commands import inputs, training_table
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
-from gnnplace.execution.measurement import MeasurementError
+from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.training import run as training_run
 from gnnplace.training import run_folder
 from gnnplace.training.fit import accelerator
+from gnnplace.training.run import TrainingRun
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 DEVICE = "--training.device"

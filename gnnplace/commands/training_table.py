@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from gnnplace import build
-from gnnplace.commands import candidate_table, terminal
+from gnnplace import planners as build
+from gnnplace.bounds.bounds import bound_name
+from gnnplace.commands import candidate_table
 from gnnplace.commands.candidates import Candidate, candidates
-from gnnplace.commands.training_run import TrainingRun, compare
-from gnnplace.evaluate.bounds import bound_name
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.report import terminal
 from gnnplace.result import Planner
-from gnnplace.tracking.mlflow import database
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training.mlflow import database
 from gnnplace.training.rollout import greedy
+from gnnplace.training.run import TrainingRun, compare
 
 
 def results(run: TrainingRun) -> list[list[Candidate]]:

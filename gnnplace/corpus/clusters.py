@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gnnplace.cluster import Cluster
 from gnnplace.corpus.manifest import folder
-from gnnplace.frontends import json_cluster, strict_json
+from gnnplace.formats import clusters, strict_json
 
 
 def names() -> tuple[str, ...]:
@@ -16,4 +16,4 @@ def cluster(name: str) -> Cluster:
     """The preset called `name`. Raises ValueError with the presets that there are."""
     if name not in names():
         raise ValueError(strict_json.unknown(f"cluster preset in {folder()}", name, names()))
-    return json_cluster.read_cluster(folder() / "clusters" / f"{name}.json")
+    return clusters.read_cluster(folder() / "clusters" / f"{name}.json")

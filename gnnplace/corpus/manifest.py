@@ -12,10 +12,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gnnplace import atomic
 from gnnplace.corpus import splits, store
 from gnnplace.corpus.splits import Split
-from gnnplace.frontends import strict_json
+from gnnplace.formats import atomic, strict_json
 from gnnplace.graph import ComputationGraph
 
 MAX_MANIFEST_BYTES = 16 * 2**20

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gnnplace import atomic
 from gnnplace.corpus import consistency
+from gnnplace.formats import atomic
 from gnnplace.graph import Categorical, ComputationGraph
 
 FORMAT, VERSION = "gnnplace.graph.arrow", "1"

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gnnplace.cluster import MAX_RATE, Cluster, Link
+from gnnplace.costs.measured import LinkSample, MeasuredCosts
 from gnnplace.costs.robust_fit import fit
-from gnnplace.measured_costs import LinkSample, MeasuredCosts
-from gnnplace.rates import NS_PER_S
+from gnnplace.problem import NS_PER_S
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from jaxtyping import Int64
 
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs import roofline
+from gnnplace.costs.measured import NOT_MEASURED, MeasuredCosts
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.measured_costs import NOT_MEASURED, MeasuredCosts
 from gnnplace.problem import Problem, allowed_on
 
 

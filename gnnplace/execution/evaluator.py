@@ -21,9 +21,9 @@ from jaxtyping import Int64
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import KEY, Ledger, Record
 from gnnplace.execution.measure import fitting_peaks, measure
-from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import STEADY, Protocol, timed
 from gnnplace.execution.workload import Plan, plan
+from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement, check
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, StepResult

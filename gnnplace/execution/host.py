@@ -22,11 +22,11 @@ from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
-from gnnplace.execution.linux import lift_memory_limit, limit_memory
-from gnnplace.execution.measurement import MeasurementError
-from gnnplace.execution.pinned import ended, failure
 from gnnplace.execution.workload import PlacedStep, PlanError, Workload
 from gnnplace.graph import ComputationGraph
+from gnnplace.isolation.linux import lift_memory_limit, limit_memory
+from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.isolation.worker import ended, failure
 
 Loader = Callable[..., Workload]
 

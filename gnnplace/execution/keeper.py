@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from time import monotonic
 
-from gnnplace.execution.linux import die_with_parent
+from gnnplace.isolation.linux import die_with_parent
 
 _PR_SET_CHILD_SUBREAPER = 36
 

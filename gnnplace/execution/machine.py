@@ -16,7 +16,7 @@ from itertools import permutations
 from typing import NamedTuple
 
 from gnnplace.cluster import Cluster, Device, Link
-from gnnplace.execution.pinned import usable_cores
+from gnnplace.isolation.worker import usable_cores
 
 GIGA = 10**9
 LIMIT_S = 120  # to import PyTorch and ask the driver, which may hang

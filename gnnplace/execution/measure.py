@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from gnnplace.execution.host import Host
-from gnnplace.execution.measurement import Difference, MeasurementError
 from gnnplace.execution.timing import Load, LoadMeter, Protocol, timed
 from gnnplace.execution.workload import Outputs, PlacedStep, Plan
+from gnnplace.isolation.outcome import Difference, MeasurementError
 
 CHECKED_STEPS = 3
 TOLERANCE = 1e-3

@@ -16,10 +16,10 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.cluster import Cluster, Device
+from gnnplace.costs.measured import CostProvenance, LinkSample, MeasuredCosts
 from gnnplace.execution.machine import gpus
 from gnnplace.execution.timing import STEADY, warm_up
 from gnnplace.execution.workload import OpTimes, Plan, Workload
-from gnnplace.measured_costs import CostProvenance, LinkSample, MeasuredCosts
 from gnnplace.version import VERSION
 
 STEPS = 30

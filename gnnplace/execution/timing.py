@@ -10,7 +10,7 @@ which it took least may be the ones that count.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import ceil
@@ -41,6 +41,7 @@ class Protocol:
 
 STEADY = Protocol()
 PAPER = Protocol("paper", discarded=5, most_windows=0, steps=5)
+PROTOCOLS: Mapping[ProtocolName, Protocol] = {"steady": STEADY, "paper": PAPER}
 RESAMPLES, INTERVAL = 2000, (2.5, 97.5)
 
 

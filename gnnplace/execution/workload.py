@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from gnnplace.cluster import Device
-from gnnplace.execution.measurement import MeasurementError
+from gnnplace.costs.measured import LinkSample
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.measured_costs import LinkSample
+from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.result import Timeline

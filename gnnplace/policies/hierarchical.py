@@ -20,16 +20,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from gnnplace.encoders.groups import sum_by_group
-from gnnplace.nn.grouper import Grouper, RandomGrouping
-from gnnplace.nn.seq2seq import Encoded, Seq2Seq
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.constants import beside
-from gnnplace.policies.unit_placements import unit_placements
-from gnnplace.policy import Choose
+from gnnplace.policies.encoders.groups import sum_by_group
+from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
+from gnnplace.policies.networks.seq2seq import Encoded, Seq2Seq
+from gnnplace.policies.protocol import Choose
+from gnnplace.policies.states import beside, unit_placements
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
-from gnnplace.transforms.units import Units, UnitsName, allowed, units
+from gnnplace.units.units import Units, UnitsName, allowed, units
 
 
 @runtime_checkable

@@ -13,15 +13,14 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
-from gnnplace.nn.grouper import Grouper
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.constants import beside
 from gnnplace.policies.hierarchical import OpEncoder
-from gnnplace.policies.unit_placements import unit_placements
-from gnnplace.policy import Choose
+from gnnplace.policies.networks.grouper import Grouper
+from gnnplace.policies.protocol import Choose
+from gnnplace.policies.states import beside, unit_placements
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
-from gnnplace.transforms.units import Units, UnitsName, allowed, units
+from gnnplace.units.units import Units, UnitsName, allowed, units
 
 
 class UngroupedState(NamedTuple):

@@ -16,17 +16,18 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
-from gnnplace.encoders.gnn import GNNEncoder
-from gnnplace.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
-from gnnplace.nn.scorer import DeviceScorer
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.constants import beside
-from gnnplace.policy import Choose
+from gnnplace.policies.encoders.gnn import GNNEncoder
+from gnnplace.policies.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
+from gnnplace.policies.networks.scorer import DeviceScorer
+from gnnplace.policies.observations import OBSERVATIONS, STATIC, PartialPlacements, UnitTables
+from gnnplace.policies.protocol import Choose
+from gnnplace.policies.states import beside
+from gnnplace.policies.unit_tables import unit_tables
 from gnnplace.problem import Problem
 from gnnplace.result import StepResult
-from gnnplace.transforms.partial import OBSERVATIONS, STATIC, PartialPlacements, UnitTables
-from gnnplace.transforms.unit_tables import decision_order, unit_tables
-from gnnplace.transforms.units import Units, UnitsName, allowed, expand, units
+from gnnplace.schedules.unit_order import decision_order
+from gnnplace.units.units import Units, UnitsName, allowed, expand, units
 
 Constants = tuple[Units, Int64[np.ndarray, " units"], UnitTables, GraphFeatures, Bool[Tensor, "units devices"]]
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from gnnplace.graph import ComputationGraph
 from gnnplace.report.picture import bars, check_ending, coloured_phases, name_colours, save
-from gnnplace.transforms.paths import longest_paths
+from gnnplace.schedules.paths import longest_paths
 
 INTERVALS = 700
 MOST_NAMES = 40

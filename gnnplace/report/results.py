@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from gnnplace.atomic import write_bytes
+from gnnplace.formats.atomic import write_bytes
 
 SOURCES = (":/gnnplace", ":/datasets", ":/configs", ":/experiments/*.py")  # of the whole repository, in whichever folder git is asked
 

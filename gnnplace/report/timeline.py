@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from gnnplace.evaluate.bounds import bound_name, lower_bound
+from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
 from gnnplace.report.picture import bars, check_ending, coloured_phases, name_colours, save

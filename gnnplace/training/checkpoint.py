@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gnnplace import atomic
+from gnnplace.formats import atomic
 from gnnplace.placement import Placement
 from gnnplace.training.best import Best
 from gnnplace.training.learner import Learner

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
-from gnnplace.choose import Tape
 from gnnplace.placement import Placement
-from gnnplace.policy import Imitates, Policy
+from gnnplace.policies.protocol import Imitates, Policy
+from gnnplace.policies.tape import Tape
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.training.rollout import fastest

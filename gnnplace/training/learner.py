@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from gnnplace.choose import Tape
 from gnnplace.config.training import TrainingConfig
-from gnnplace.policy import KeepsRanges
+from gnnplace.policies.protocol import KeepsRanges
+from gnnplace.policies.tape import Tape
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training.advantage import MovingAverage, counted, leave_one_out
 from gnnplace.training.best import BestPlacements

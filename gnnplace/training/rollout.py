@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from gnnplace.choose import Tape
 from gnnplace.placement import Placement
-from gnnplace.policy import Policy
+from gnnplace.policies.protocol import Policy
+from gnnplace.policies.tape import Tape
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, Planner, StepResult
 

@@ -10,7 +10,7 @@ import itertools
 import shutil
 from pathlib import Path
 
-from gnnplace import atomic
+from gnnplace.formats import atomic
 from gnnplace.training.checkpoint import FILE as CHECKPOINT
 
 CONFIG, PLACEMENTS, LOCK = "config.yaml", "placements", "lock"

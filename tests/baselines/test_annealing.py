@@ -5,17 +5,17 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
+from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.annealing import HOT, _worst, annealing, hill_climb
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, check
+from gnnplace.simulator.simulator import simulate
 
 
 def single(posed):

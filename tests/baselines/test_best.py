@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from graphs import chains
+from support.graphs import chains
 
 from gnnplace.baselines.best import best, improvements, searched, searched_from_few
-from gnnplace.baselines.budget import Budget, Counted
 from gnnplace.baselines.fastest import Standing
-from gnnplace.evaluate.simulator import simulate
+from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.placement import Placement
+from gnnplace.simulator.simulator import simulate
 
 POSED = chains(2, 3, 2)
 DEVICES = {"one": [0] * 6, "cut": [0, 0, 1, 1, 1, 1], "split": [0, 0, 0, 1, 1, 1]}

@@ -1,12 +1,12 @@
 """Budgets: what is left of them."""
 
 import pytest
-from graphs import chains
+from support.graphs import chains
 
-from gnnplace.baselines.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.baselines.single import single_gpu
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.result import Evaluator
+from gnnplace.simulator.simulator import simulate
 
 
 class Clock:

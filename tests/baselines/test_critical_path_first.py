@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from graphs import equal_gpus
-from published import topcuoglu, without_waiting
+from support.graphs import equal_gpus
+from support.published import topcuoglu, without_waiting
 
 from gnnplace.baselines.critical_path_first import critical_device, critical_path, pins_ns
-from gnnplace.baselines.instance import Guide, instance
-from gnnplace.baselines.list_schedule import schedule_units
-from gnnplace.baselines.ranks import downward_rank_ns, upward_rank_ns
-from gnnplace.baselines.sequence import sequence
+from gnnplace.baselines.scheduling.instance import Guide, instance
+from gnnplace.baselines.scheduling.list_schedule import schedule_units
+from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns
+from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.problem import Problem
-from gnnplace.transforms.units import allowed, units
+from gnnplace.units.units import allowed, units
 
 DOWNWARD = [0.000, 31.000, 25.000, 22.000, 24.000, 27.000, 62.333, 66.667, 63.667, 93.333]
 PRIORITIES = [108.000, 108.000, 105.000, 102.000, 93.000, 90.333, 105.000, 102.333, 108.000, 108.000]

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plain_earliest_first import LostError, Plain
-from random_problems import random_case
+from support.plain_earliest_first import LostError, Plain
+from support.random_problems import random_case
 
-from gnnplace.baselines.earliest_first import schedule_earliest_first
-from gnnplace.baselines.instance import Guide, instance
 from gnnplace.baselines.legal import device_sets
-from gnnplace.baselines.ranks import upward_rank_ns
-from gnnplace.baselines.sequence import sequence
+from gnnplace.baselines.scheduling.earliest_first import schedule_earliest_first
+from gnnplace.baselines.scheduling.instance import Guide, instance
+from gnnplace.baselines.scheduling.ranks import upward_rank_ns
+from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.transforms.units import units
+from gnnplace.units.units import units
 
 
 def favourites(graph: ComputationGraph, seed: int) -> np.ndarray:

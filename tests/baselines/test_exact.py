@@ -6,24 +6,24 @@ import signal
 
 import numpy as np
 import pytest
-from by_hand import gpus, link, made
-from by_hand import op as hand_op
-from graphs import chains, equal_gpus, op
-from random_problems import random_case
+from support.by_hand import gpus, link, made
+from support.by_hand import op as hand_op
+from support.graphs import chains, equal_gpus, op
+from support.random_problems import random_case
 
 from gnnplace.baselines import exact as exact_module
-from gnnplace.baselines.contracted import Contracted, contracted, lifted
+from gnnplace.baselines.cp_sat.contracted import Contracted, contracted, lifted
 from gnnplace.baselines.exact import Limit, Solution, Start, exact, solve
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import fastest, standing
 from gnnplace.baselines.heft import heft
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement, check
 from gnnplace.problem import Problem
-from gnnplace.transforms.units import allowed, units
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import allowed, units
 
 ENOUGH = Limit(60.0)
 

@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from by_hand import gpus, link, made, step
-from every_placement import best_step, some_steps
-from graphs import equal_gpus, op
-from tight_problems import crowded_case, tight_case
+from support.by_hand import gpus, link, made, step
+from support.every_placement import best_step, some_steps
+from support.graphs import equal_gpus, op
+from support.tight_problems import crowded_case, tight_case
 
+from gnnplace.baselines.cp_sat.model import LONGEST
+from gnnplace.baselines.cp_sat.symmetry import equal_devices, numbers_in_order
 from gnnplace.baselines.exact import Limit, Start, solve
-from gnnplace.baselines.exact_model import LONGEST
-from gnnplace.baselines.exact_symmetry import equal_devices, numbers_in_order
+from gnnplace.bounds.bounds import least_times
 from gnnplace.cluster import Cluster, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.bounds import least_times
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.simulator.simulator import simulate
 
 PAIRS = [(a, b) for a in range(3) for b in range(3) if a != b]
 AT_ONCE = Limit(0.3)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import equal_gpus
+from support.graphs import equal_gpus
 
 from gnnplace.baselines.expert import _runs, expert
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import NONE, ComputationGraph, Op, Output
+from gnnplace.simulator.simulator import simulate
 
 
 def layered(blocks: int, kind: str = "matmul") -> ComputationGraph:

@@ -11,8 +11,8 @@ from jaxtyping import Int32
 from gnnplace.baselines.expert import expert
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.simulator.simulator import simulate
 
 IMAGE_NETWORKS = (
     "inception-v3-b1", "resnet-50", "densenet-121", "mobilenet-v2", "vgg-16", "efficientnet-b0", "convnext-tiny", "nasnet-mobile",

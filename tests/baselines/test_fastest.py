@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
-from graphs import equal_gpus, op
+from support.graphs import equal_gpus, op
 
 from gnnplace.baselines.fastest import fastest, standing
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import Placement
+from gnnplace.simulator.simulator import simulate
 
 
 def placed(*devices: int) -> Placement:

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gnnplace.baselines.gaps import KEPT, NEVER, Gaps, earliest, free, take
+from gnnplace.baselines.scheduling.gaps import KEPT, NEVER, Gaps, earliest, free, take
 
 REQUESTS = st.lists(st.tuples(st.integers(0, 150), st.integers(1, 4)), max_size=60)
 

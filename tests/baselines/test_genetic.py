@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from by_hand import gpus, link, made
-from by_hand import op as timed
-from graphs import chains, equal_gpus, op
+from support.by_hand import gpus, link, made
+from support.by_hand import op as timed
+from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.fastest import Standing, standing
 from gnnplace.baselines.genetic import ELITE, MUTANTS, POPULATION, Member, _next, genetic
-from gnnplace.baselines.random_keys import code
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.random_keys import code
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, check
+from gnnplace.simulator.simulator import simulate
 
 
 def evolved(posed, start, evaluations, seed=0, **options):

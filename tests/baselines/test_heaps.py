@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gnnplace.baselines.heaps import heaps, is_less, pop, push
+from gnnplace.baselines.scheduling.heaps import heaps, is_less, pop, push
 
 
 def test_as_sorted_lists():

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
-from published import topcuoglu, without_waiting
+from support.graphs import chains, equal_gpus, op
+from support.published import topcuoglu, without_waiting
 
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.instance import Guide, instance
-from gnnplace.baselines.list_schedule import LOADS, MESSAGES, OWN_END, schedule_units
-from gnnplace.baselines.ranks import upward_rank_ns
-from gnnplace.baselines.sequence import sequence
+from gnnplace.baselines.scheduling.instance import Guide, instance
+from gnnplace.baselines.scheduling.list_schedule import LOADS, MESSAGES, OWN_END, schedule_units
+from gnnplace.baselines.scheduling.ranks import upward_rank_ns
+from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.problem import Problem
-from gnnplace.transforms.units import allowed, units
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import allowed, units
 
 RANKS = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
 

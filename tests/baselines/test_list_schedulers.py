@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from graphs import equal_gpus, op
-from random_problems import random_case
+from support.graphs import equal_gpus, op
+from support.random_problems import random_case
 
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exhaustive import exhaustive
@@ -19,11 +19,11 @@ from gnnplace.baselines.m_topo import m_topo
 from gnnplace.baselines.peft import peft
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
-from gnnplace.transforms.units import allowed, units
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import allowed, units
 
 ASK_FOR_LINKS = [heft, peft, critical_path_first, m_etf, m_sct]
 PLANNERS = [*ASK_FOR_LINKS, m_topo]

@@ -2,36 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from graphs import equal_gpus, op
+from support.earliest_first import posed, schedule
+from support.graphs import equal_gpus, op
 
-from gnnplace.baselines.earliest_first import schedule_earliest_first
-from gnnplace.baselines.instance import Guide, instance
 from gnnplace.baselines.m_etf import m_etf
-from gnnplace.baselines.ranks import upward_rank_ns
-from gnnplace.baselines.sequence import sequence
 from gnnplace.cluster import Cluster, Device
-from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
-from gnnplace.graph import NONE, ComputationGraph, Op, Output
-from gnnplace.problem import Problem
-from gnnplace.transforms.units import allowed, units
-
-
-def posed(ops: list[Op], edges: list[tuple[int, int, int]], machine: Cluster) -> Problem:
-    return problem(ComputationGraph.from_ops("g", ops, edges), machine)
-
-
-def schedule(given: Problem, favourite: dict[int, int] | None = None) -> tuple[list[int], int]:
-    """Devices and length, with favourite children if any."""
-    made = units(given.graph, "ops")
-    child = np.full(given.num_ops, NONE, dtype=np.int64)
-    for parent, own in (favourite or {}).items():
-        child[parent] = own
-    guide = Guide(sequence(given.graph, upward_rank_ns(given)))
-    device, length = schedule_earliest_first(given.graph, instance(given, made, allowed(given, made), guide), child)
-    return device[made.unit].tolist(), length
+from gnnplace.graph import Op, Output
+from gnnplace.simulator.simulator import simulate
 
 
 def test_equal_starts_go_by_rank():

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import equal_gpus, op
-from test_m_etf import posed, schedule
+from support.earliest_first import posed, schedule
+from support.graphs import equal_gpus, op
 
 from gnnplace.baselines import m_sct as module
 from gnnplace.baselines.m_sct import favourite_children, favourite_consumers, m_sct, relaxed
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import NONE, Op, Output
-from gnnplace.transforms.units import units
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import units
 
 
 def solved(times: list[float], edges: list[tuple[int, int, float]]) -> list[float]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import equal_gpus, op
+from support.graphs import equal_gpus, op
 
 from gnnplace.baselines.m_topo import m_topo
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.simulator.simulator import simulate
 
 
 def placed(ops: list[Op], edges: list[tuple[int, int, int]], machine: Cluster) -> list[int]:

@@ -1,13 +1,13 @@
 import ctypes
 
 import numpy as np
-from graphs import chains, equal_gpus, op
+from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.metis import metis
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
+from gnnplace.simulator.simulator import simulate
 
 
 def test_parts_are_equal_and_the_cut_is_the_cheap_edge():

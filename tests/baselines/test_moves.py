@@ -4,16 +4,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
+from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines import moves as module
-from gnnplace.baselines.moves import guide, moved, moves
+from gnnplace.baselines.searching import moves as module
+from gnnplace.baselines.searching.moves import guide, moved, moves
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement, check
 from gnnplace.problem import Problem
+from gnnplace.simulator.simulator import simulate
 
 
 def machine() -> Cluster:

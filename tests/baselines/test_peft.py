@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
-from graphs import equal_gpus
-from published import topcuoglu, without_waiting
+from support.graphs import equal_gpus
+from support.published import topcuoglu, without_waiting
 
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.instance import instance
-from gnnplace.baselines.list_schedule import schedule_units
 from gnnplace.baselines.peft import guide, optimistic_cost_ns, peft
+from gnnplace.baselines.scheduling.instance import instance
+from gnnplace.baselines.scheduling.list_schedule import schedule_units
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.problem import Problem
-from gnnplace.transforms.units import allowed, units
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import allowed, units
 
 
 def table(posed: Problem) -> list[list[float]]:

@@ -6,18 +6,18 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
-from random_problems import random_case
+from support.graphs import chains, equal_gpus, op
+from support.random_problems import random_case
 
 from gnnplace.baselines.fastest import standing
 from gnnplace.baselines.pipeline import Stages, _row, _rows, _transfers, pipeline, split
 from gnnplace.baselines.single import single_gpu
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import check
 from gnnplace.problem import Problem
+from gnnplace.simulator.simulator import simulate
 
 
 def stages(work: list[float], cut: list[float], held: list[float] | None = None, room: float = np.inf, speed=(1.0, 1.0)) -> Stages:

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
+from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.random_keys import ACTIVE, REACH, Plan, code, decoded, encoded, placements
+from gnnplace.baselines.searching.random_keys import ACTIVE, REACH, Plan, code, decoded, encoded, placements
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
-from gnnplace.transforms.schedule import rank_ns
+from gnnplace.schedules.ranks import rank_ns
 
 
 def layered():

@@ -4,15 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
-from by_hand import gpus, link, made, op
-from graphs import chains
-from random_problems import random_case
+from support.by_hand import gpus, link, made, op
+from support.graphs import chains
+from support.random_problems import random_case
 
-from gnnplace.baselines.budget import Budget
 from gnnplace.baselines.fastest import standing
 from gnnplace.baselines.reorder import reorder, spaced
-from gnnplace.evaluate.simulator import simulate
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import RULES, Placement, missing_link
+from gnnplace.simulator.simulator import simulate
 
 
 def reordered(posed, start, evaluations=200, seed=0):

@@ -4,15 +4,15 @@ from ctypes.util import find_library
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
+from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines import scotch_library
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import MissingScotchError, Weighted, mapped
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
+from gnnplace.simulator.simulator import simulate
 
 pytestmark = pytest.mark.skipif(find_library("scotch-7.0") is None, reason="needs Debian's libscotch-7.0")
 

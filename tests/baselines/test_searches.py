@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
+from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.random_units import draw, random_units
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problem import Problem
+from gnnplace.simulator.simulator import simulate
 
 
 def time_of(posed: Problem, placement: Placement) -> int | None:

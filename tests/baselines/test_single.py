@@ -1,11 +1,11 @@
 import pytest
-from graphs import chains, op
+from support.graphs import chains, op
 
 from gnnplace.baselines.single import on_device, single_cpu, single_gpu
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
+from gnnplace.simulator.simulator import simulate
 
 
 def machine(*gpu_memory: int) -> Cluster:

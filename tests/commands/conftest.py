@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from fork_on_pair import CLUSTER, GRAPH, PLACEMENT
+from support.fork_on_pair import CLUSTER, GRAPH, PLACEMENT
 
-from gnnplace import build
+from gnnplace import planners
 
 LITTLE = {"SEARCH_EVALUATIONS": 40, "LEAST_EVALUATIONS": 100, "MOST_EVALUATIONS": 200, "EXACT_S": 0.1, "ORDER_S": 0.1}
 
@@ -13,7 +13,7 @@ LITTLE = {"SEARCH_EVALUATIONS": 40, "LEAST_EVALUATIONS": 100, "MOST_EVALUATIONS"
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in LITTLE.items():
-        monkeypatch.setattr(build, name, value)
+        monkeypatch.setattr(planners, name, value)
 
 
 @pytest.fixture

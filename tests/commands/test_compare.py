@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from gnnplace import build, cli
+from gnnplace import cli, planners
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 
 OP = {"kind": "MatMul", "outputs": [{"bytes": 400}], "time_ns": {"cpu": 9000, "gpu": 1000}, "persistent_bytes": 10}
@@ -41,13 +41,13 @@ def test_best_is_never_slower_than_any_other_row(posed, capsys, schedule, evalua
     first, *rows = json.loads(compare(capsys, *posed, "--schedule", schedule, "--evaluations", evaluations, "--json"))["planners"]
     assert first["planner"].startswith("best: ") and not any(row["planner"].startswith("best") for row in rows)
     assert first["infeasible"] is None and first["step_time_ns"] <= min(row["step_time_ns"] for row in rows)
-    names = set(get_args(build.PlannerName)) - set(build.missing())
+    names = set(get_args(planners.PlannerName)) - set(planners.missing())
     assert {row["planner"] for row in rows} == names
     assert {row["schedule"] for row in (first, *rows)} <= ({"given", "critical-path"} if schedule == "given" else {schedule})
 
 
 def test_best_begins_with_what_the_other_rows_found_and_plans_nothing_again(posed, capsys, monkeypatch):
-    portfolio, planner, inside = build.portfolio, build.planner, []
+    portfolio, planner, inside = planners.portfolio, planners.planner, []
 
     def watched_portfolio(*arguments):
         inside.append("portfolio")
@@ -57,8 +57,8 @@ def test_best_begins_with_what_the_other_rows_found_and_plans_nothing_again(pose
         inside.append(name)
         return planner(name, *arguments)
 
-    monkeypatch.setattr(build, "portfolio", watched_portfolio)
-    monkeypatch.setattr(build, "planner", watched_planner)
+    monkeypatch.setattr(planners, "portfolio", watched_portfolio)
+    monkeypatch.setattr(planners, "planner", watched_planner)
     first, second, *_ = json.loads(compare(capsys, *posed, "--evaluations", "1", "--json"))["planners"]
     assert inside.count("portfolio") == 1 and inside[-1] == "portfolio" and "heft" in inside
     assert first["planner"] == f"best: {second['planner']}"
@@ -97,4 +97,4 @@ def test_who_is_slower_than_one_device():
 
 
 def test_every_explanation_is_of_a_planner():
-    assert set(EXPLANATIONS) <= set(get_args(build.PlannerName))
+    assert set(EXPLANATIONS) <= set(get_args(planners.PlannerName))

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from fork_on_pair import GRAPH, run
+from support.fork_on_pair import GRAPH, run
 
-from gnnplace.frontends.json_cluster import read_cluster
+from gnnplace.formats.clusters import read_cluster
 
 # the graph without times of its own, measured: x 20, left 60, right 80 on the CPU, x 5, left 8, right 9 on the GPU
 MEASURED = {

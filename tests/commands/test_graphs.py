@@ -2,10 +2,10 @@
 
 import json
 
-from fork_on_pair import run
+from support.fork_on_pair import run
 
 from gnnplace.corpus import manifest
-from gnnplace.frontends.json_graph import read_graph
+from gnnplace.formats.graphs import read_graph
 
 
 def test_a_graph_is_imported_listed_and_shown(folder, capsys, monkeypatch):

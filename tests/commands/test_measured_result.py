@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import numpy as np
-from fake_workload import CHAINS
+from support.fake_workload import CHAINS
 
-from gnnplace.commands.measured_result import FINALISTS, compared
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.evaluator import MeasuredEvaluator
-from gnnplace.execution.measurement import MeasurementError
+from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import Best
 from gnnplace.training.data import Lesson
+from gnnplace.training.measured import FINALISTS, compared
 
 SPLIT = (0, 0, 0, 1, 1, 1)  # what the simulator would choose
 OWN = [(0, 0, 1, 1, 1, 1), (0, 1, 1, 1, 1, 1), (1, 0, 0, 0, 0, 0), (1, 1, 0, 0, 0, 0), (1, 1, 1, 1, 0, 0), (1, 1, 1, 1, 1, 0)]

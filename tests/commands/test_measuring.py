@@ -5,12 +5,12 @@ import os
 from pathlib import Path
 
 import pytest
-import torch_steps
+from support import torch_steps
 
 from gnnplace import cli
 from gnnplace.commands import measure
-from gnnplace.execution.measurement import MeasurementError
-from gnnplace.frontends.json_cluster import read_cluster
+from gnnplace.formats.clusters import read_cluster
+from gnnplace.isolation.outcome import MeasurementError
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two pinned CPU devices need two cores")
 COMPLAINT = "gnnplace measure: crash: no such luck"
@@ -57,8 +57,8 @@ def test_no_steps_are_refused_before_anything_is_measured(tmp_path, capsys):
 
 LATER = """
 from torch import nn, zeros
-from gnnplace.execution.tensorflow_spec import TensorFlowStep
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.tensorflow.step import TensorFlowStep
+from gnnplace.frontends.torch.step import TorchStep
 def loss(module, x):
     return module(x[:, :2]).sum()
 
@@ -108,7 +108,7 @@ def test_what_is_no_workload_is_said_in_a_line(tmp_path, monkeypatch, capsys):
 
 
 def test_a_workload_may_have_the_name_of_a_module(tmp_path, capsys):
-    (tmp_path / "profile.py").write_text(f"from {Path(torch_steps.__file__).stem} import branches\n")
+    (tmp_path / "profile.py").write_text(f"from support.{Path(torch_steps.__file__).stem} import branches\n")
     measured = ["measure", f"{tmp_path}/profile.py:branches", "--cluster", "cpu-2", "--planner", "expert", "--protocol", "paper"]
     assert cli.main(measured) == 0
     lines = {line.split("  ")[0]: line for line in capsys.readouterr().out.splitlines()}

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from fork_on_pair import run
+from support.fork_on_pair import run
 
-from gnnplace.commands import inputs
+from gnnplace.sources import graphs as sources
 
-CODE = Path(__file__).parent / "one_command.py"
+CODE = Path(__file__).parents[1] / "support" / "one_command.py"
 
 
 def placed(capsys, tmp_path, *graph: str) -> dict:
@@ -30,7 +30,7 @@ def test_from_pytorch(function, capsys, tmp_path):
 
 
 def test_flops_of_pytorch_networks_by_hand():
-    resnet, encoder = (inputs.graph(f"{CODE}:{function}") for function in ("small_resnet", "encoder"))
+    resnet, encoder = (sources.graph(f"{CODE}:{function}") for function in ("small_resnet", "encoder"))
     pixels = 4 * 16 * 16
     forward = 2 * pixels * (8 * 27 + 4 * 8 * 72)
     gradients = 2 * forward - 2 * pixels * 8 * 27  # none of the images
@@ -42,7 +42,7 @@ def test_flops_of_pytorch_networks_by_hand():
 
 
 def test_what_code_returns_may_be_a_graph():
-    assert inputs.graph(f"{CODE}:described").name == "by itself"
+    assert sources.graph(f"{CODE}:described").name == "by itself"
 
 
 @pytest.mark.parametrize("function", ["towers", "cubes", "separable", "separable_inference"])
@@ -59,7 +59,7 @@ def test_from_a_graphdef(capsys, tmp_path):
     path = tf.io.write_graph(graph, str(tmp_path), "net.pbtxt")
     document = placed(capsys, tmp_path, path, "--dim", "x[0]=3", "--fetch", "y:0")
     check(document, "net")
-    found = inputs.graph(path, [("x[0]", 3)], ["y:0"])
+    found = sources.graph(path, [("x[0]", 3)], ["y:0"])
     assert document["graph"]["sha256"] == found.sha256 and found.flops.sum() == 2 * 3 * 6 * 5 + 3 * 5
     status, _, err = run(capsys, "graphs", "show", path)
     assert status == 4 and err.endswith("leaves dimension 0 open; give it by --dim 'x[0]=SIZE'\n") and err.count("\n") == 1

@@ -5,11 +5,11 @@ import os
 import signal
 
 import pytest
-from fork_on_pair import CLUSTER, IN, run
+from support.fork_on_pair import CLUSTER, IN, run
 
-from gnnplace import build
+from gnnplace import planners
 from gnnplace.commands import candidates
-from gnnplace.frontends.json_graph import read_graph
+from gnnplace.formats.graphs import read_graph
 
 
 def test_compare_lists_every_planner_fastest_feasible_first(folder, capsys):
@@ -79,14 +79,14 @@ def test_best_orders_ops_by_itself_unless_a_schedule_is_named(folder, capsys, mo
     def watching(function, schedule):
         return lambda *given: asked.append(given[schedule]) or function(*given)
 
-    monkeypatch.setattr(build, "portfolio", watching(build.portfolio, 4))
-    monkeypatch.setattr(build, "planners", watching(build.planners, 3))
+    monkeypatch.setattr(planners, "portfolio", watching(planners.portfolio, 4))
+    monkeypatch.setattr(planners, "planners", watching(planners.planners, 3))
     assert run(capsys, "place", *IN, "-o", "found.json", "-q", *options)[0] == 0
     assert asked[0] == expected
 
 
 def test_without_scotch_it_is_said_how_to_get_it(folder, capsys, monkeypatch):
-    monkeypatch.setattr(build, "available", lambda: False)
+    monkeypatch.setattr(planners, "available", lambda: False)
     _, out, _ = run(capsys, "compare", *IN, "--json", "-q")
     document = json.loads(out)
     assert set(document["missing"]) == {"scotch", "min-cut"} and not {row["planner"] for row in document["planners"]} & {

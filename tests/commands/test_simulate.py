@@ -2,7 +2,7 @@
 
 import json
 
-from fork_on_pair import CLUSTER, IN, run
+from support.fork_on_pair import CLUSTER, IN, run
 
 
 def test_simulate_prints_the_predicted_object_in_one_line(folder, capsys):

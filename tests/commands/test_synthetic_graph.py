@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from donors import donor, expected_rows, figures
+from support.donors import donor, expected_rows, figures
 
 from gnnplace import cli
 from gnnplace.corpus.synthetic import synthetic
-from gnnplace.frontends.json_graph import graph_document, read_graph
+from gnnplace.formats.graphs import graph_document, read_graph
 
 
 @pytest.fixture

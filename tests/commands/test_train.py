@@ -12,15 +12,15 @@ from pathlib import Path
 import mlflow
 import pytest
 import torch
-from graphs import chains
 from safetensors.torch import save_file
+from support.graphs import chains
 
 from gnnplace import cli
-from gnnplace.commands import zero_shot
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import check
-from gnnplace.tracking.mlflow import database
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training import zero_shot
 from gnnplace.training.checkpoint import load_checkpoint
+from gnnplace.training.mlflow import database
 
 OP = {"kind": "MatMul", "canonical_kind": "matmul", "phase": "forward", "time_ns": {"gpu": 1000}, "outputs": [{"bytes": 100}]}
 DEVICE = {"kind": "gpu", "memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}

@@ -7,18 +7,20 @@ from pathlib import Path
 import mlflow
 import pytest
 import torch
-from fake_workload import CHAINS, STEP_NS, requests
 from lightning import Callback
+from support.fake_workload import CHAINS, STEP_NS, requests
 
 from gnnplace import cli
-from gnnplace.commands import run_problems, training_run
-from gnnplace.execution import graph_reference, profile
+from gnnplace.execution import profile
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.machine import Gpu
-from gnnplace.frontends.json_cluster import read_cluster
-from gnnplace.frontends.json_placement import read_placement
-from gnnplace.tracking.mlflow import database
+from gnnplace.formats.clusters import read_cluster
+from gnnplace.formats.placements import read_placement
+from gnnplace.sources import code_graph
+from gnnplace.training import problems as run_problems
+from gnnplace.training import run as training_run
 from gnnplace.training.checkpoint import load_checkpoint
+from gnnplace.training.mlflow import database
 
 SMALL = ["--policy.units=ops", "--policy.width=8", "--policy.rounds=1", "--policy.hidden=8", "-q"]
 QUICK = [*SMALL, "--training.placements=4", "--training.warm_start.updates=1", "--training.updates=4", "--training.greedy_every=2"]
@@ -26,7 +28,7 @@ DEVICE = {"kind": "gpu", "memory_bytes": 10**9, "flops_per_s": 10**12, "memory_b
 BRANCHES = """
 import torch
 from torch import nn
-from gnnplace.frontends.torch_step import TorchStep
+from gnnplace.frontends.torch.step import TorchStep
 
 class Branches(nn.Module):
     def __init__(self):
@@ -65,8 +67,8 @@ def cluster(tmp_path_factory):
 @pytest.fixture
 def train(cluster, tmp_path, monkeypatch):
     """What runs the command on the workload of known times, which logs into `tmp_path`; the runs lie in `tmp_path`, too."""
-    for module in (run_problems, graph_reference):
-        monkeypatch.setattr(module, "LOADER", "fake_workload:load")
+    for module in (run_problems, code_graph):
+        monkeypatch.setattr(module, "LOADER", "support.fake_workload:load")
     monkeypatch.setattr(profile, "gpus", lambda: (Gpu("Imagined", 1),))
 
     def run(name: str, *arguments: str, runs: Path = tmp_path) -> int:

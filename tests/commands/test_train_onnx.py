@@ -2,10 +2,11 @@
 
 import pytest
 import yaml
-from onnx_files import model, node, saved, value, weight
+from support.onnx_files import model, node, saved, value, weight
 
 from gnnplace import cli
-from gnnplace.commands import inputs, run_problems, training_run
+from gnnplace.sources import graphs as sources
+from gnnplace.training import problems, run
 
 TWO = "--problems=[[one.onnx, k40-2], [two.onnx, k40-2]]"
 
@@ -20,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_sizes_are_for_every_file_or_for_the_one_that_is_named(folder):
-    found = inputs.graphs(["one.onnx", "two.onnx", "dlrm"], [("two.onnx:batch", 3), ("two.onnx:steps", 5), ("batch", 8)])
+    found = sources.graphs(["one.onnx", "two.onnx", "dlrm"], [("two.onnx:batch", 3), ("two.onnx:steps", 5), ("batch", 8)])
     flops = {name: int(graph.flops.sum()) for name, graph in found.items()}
     assert (flops["one.onnx"], flops["two.onnx"]) == (2 * 8 * 64 * 64, 2 * 3 * 5 * 64 * 64)
     assert found["dlrm"].num_ops == 250
@@ -31,13 +32,13 @@ def test_a_run_keeps_its_sizes(folder, monkeypatch):
     seen = []
 
     def prepare(config, run_folder, stack, *, resumed, quiet):
-        opened = run_problems.opened(config, run_folder, stack, quiet)
+        opened = problems.opened(config, run_folder, stack, quiet)
         kept = run_folder.path / "config.yaml"
         (folder / "kept.yaml").write_text(kept.read_text())
         seen.append([int(problem.graph.flops.sum()) // (2 * 64 * 64) for problem in opened.problems])
         raise ValueError("enough")
 
-    monkeypatch.setattr(training_run, "prepare", prepare)
+    monkeypatch.setattr(run, "prepare", prepare)
     assert cli.main(["train", TWO, "--dim", "batch=8", "--dim", "two.onnx:steps=4", "-q"]) == 4
     assert yaml.safe_load((folder / "kept.yaml").read_text())["dims"] == [["batch", 8], ["two.onnx:steps", 4]]
     assert cli.main(["train", "--config", "kept.yaml", "-q"]) == cli.main(["train", "--config", "kept.yaml", "--dim", "batch=2", "-q"]) == 4

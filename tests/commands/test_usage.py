@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fork_on_pair import IN, run
+from support.fork_on_pair import IN, run
 
 
 @pytest.mark.parametrize(

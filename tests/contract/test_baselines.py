@@ -1,4 +1,4 @@
-"""What every baseline promises. A new baseline is a name in `build.PlannerName` and no edit here."""
+"""What every baseline promises. A new baseline is a name in `planners.PlannerName` and no edit here."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from graphs import chains, equal_gpus, op
-from random_problems import random_case
+from support.graphs import chains, equal_gpus, op
+from support.random_problems import random_case
 
-from gnnplace import build
+from gnnplace import planners
 from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
 from gnnplace.baselines.fastest import standing
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, check
 from gnnplace.problem import Problem
 from gnnplace.result import Planner
-from gnnplace.transforms.units import allowed, units
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import allowed, units
 
-NAMES = [name for name in get_args(build.PlannerName) if name not in build.missing()]
+NAMES = [name for name in get_args(planners.PlannerName) if name not in planners.missing()]
 
 
 def cpu_and_gpus(gpus: int) -> Cluster:
@@ -51,10 +51,10 @@ def optimum() -> dict[int, tuple[int, int, int]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_valid_and_never_better_than_exhaustive(name: build.PlannerName, optimum: dict[int, tuple[int, int, int]]):
+def test_valid_and_never_better_than_exhaustive(name: planners.PlannerName, optimum: dict[int, tuple[int, int, int]]):
     assert len(TINY) == 25
     for seed, posed in TINY:
-        plan = build.planners(posed, simulate, 0).get(name)
+        plan = planners.planners(posed, simulate, 0).get(name)
         if plan is None:
             continue
         placement = plan(posed)
@@ -63,9 +63,9 @@ def test_valid_and_never_better_than_exhaustive(name: build.PlannerName, optimum
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in EXPLANATIONS])
-def test_who_can_be_slower_than_one_device_says_why(name: build.PlannerName):
+def test_who_can_be_slower_than_one_device_says_why(name: planners.PlannerName):
     for seed, posed in TINY[:12]:
-        named = {key: plan for key, plan in build.planners(posed, simulate, 0).items() if key in (*SINGLE, name)}
+        named = {key: plan for key, plan in planners.planners(posed, simulate, 0).items() if key in (*SINGLE, name)}
         placements = {key: plan(posed) for key, plan in named.items()}
         times = {key: simulate(posed, [placement])[0].feasible_ns for key, placement in placements.items()}
         assert name not in slower_than_one_device(times), seed
@@ -73,10 +73,10 @@ def test_who_can_be_slower_than_one_device_says_why(name: build.PlannerName):
 
 @pytest.mark.parametrize("schedule", RULES)
 @pytest.mark.parametrize("name", NAMES)
-def test_deterministic_and_under_the_schedule_that_was_asked(name: build.PlannerName, schedule):
+def test_deterministic_and_under_the_schedule_that_was_asked(name: planners.PlannerName, schedule):
     graph = chains(3, 4, 1).graph
     posed = problem(graph, cpu_and_gpus(2))
-    plan = build.planner(name, simulate, 7, schedule)
+    plan = planners.planner(name, simulate, 7, schedule)
     assert isinstance(plan, Planner)
     first, second = plan(posed), plan(posed)
     assert first.schedule == schedule and np.array_equal(first.device, second.device)
@@ -97,9 +97,9 @@ GRAPHS = {
 @pytest.mark.parametrize("machine", [equal_gpus(1), equal_gpus(3), cpu_and_gpus(2), cpu_and_gpus(0)], ids=lambda cluster: cluster.name)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("name", NAMES)
-def test_edges_of_the_world(name: build.PlannerName, graph: ComputationGraph, machine: Cluster):
+def test_edges_of_the_world(name: planners.PlannerName, graph: ComputationGraph, machine: Cluster):
     posed = problem(graph, machine)
-    named = build.planners(posed, simulate, 0)
+    named = planners.planners(posed, simulate, 0)
     if name == "cpu" and machine.devices[0].kind != "cpu":
         assert name not in named
         return
@@ -108,21 +108,21 @@ def test_edges_of_the_world(name: build.PlannerName, graph: ComputationGraph, ma
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_legal_devices_only(name: build.PlannerName):
+def test_legal_devices_only(name: planners.PlannerName):
     ops = [op("a", colocation="x"), Op("look-up", "Op", allowed=("cpu",), colocation="y"), op("b", colocation="y"), op("c", colocation="x"),
            Op("cuda", "Op", allowed=("gpu",)), op("d")]  # fmt: skip
     posed = problem(ComputationGraph.from_ops("rules", ops, [(0, 0, 3), (2, 0, 5), (3, 0, 5)]), cpu_and_gpus(2))
-    assert check(posed, build.planner(name, simulate, 0)(posed)) is None
+    assert check(posed, planners.planner(name, simulate, 0)(posed)) is None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_where_an_op_may_stand_nowhere_it_is_named(name: build.PlannerName):
+def test_where_an_op_may_stand_nowhere_it_is_named(name: planners.PlannerName):
     ops = [Op("here", "Op", allowed=("cpu",), colocation="x"), Op("there", "Op", allowed=("gpu",), colocation="x")]
     posed = problem(ComputationGraph.from_ops("torn", ops, []), cpu_and_gpus(1))
     with pytest.raises(ValueError, match=r"op 'here': no device of cpu-and-1 is allowed"):
-        build.planner(name, simulate, 0)(posed)
+        planners.planner(name, simulate, 0)(posed)
 
 
 def test_the_best_heuristic_is_the_fastest_of_all_but_searches():
     posed = problem(chains(2, 6, 1).graph, cpu_and_gpus(2))
-    assert simulate(posed, [build.best_heuristic(posed, simulate)])[0].step_time_ns == 6000
+    assert simulate(posed, [planners.best_heuristic(posed, simulate)])[0].step_time_ns == 6000

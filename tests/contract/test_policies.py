@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from graphs import chains, equal_gpus, op
-from pretended_gpu import GPU, REAL_GPU, using
+from support.graphs import chains, equal_gpus, op
+from support.pretended_gpu import GPU, REAL_GPU, using
 
-from gnnplace.choose import Tape
 from gnnplace.costs.roofline import problem
-from gnnplace.encoders.groups import MeanGroups
-from gnnplace.encoders.paper import PaperGroups, PaperOps, vocabulary
-from gnnplace.encoders.unit_graph import UnitGraph
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
-from gnnplace.nn.grouper import Grouper, RandomGrouping
-from gnnplace.nn.seq2seq import Seq2Seq
 from gnnplace.placement import check
+from gnnplace.policies.encoders.groups import MeanGroups
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
+from gnnplace.policies.encoders.unit_graph import UnitGraph
 from gnnplace.policies.hierarchical import HierarchicalPlanner
+from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
+from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.protocol import KeepsRanges, Policy
+from gnnplace.policies.tape import Tape
 from gnnplace.policies.ungrouped import UngroupedPlanner
 from gnnplace.policies.unit_placer import UnitPlacer
-from gnnplace.policy import KeepsRanges, Policy
 from gnnplace.training.rollout import greedy, replay, rollout
 
 GROUPS = 3

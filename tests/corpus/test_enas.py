@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from datasets.build import enas, enas_cells, enas_recurrent, nmt_variations
 from datasets.build_generated import generated
 from gnnplace.corpus import store
-from gnnplace.frontends.json_graph import read_graph
+from gnnplace.formats.graphs import read_graph
 
 ONE_EACH = ("enas-cifar10-00", "enas-ptb-00", "enas-nmt-00")
 INDICES = range(enas.MEMBERS)

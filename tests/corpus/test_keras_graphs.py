@@ -8,7 +8,7 @@ pytest.importorskip("tensorflow")
 from datasets.build.keras_applications import WORKLOADS
 from datasets.build_keras import graph, workload
 from gnnplace.corpus import manifest
-from gnnplace.frontends.tensorflow import unknown_kinds
+from gnnplace.frontends.tensorflow.graph import unknown_kinds
 from gnnplace.graph import NONE
 
 # All parameters, those of batch norms' moving averages too, as the documentation of keras.applications lists them in millions

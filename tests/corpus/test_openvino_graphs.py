@@ -15,7 +15,7 @@ from datasets import build_openvino
 from datasets.build import openvino_models
 from datasets.build_openvino import WORKLOADS
 from gnnplace.corpus import manifest
-from gnnplace.frontends.openvino import read_openvino
+from gnnplace.frontends.openvino.read import read_openvino
 
 PRODUCTS = ("matmul", "batch_matmul", "conv")
 NAMES = ("inception-v3-openvino", "resnet-50-openvino", "bert-base-openvino")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.torch_checks import check_products_of_images, module_parameters, parameter_bytes
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
-from torch_checks import check_products_of_images, module_parameters, parameter_bytes
 
 from datasets.build import resnet
 from datasets.build.inception_v3 import InceptionV3

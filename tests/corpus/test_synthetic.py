@@ -10,16 +10,16 @@ from itertools import product
 
 import numpy as np
 import pytest
-from donors import donor, expected_rows, figures
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.donors import donor, expected_rows, figures
 
 from gnnplace.corpus import clusters, manifest
 from gnnplace.corpus.synthetic import FAMILIES, synthetic
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import Placement
+from gnnplace.simulator.simulator import simulate
 
 FAMILY = st.sampled_from(FAMILIES)
 SIZE, SEED = st.integers(4, 60), st.integers(0, 2**32)

@@ -6,9 +6,9 @@ import math
 
 import pytest
 import torch
+from support.torch_checks import PRODUCTS, counted_products, flops_of, module_parameters, parameter_bytes
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_checks import PRODUCTS, counted_products, flops_of, module_parameters, parameter_bytes
 
 from datasets.build import deeplab_v3, retinanet, unet_segmentation
 from datasets.build.torch_dense_prediction import WORKLOADS

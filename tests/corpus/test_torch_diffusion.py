@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
-from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 
 from datasets.build import dit, latent_unet
 from gnnplace.corpus import manifest

@@ -6,8 +6,8 @@ import re
 
 import pytest
 import torch
+from support.torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 from torch import nn
-from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 from torch_geometric.nn.conv import GINConv, RGCNConv
 from torch_geometric.nn.models import SchNet
 

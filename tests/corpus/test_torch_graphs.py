@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from rebuilding import rebuilt
-from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
+from support.rebuilding import rebuilt
+from support.torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 
 from datasets.build_torch import WORKLOADS, traced
 from gnnplace.corpus import manifest

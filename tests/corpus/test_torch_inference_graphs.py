@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from torch_checks import PRODUCTS
+from support.torch_checks import PRODUCTS
 
 from datasets.build_torch import WORKLOADS
 from gnnplace.corpus import manifest, splits

@@ -7,14 +7,14 @@ import re
 import pytest
 import torch
 import transformers
-from published_modules import LLAMA_PARTS, T5_PARTS, Parts, share
+from support.published_modules import LLAMA_PARTS, T5_PARTS, Parts, share
+from support.torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 from torch import Tensor, nn
-from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 
 from datasets.build import clip, llama, llama_decode, mamba, mixtral, switch, t5
 from datasets.build.token_choice import ExpertLayer
 from gnnplace.corpus import manifest
-from gnnplace.frontends.torch_flops import Call, bytes_accessed, canonical_kind, flops
+from gnnplace.frontends.torch.flops import Call, bytes_accessed, canonical_kind, flops
 
 MIXTRAL_PARTS: Parts = [*LLAMA_PARTS, (r"mlp\.router", "mlp.gate")]
 MAMBA_PARTS: Parts = [

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 import torch
+from support.torch_checks import PRODUCTS, counted_products, flops_of, module_parameters, parameter_bytes
 from torch import nn
 from torch.nn import functional
-from torch_checks import PRODUCTS, counted_products, flops_of, module_parameters, parameter_bytes
 
 from datasets.build import gat, graphsage, mlp_mixer, pointnet, vq_vae, wavenet
 from gnnplace.corpus import manifest
-from gnnplace.frontends.torch_flops import Call, canonical_kind, flops
+from gnnplace.frontends.torch.flops import Call, canonical_kind, flops
 
 GATES, SKIP, ONWARD = (3 * 512 + 1) * 1024, 513 * 256, 513 * 512
 ENDS = (3 + 1) * 512 + 257 * (256 + 256)

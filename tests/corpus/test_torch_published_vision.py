@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import transformers
-from published_modules import Parts, share
+from support.published_modules import Parts, share
 
 from datasets.build import regnet, resnet, shufflenet_v2, swin
 from datasets.build.squeezenet import Fire, Widths

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 from torch import nn
-from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 
 from datasets.build import dcn, deepfm, din, neumf, sasrec, wide_and_deep
 from datasets.build_torch import workload

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-from published_modules import Parts, share
-from torch_checks import PRODUCTS, counted_products, module_parameters, parameter_bytes
+from support.published_modules import Parts, share
+from support.torch_checks import PRODUCTS, counted_products, module_parameters, parameter_bytes
 from transformers.models.wav2vec2_conformer.modeling_wav2vec2_conformer import Wav2Vec2ConformerEncoderLayer
 
 from datasets.build import conformer, wav2vec2, whisper

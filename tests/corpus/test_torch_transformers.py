@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import transformers
-from published_modules import LLAMA_PARTS, T5_PARTS, share
+from support.published_modules import LLAMA_PARTS, T5_PARTS, share
 from torch import nn
 
 from datasets.build import clip, llama, t5, transformer_xl

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.torch_checks import PRODUCTS, check_products_of_images, counted_products, flops_of, module_parameters, parameter_bytes
 from torch import nn
 from torch.nn import functional
-from torch_checks import PRODUCTS, check_products_of_images, counted_products, flops_of, module_parameters, parameter_bytes
 
 from datasets.build import amoebanet, swin
 from datasets.build.inverted_residual import SqueezeExcitation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
+from support.torch_checks import PRODUCTS, counted_products, flops_of, parameter_bytes
 
 from datasets.build import transformer_xl
 from datasets.build.torch_transformers import WORKLOADS

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import calibration, roofline
 from gnnplace.costs.calibration import Measured, fit_device
+from gnnplace.costs.measured import NOT_MEASURED, LinkSample, MeasuredCosts
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.measured_costs import NOT_MEASURED, LinkSample, MeasuredCosts
 
 TEMPLATE = Device("gpu:0", "gpu", 12345, 10**10, 10**10, launch_ns=9, dispatch_ns=8, streams=3)
 

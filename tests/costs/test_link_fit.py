@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import links
 from gnnplace.costs.links import fit_link
-from gnnplace.measured_costs import LinkSample, MeasuredCosts
+from gnnplace.costs.measured import LinkSample, MeasuredCosts
 
 SIZES = [2**exponent for exponent in range(8, 27, 2)]
 

@@ -7,8 +7,8 @@ import pytest
 
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs import profiled, roofline
+from gnnplace.costs.measured import NOT_MEASURED, MeasuredCosts
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.measured_costs import NOT_MEASURED, MeasuredCosts
 
 GRAPH = ComputationGraph.from_ops("two", [Op("x", "Read", (Output(8),)), Op("host", "Log", allowed=("cpu",))], [])
 CPU, GPU, OTHER_GPU = (Device(name, name[:3], 100, 10**9, 10**9) for name in ("cpu:0", "gpu:0", "gpu:1"))

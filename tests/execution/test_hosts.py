@@ -14,13 +14,13 @@ from uuid import uuid4
 
 import numpy as np
 import pytest
-from execution import hostile_workloads
-from execution.processes import LATE_S, MARK, START_UP_S, alive, marked
-from fake_workload import CHAINS
+from support import hostile_workloads
+from support.fake_workload import CHAINS
+from support.processes import LATE_S, MARK, START_UP_S, alive, marked
 
 from gnnplace.execution.host import Host, _Life
-from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.workload import Plan
+from gnnplace.isolation.outcome import MeasurementError
 
 FILE = hostile_workloads.__file__
 
@@ -47,7 +47,7 @@ def test_what_a_workload_does_while_it_is_loaded_is_one_outcome(
     monkeypatch.setenv(hostile_workloads.READY, str(ready))
     files, start = len(os.listdir("/proc/self/fd")), time.monotonic()
     with marked() as mark, pytest.raises(MeasurementError) as failed:
-        Host(f"execution.hostile_workloads:{function}", limit_s=limit)
+        Host(f"support.hostile_workloads:{function}", limit_s=limit)
     assert (failed.value.outcome, reason in failed.value.reason) == (outcome, True), failed.value.reason
     assert time.monotonic() - start < limit + LATE_S
     assert ready.exists() == (function in ("sleep", "daemon"))
@@ -57,7 +57,7 @@ def test_what_a_workload_does_while_it_is_loaded_is_one_outcome(
 
 def test_a_closed_step_is_forgotten_and_may_be_closed_again(tmp_path: Path) -> None:
     life, plan = _Life(), Plan(CHAINS.cluster.devices, np.zeros(CHAINS.num_ops, dtype=np.int32), CHAINS.graph.order)
-    life.answer("load", "fake_workload:load", (f"{tmp_path}:plain", 0))
+    life.answer("load", "support.fake_workload:load", (f"{tmp_path}:plain", 0))
     first, second = (life.answer("start", plan) for _ in range(2))
     kept = weakref.ref(life._steps[first])
     for _ in range(2):
@@ -126,7 +126,7 @@ def test_an_interrupted_measurement_leaves_nothing(number: int, status: int, tmp
 
 @pytest.mark.parametrize("function", ["sleep", "daemon"])
 def test_a_parent_that_is_killed_leaves_nothing(function: str, tmp_path: Path) -> None:
-    mark, load = uuid4().hex, f"Host('execution.hostile_workloads:{function}', limit_s=100)"
+    mark, load = uuid4().hex, f"Host('support.hostile_workloads:{function}', limit_s=100)"
     text = f"from gnnplace.execution.host import Host; {load}"
     process = started("-c", text, **{MARK: mark, hostile_workloads.READY: str(tmp_path / "ready")})
     wait_for(tmp_path / "ready", process)

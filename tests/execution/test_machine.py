@@ -8,7 +8,7 @@ import pytest
 
 from gnnplace.execution import machine
 from gnnplace.execution.machine import Gpu
-from gnnplace.execution.pinned import usable_cores
+from gnnplace.isolation.worker import usable_cores
 
 
 def test_gpus_stand_beside_one_cpu_device() -> None:

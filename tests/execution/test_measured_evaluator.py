@@ -7,19 +7,18 @@ from functools import partial
 
 import numpy as np
 import pytest
-from fake_workload import CHAINS, STEP_NS, requests
-from graphs import chains
+from support.fake_workload import CHAINS, STEP_NS, requests
+from support.graphs import chains
 
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
-from gnnplace.execution.measurement import MeasurementError
 from gnnplace.execution.timing import PAPER, STEADY
-from gnnplace.figures import figures
+from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
-from gnnplace.result import Evaluator
+from gnnplace.result import Evaluator, figures
+from gnnplace.simulator.simulator import simulate
 
 ONE, SPLIT, CUT = [0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]
 TOO_LARGE, DEADLY, ODD = [1, 0, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 1, 0]
@@ -35,7 +34,7 @@ def made(tmp_path):
     with ExitStack() as stack:
 
         def make(name="fragile", protocol=PAPER, hardware="a machine") -> MeasuredEvaluator:
-            host = LastingHost(partial(Host, "fake_workload:load", f"{tmp_path}:{name}", 0, limit_s=600.0))
+            host = LastingHost(partial(Host, "support.fake_workload:load", f"{tmp_path}:{name}", 0, limit_s=600.0))
             stack.callback(host.close)
             return MeasuredEvaluator({CHAINS.graph.sha256: host}, simulate, Ledger(tmp_path / "ledger"), protocol, 600.0, hardware)
 

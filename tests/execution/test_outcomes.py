@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from execution import hostile_workloads
-from execution.processes import LATE_S, START_UP_S, alive, marked
+from support import hostile_workloads
+from support.processes import LATE_S, START_UP_S, alive, marked
 
 from gnnplace import cli
 from gnnplace.commands import measure as command
 from gnnplace.corpus import clusters, manifest
 from gnnplace.execution.host import Host
 from gnnplace.execution.workload import Plan
-from gnnplace.execution.workload_reference import LOADER
-from gnnplace.frontends.json_placement import placement_document
+from gnnplace.formats.placements import placement_document
 from gnnplace.placement import Placement
+from gnnplace.sources.workload import LOADER
 
 FILE = hostile_workloads.__file__
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graphs import op
+from support.graphs import op
 
+from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.machine import cores
-from gnnplace.execution.tensorflow_step_links import DRAWN, StepLinks
+from gnnplace.execution.tensorflow.step_links import DRAWN, StepLinks
 from gnnplace.execution.workload import Plan
 from gnnplace.graph import ComputationGraph
-from gnnplace.measured_costs import LinkSample
 
 KNOWN = (LinkSample(2**8, 10_000, 20_000), LinkSample(2**20, 10_000 + 2**20, 2 * (10_000 + 2**20)))  # a nanosecond a byte
 STEP_NS = 10**8

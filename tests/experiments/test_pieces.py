@@ -2,16 +2,16 @@
 
 import numpy as np
 import pytest
-from graphs import equal_gpus, op
-from random_problems import random_case
+from support.graphs import equal_gpus, op
+from support.random_problems import random_case
 
 from experiments.room.pieces import in_pieces
+from gnnplace.bounds.bounds import lower_bound
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.bounds import lower_bound
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.placement import Placement
-from gnnplace.transforms.units import units
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.units import units
 
 LONG, FIRST, URGENT, LAST = range(4)
 

@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from graphs import chains
+from support.graphs import chains
 
 from experiments.room import run, why
 from experiments.room.run import closed, has_room, lineages, room, saved, searched, worked_s, worth_a_search
@@ -28,12 +28,12 @@ from experiments.room.why import (
     line,
     summary,
 )
+from gnnplace.bounds.bounds import lower_bound
 from gnnplace.cluster import ClusterError
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.bounds import lower_bound
 from gnnplace.graph import Categorical
-from gnnplace.transforms.units import units
+from gnnplace.units.units import units
 
 
 @pytest.mark.parametrize(

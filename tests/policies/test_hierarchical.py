@@ -5,18 +5,18 @@ import gc
 import numpy as np
 import pytest
 import torch
-from graphs import chains, equal_gpus
+from support.graphs import chains, equal_gpus
 
-from gnnplace.choose import Tape
 from gnnplace.costs.roofline import problem
-from gnnplace.encoders.paper import PaperGroups, PaperOps, vocabulary
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.nn.grouper import Grouper, RandomGrouping
-from gnnplace.nn.seq2seq import Seq2Seq
 from gnnplace.placement import check
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
 from gnnplace.policies.hierarchical import HierarchicalPlanner, group_allowed, soft_placement
+from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
+from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.tape import Tape
 from gnnplace.policies.ungrouped import UngroupedPlanner
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.advantage import MovingAverage
 from gnnplace.training.reinforce import reinforce_loss
 from gnnplace.training.reward import negative_square_root

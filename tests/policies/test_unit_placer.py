@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from graphs import chains
+from support.graphs import chains
 
-from gnnplace.choose import Tape
 from gnnplace.config.training import TrainingConfig
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
+from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.data import Lesson
 from gnnplace.training.learner import Learner

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from graphs import op
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from support.graphs import op
 
 from gnnplace.graph import ComputationGraph
 from gnnplace.report.graph_picture import INTERVALS, at_once, draw_layers, draw_parallelism, write_graph_picture

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from graphs import equal_gpus
 from matplotlib.figure import Figure
+from support.graphs import equal_gpus
 
 from gnnplace.costs.roofline import problem
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.report.picture import FORMATS
 from gnnplace.report.timeline import draw, write_picture
+from gnnplace.simulator.simulator import simulate
 
 
 def corners(collection):

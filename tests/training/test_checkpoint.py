@@ -4,14 +4,14 @@ import json
 
 import pytest
 import torch
-from graphs import chains
-from learners import TablePolicy, learner, settings, unit_learner
 from lightning import Callback
 from safetensors.torch import load_file, save_file
+from support.graphs import chains
+from support.learners import TablePolicy, learner, settings, unit_learner
 
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.checkpoint import load_checkpoint, restore, restore_policy, save_checkpoint
 from gnnplace.training.data import Updates

@@ -6,13 +6,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from graphs import chains, equal_gpus, op
-from learners import ignore, learner, settings
+from support.graphs import chains, equal_gpus, op
+from support.learners import ignore, learner, settings
 
 from gnnplace.costs.roofline import problem as roofline
-from gnnplace.evaluate.simulator import simulate
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.fit import fit
 
 

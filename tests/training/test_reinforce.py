@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from gnnplace.choose import Tape
+from gnnplace.policies.tape import Tape
 from gnnplace.training.advantage import MovingAverage
 from gnnplace.training.reinforce import reinforce_loss
 

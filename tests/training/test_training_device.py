@@ -9,19 +9,19 @@ from functools import partial
 import lightning
 import pytest
 import torch
-from graphs import chains
-from learners import ignore, settings, unit_learner
 from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
-from pretended_gpu import GPU, REAL_GPU, using
 from safetensors.torch import save as serialised
+from support.graphs import chains
+from support.learners import ignore, settings, unit_learner
+from support.pretended_gpu import GPU, REAL_GPU, using
 
 from gnnplace.config.training import TrainingConfig
-from gnnplace.encoders.paper import PaperGroups, PaperOps, vocabulary
-from gnnplace.evaluate.simulator import simulate
-from gnnplace.nn.grouper import Grouper
-from gnnplace.nn.seq2seq import Seq2Seq
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
 from gnnplace.policies.hierarchical import HierarchicalPlanner
+from gnnplace.policies.networks.grouper import Grouper
+from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training import checkpoint as checkpoints
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.checkpoint import Checkpoint, load_checkpoint, restore_policy, save_checkpoint

@@ -1,0 +1,56 @@
+"""What lower bounds prove, as constraints of the program: no simulated step of a feasible placement breaks one.
+
+Heads and tails hold for an op on a device of a class. Wherever they stand, the ops of a set start at a or later and leave at least b
+behind them: so on each device those that are there take at most the step less a and b, as often as it has streams.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.baselines.cp_sat.model import Program
+from gnnplace.problem import MAX_STEP_NS
+from gnnplace.result import LeastTimes
+
+MOST_WINDOWS = 6  # heads, and as many tails, whose windows limit a device's work
+
+
+def add_cuts(program: Program, least: LeastTimes) -> None:
+    """Adds the best lower bound, every head and tail, and windows of the work of each device."""
+    model = program.model
+    model.add(program.step >= program.units(least.step_ns))
+    head, tail = least.head_ns, least.tail_ns
+    for op, row in enumerate(program.stands):
+        before: Any = 0
+        after: Any = 0
+        for device, on in enumerate(row):
+            if max(head[op, device], tail[op, device]) >= MAX_STEP_NS:
+                model.add(on == 0)
+            else:
+                before += program.units(head[op, device]) * on
+                after += program.units(tail[op, device]) * on
+        model.add(program.start[op] >= before)
+        model.add(program.step >= program.end[op] + after)
+    _add_windows(program, head.min(axis=1), tail.min(axis=1))
+
+
+def _add_windows(program: Program, head: Int64[np.ndarray, " ops"], tail: Int64[np.ndarray, " ops"]) -> None:
+    problem = program.problem
+    for a, b in product(_some(head), _some(tail)):
+        inside = np.flatnonzero((head >= a) & (tail >= b)).tolist()
+        for device, streams in enumerate(problem.cluster.streams.tolist()):
+            work = sum(program.units(problem.time_ns[op, device]) * program.stands[op][device] for op in inside)
+            if len(inside) > 1:
+                program.model.add(streams * (program.step - program.units(a) - program.units(b)) >= work)
+
+
+def _some(values: Int64[np.ndarray, " ops"]) -> list[int]:
+    """A few of them, evenly over their ranks, the least one too."""
+    distinct = np.unique(values[values < MAX_STEP_NS])
+    if len(distinct) > MOST_WINDOWS:
+        distinct = distinct[np.linspace(0, len(distinct) - 1, MOST_WINDOWS).astype(np.int64)]
+    return distinct.tolist()

@@ -1,0 +1,95 @@
+"""The memory of the constraint program: what every device holds at any time, where it could be too much (see `exact_model`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from gnnplace.baselines.cp_sat.model import LARGEST, Program
+
+
+def add_memory(program: Program) -> None:
+    """Adds, for each device that could overflow, the memory that is left beside persistent bytes, and who takes it when.
+
+    A device that receives parts of a root apart takes at least what is here: of its aliases nothing.
+    """
+    problem, graph = program.problem, program.problem.graph
+    roots = _roots(program)
+    arriving = sum(max(graph.output_bytes[output] for output in outputs) for outputs in roots.values())
+    at_most = int(graph.persistent_bytes.sum() + graph.workspace_bytes.sum() + arriving)
+    for device, capacity in enumerate(problem.cluster.memory_bytes.tolist()):
+        if at_most > capacity:
+            _add_device(program, device, capacity, roots)
+
+
+def _roots(program: Program) -> dict[int, list[int]]:
+    """The outputs that share each root, those without bytes left out."""
+    roots: dict[int, list[int]] = defaultdict(list)
+    for output, root in enumerate(program.problem.graph.output_root.tolist()):
+        roots[root].append(output)
+    size = program.problem.graph.output_bytes
+    return {root: outputs for root, outputs in roots.items() if max(size[output] for output in outputs) > 0}
+
+
+def _add_device(program: Program, device: int, capacity: int, roots: dict[int, list[int]]) -> None:
+    model, graph = program.model, program.problem.graph
+    unit = -(-max(1, capacity) // LARGEST)
+    persistent = (graph.persistent_bytes // unit).tolist()
+    left = model.new_int_var(0, -(-capacity // unit), "")
+    model.add(left == -(-capacity // unit) - sum(size * row[device] for size, row in zip(persistent, program.stands, strict=True) if size))
+    taken: list[Any] = []
+    sizes: list[int] = []
+    for op, workspace in enumerate((graph.workspace_bytes // unit).tolist()):
+        if workspace:
+            length = program.units(program.problem.time_ns[op, device])
+            taken.append(model.new_optional_fixed_size_interval_var(program.start[op], length, program.stands[op][device], ""))
+            sizes.append(workspace)
+    for root, outputs in roots.items():
+        alone = [root] if program.problem.cluster.device_received[device] else outputs
+        for interval, size in _buffers(program, device, root, alone):
+            taken.append(interval)
+            sizes.append(size // unit)
+    model.add_cumulative(taken, sizes, left)
+
+
+def _buffers(program: Program, device: int, root: int, outputs: list[int]) -> list[tuple[Any, int]]:
+    """The buffer of a root on a device, made by its op or sent there: an interval that all who hold it lie in, and its bytes."""
+    model, graph = program.model, program.problem.graph
+    begin, end = (model.new_int_var(0, program.horizon, "") for _ in range(2))
+    length = model.new_int_var(0, program.horizon, "")
+    owner = int(graph.output_op[root])
+    made = program.stands[owner][device]
+    model.add(begin <= program.start[owner]).only_enforce_if(made)
+    users = {int(op) for op in graph.output_op[outputs]} | {int(op) for op in graph.edge_dst[np.isin(graph.edge_data, outputs)]}
+    for op in users:
+        model.add(end >= program.end[op]).only_enforce_if(program.stands[op][device])
+    for output in outputs:
+        if graph.output_is_result[output]:
+            model.add(end >= program.step).only_enforce_if(program.stands[graph.output_op[output]][device])
+    arrivals = [arrival for output in outputs for arrival in _hold_while_sent(program, device, output, begin, end)]
+    found = [(model.new_optional_interval_var(begin, length, end, made, ""), int(graph.output_bytes[root]))]
+    if arrivals:
+        sent = model.new_bool_var("")
+        for arrival in arrivals:
+            model.add_bool_or([arrival.negated(), made, sent])
+        smallest = int(graph.output_bytes[outputs].min())
+        found.append((model.new_optional_interval_var(begin, length, end, sent, ""), smallest))
+    return found
+
+
+def _hold_while_sent(program: Program, device: int, output: int, begin: Any, end: Any) -> list[Any]:
+    """A transfer from here holds the buffer until it leaves, one to here from its start to its arrival. Returns who says that one comes."""
+    model = program.model
+    for there in range(program.problem.num_devices):
+        away = program.sent.get((output, there))
+        if away is not None and device in away.by:
+            model.add(end >= away.leaves).only_enforce_if(away.by[device])
+    coming = program.sent.get((output, device))
+    if coming is None:
+        return []
+    for on in coming.by.values():
+        model.add(begin <= coming.start).only_enforce_if(on)
+        model.add(end >= coming.arrives).only_enforce_if(on)
+    return list(coming.by.values())

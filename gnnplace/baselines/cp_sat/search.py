@@ -1,0 +1,108 @@
+"""The search of `exact`: a constraint program written, hinted at and solved by CP-SAT, in this process.
+
+Nothing here may share a process with TensorFlow: its symbols and OR-tools' are mixed up, and solving ends in a segmentation fault
+(or-tools issue 3230). `exact.solve` gives it a process of its own, which runs `main`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from typing import Any
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from gnnplace.baselines.cp_sat.contracted import by_start
+from gnnplace.baselines.cp_sat.cuts import add_cuts
+from gnnplace.baselines.cp_sat.hint import hint
+from gnnplace.baselines.cp_sat.memory import add_memory
+from gnnplace.baselines.cp_sat.model import Program, write
+from gnnplace.baselines.cp_sat.queues import add_queues
+from gnnplace.baselines.cp_sat.symmetry import add_symmetry
+from gnnplace.baselines.exact import Limit, Solution, Start
+from gnnplace.placement import Placement
+from gnnplace.problem import Problem
+from gnnplace.result import LeastTimes
+from gnnplace.units.units import UnitsName, allowed, units
+
+SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which of them proves soonest differs from problem to problem
+WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, as measured
+
+
+def main() -> None:
+    """Answers requests, pickled on stdin, with pickled solutions or errors on stdout; what a library prints goes to stderr."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            request = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer: Solution | ValueError = search(*request)
+        except ValueError as error:
+            answer = error
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None) -> Solution:
+    """The fastest step of a problem whose units stand together. Raises ValueError where one may stand nowhere."""
+    made = units(problem.graph, units_name)
+    horizon_ns = _longest(problem) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
+    program = write(cp_model.CpModel(), problem, made.unit.astype(np.int64), allowed(problem, made), horizon_ns)
+    add_memory(program)
+    add_queues(program)
+    add_symmetry(program)
+    if least is not None:
+        add_cuts(program, least)
+    if start is not None and start.result.feasible_ns is not None:
+        hint(program, start.device, start.result)
+        _complete(program, cp_model.CpSolver())
+    solver = cp_model.CpSolver()
+    _configure(solver.parameters, limit)
+    status = solver.solve(program.model)
+    assert status != cp_model.MODEL_INVALID, program.model.validate()
+    if status == cp_model.INFEASIBLE:
+        return Solution(None, None, 0, proved=True)
+    bound_ns = max(0, round(solver.best_objective_bound)) * program.unit_ns
+    if status == cp_model.UNKNOWN:
+        return Solution(None, None, bound_ns, proved=False)
+    return Solution(_placement(program, solver), solver.value(program.step) * program.unit_ns, bound_ns, status == cp_model.OPTIMAL)
+
+
+def _configure(parameters: Any, limit: Limit) -> None:
+    parameters.num_workers = 1
+    parameters.random_seed = 0
+    parameters.interleave_search = True  # on one worker, in a fixed order
+    parameters.subsolvers.extend(SEARCHES)
+    if limit.deterministic:
+        parameters.max_deterministic_time = limit.seconds * WORK_PER_S
+    else:
+        parameters.max_time_in_seconds = limit.seconds
+
+
+def _complete(program: Program, solver: Any) -> None:
+    """Hints at what follows from the hints: when buffers are held. A search that has to find that first may lose its start."""
+    solver.parameters.num_workers = 1
+    solver.parameters.fix_variables_to_their_hinted_value = True
+    solver.parameters.stop_after_first_solution = True
+    status = solver.solve(program.model)
+    assert solver.status_name(status) in ("OPTIMAL", "FEASIBLE"), "a simulated step breaks no constraint"
+    program.model.clear_hints()
+    for index, value in enumerate(solver.response_proto.solution):
+        program.model.add_hint(program.model.get_int_var_from_proto_index(index), value)
+
+
+def _longest(problem: Problem) -> int:
+    """Nanoseconds that no list schedule of a linked placement exceeds: everything after everything else."""
+    delay = 2 * int(problem.transfer_ns.max(initial=0)) + int(problem.cluster.link_latency_ns.max(initial=0)) + 1
+    return int(problem.slowest_ns.max(axis=1).sum()) + delay * problem.graph.num_edges
+
+
+def _placement(program: Program, solver: Any) -> Placement:
+    device = np.array([[solver.boolean_value(on) for on in row].index(True) for row in program.stands], dtype=np.int32)
+    start = np.array([solver.value(start) for start in program.start], dtype=np.int64)
+    return by_start(program.problem, device, start)

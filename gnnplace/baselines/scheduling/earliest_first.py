@@ -1,0 +1,206 @@
+"""Scheduling in the order of time: of all ready ops on all devices the one that can start first is next (ETF; Hwang et al., 1989).
+
+Equals go by rank, then by the shorter time. A device's ready ops wait in two heaps: those whose inputs arrive later, by when; and those
+that could start as soon as it is free, by rank. Messages share channels, so an op may have become later since, never earlier: it
+is looked at again when it comes to the top. Where ops have favourite children (SCT; Hanen and Munier, 1995), a device that has run
+an op waits for its favourite child, if that is ready, has no device yet and can start nowhere earlier; until the child's start the
+device takes only urgent ops, those whose inputs could be on every device by then.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.legal import device_sets
+from gnnplace.baselines.scheduling.compiled import allocates_nothing
+from gnnplace.baselines.scheduling.gaps import NEVER, take
+from gnnplace.baselines.scheduling.heaps import is_less, pop, push
+from gnnplace.baselines.scheduling.instance import Guide, Instance, instance, nothing_yet
+from gnnplace.baselines.scheduling.list_schedule import OWN_END, fits, place, ready_ns, settle
+from gnnplace.baselines.scheduling.ranks import upward_rank_ns
+from gnnplace.baselines.scheduling.sequence import append_after_inputs, costly, sequence
+from gnnplace.baselines.scheduling.waiting import nobody_yet, offer, withdraw
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
+from gnnplace.units.units import Units, expand
+
+LOST = -2
+
+
+def fastest_earliest_first(
+    problem: Problem, evaluate: Evaluator, units: Units, favourite: Int64[np.ndarray, " ops"], schedule: Schedule
+) -> Placement:
+    """The faster of two schedules, on all legal devices and without CPUs; `favourite` is the favourite child of each op or `NONE`.
+
+    Raises ValueError where a unit may stand nowhere.
+    """
+    guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
+    given = [instance(problem, units, legal, guide) for legal in device_sets(problem, units)]
+    found = [schedule_earliest_first(problem.graph, each, favourite)[0] for each in given]
+    return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
+
+
+def schedule_earliest_first(
+    graph: ComputationGraph, given: Instance, favourite: Int64[np.ndarray, " ops"]
+) -> tuple[Int32[np.ndarray, " units"], int]:
+    """The device of each unit and the length of the schedule in ns; `given.sequence` is by rank, `favourite` the child of each op or -1."""
+    done, free, ops = nothing_yet(given), ~costly(graph), graph.num_ops
+    order, leader, stack = np.empty(ops, dtype=np.int64), np.full(ops, NONE, dtype=np.int64), np.empty(graph.num_edges + 1, dtype=np.int64)
+    _schedule(given, done, nobody_yet(given, free), free, favourite, graph.out_ptr, graph.edge_dst, (order, leader, stack))
+    return done.device, int(done.end.max())
+
+
+@no_type_check
+@allocates_nothing
+def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
+    order, leader, stack = room  # to work: which ops ran so far, and who led them
+    count, costing = 0, 0
+    for op in given.sequence:
+        costing += not free[op]
+        if ready.waiting[op] == 0 and not free[op]:
+            offer(given, done, ready, op)
+    for _ in range(costing):
+        op, device, start = -1, -1, NEVER
+        while op == -1:  # one that lost its last device was offered on another
+            op, device, start = _earliest(given, done, ready)
+        if done.device[given.unit[op]] == -1:
+            settle(given, done, given.unit[op], device)
+        before, count = count, append_after_inputs(op, order, leader, count, stack, given.in_ptr, given.in_edges, given.edge_src)
+        for led in order[before:count]:
+            _run(given, done, led, device, start if led == op else 0)
+        ready.awaited[device], ready.until[device] = favourite[op], -1
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            ready.waiting[edge_dst[edge]] -= 1
+            if ready.waiting[edge_dst[edge]] == 0:
+                offer(given, done, ready, edge_dst[edge])
+    for op in given.sequence:
+        if leader[op] == -1:  # it costs nothing, and nor do its consumers
+            leader[op] = op
+            _run(given, done, op, -1, 0)
+
+
+@no_type_check
+@allocates_nothing
+def _run(given, done, op, beside, earliest):
+    """Runs an op behind all others on the device of its unit, from `earliest` on."""
+    device = place(given, done, op, beside, OWN_END)
+    stream, gap, free = _free(given, done, device)
+    start = max(earliest, free, ready_ns(given, done, op, device, True))
+    take(done.stream, stream, gap, start, given.time_ns[op, device])
+    done.end[op] = start + given.time_ns[op, device]
+
+
+@no_type_check
+@allocates_nothing
+def _free(given, done, device):
+    """The stream that is free first after all its ops, its last gap and when that begins."""
+    stream = given.streams[device]
+    for other in range(stream + 1, given.streams[device + 1]):
+        if done.stream.begins[other, done.stream.number[other] - 1] < done.stream.begins[stream, done.stream.number[stream] - 1]:
+            stream = other
+    gap = done.stream.number[stream] - 1
+    return stream, gap, done.stream.begins[stream, gap]
+
+
+@no_type_check
+@allocates_nothing
+def _earliest(given, done, ready):
+    """The op that can start first, where and when; -1 where another must be looked at again."""
+    best, best_device, best_start = -1, -1, NEVER
+    for device in range(len(given.memory)):
+        op, start = _first(given, done, ready, device, best_start)
+        if op == LOST:
+            return -1, -1, NEVER
+        if op == -1:
+            continue
+        if start == best_start:
+            if ready.number[op] > ready.number[best]:
+                continue
+            if op == best and given.time_ns[op, device] >= given.time_ns[op, best_device]:
+                continue
+        best, best_device, best_start = op, device, start
+    return best, best_device, best_start
+
+
+@no_type_check
+@allocates_nothing
+def _first(given, done, ready, device, limit):
+    """The op that can start first on a device, and when; -1 where none can up to a limit, `LOST` if one got another device."""
+    later, now, held, free = ready.later, ready.now, ready.held, _free(given, done, device)[2]
+    _release(given, done, ready, device)
+    while True:
+        while later.size[device] > 0 and later.key[device, 0] <= free:
+            push(now, device, 0, pop(later, device))
+        waits = now if now.size[device] > 0 else held if is_less(held, later, device) else later
+        if waits.size[device] == 0 or max(free, waits.key[device, 0]) > limit:
+            return -1, NEVER
+        listed, op = max(free, waits.key[device, 0]), given.sequence[waits.number[device, 0]]
+        start, holds = _start(given, done, ready, op, device, free)
+        if start != -1 and start <= listed:
+            return (op, start) if start < NEVER else (-1, NEVER)
+        pop(waits, device)
+        if start != -1:
+            push(held if holds else later, device, start, ready.number[op])
+        elif withdraw(given, done, ready, op):
+            return LOST, NEVER
+
+
+@no_type_check
+@allocates_nothing
+def _release(given, done, ready, device):
+    """What a device holds back competes again once the favourite child has another device, or another start on this one."""
+    child = ready.awaited[device]
+    if ready.held.size[device] == 0 or (
+        child != -1 and done.device[given.unit[child]] == -1 and _child_start(given, done, child, device) == ready.until[device]
+    ):
+        return
+    while ready.held.size[device] > 0:
+        push(ready.now, device, 0, pop(ready.held, device))
+
+
+@no_type_check
+@allocates_nothing
+def _start(given, done, ready, op, device, free):
+    """When an op can start on a device that is free from then on, -1 where it can't (any more); and whether the device holds it back."""
+    home = done.device[given.unit[op]]
+    if done.end[op] != -1 or (home != -1 and home != device):
+        return -1, False
+    arrived = ready_ns(given, done, op, device, False)
+    if home == -1 and (arrived == -1 or not fits(given, done, given.unit[op], device)):
+        return -1, False
+    start, child = max(free, arrived), ready.awaited[device]
+    if child == -1 or child == op or ready.waiting[child] > 0 or done.device[given.unit[child]] != -1:
+        return start, False
+    return _beside_child(given, done, ready, op, child, device, start)
+
+
+@no_type_check
+@allocates_nothing
+def _beside_child(given, done, ready, op, child, device, start):
+    """When an op may start that could do so before the favourite child for which the device waits; and whether that is later."""
+    here, urgent = _child_start(given, done, child, device), start
+    for other in range(len(given.memory)):
+        if _child_start(given, done, child, other) < here:
+            return start, False
+        if given.legal[given.unit[op], other]:
+            urgent = max(urgent, ready_ns(given, done, op, other, False))
+    if start > here or here == NEVER or urgent == start:
+        return start, False
+    ready.until[device] = here
+    return (urgent if urgent < here else NEVER), True
+
+
+@no_type_check
+@allocates_nothing
+def _child_start(given, done, child, device):
+    """When an op's child can start on a device once it is free, NEVER where it can't."""
+    arrived = ready_ns(given, done, child, device, False)
+    if arrived == -1 or not fits(given, done, given.unit[child], device):
+        return NEVER
+    return max(_free(given, done, device)[2], arrived)

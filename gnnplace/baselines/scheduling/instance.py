@@ -1,0 +1,98 @@
+"""What list schedulers are given, as arrays for compiled functions, and how far they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.baselines.scheduling.gaps import Gaps, free
+from gnnplace.baselines.scheduling.sequence import Sequence
+from gnnplace.graph import NONE
+from gnnplace.problem import Problem
+from gnnplace.schedules.ranks import compact
+from gnnplace.units.units import Units, persistent_bytes, work_ns
+
+
+class Guide(NamedTuple):
+    """What tells list schedulers apart: the order of ops, and what an op adds to its end on each device where devices are compared."""
+
+    sequence: Sequence
+    added_ns: Int64[np.ndarray, "ops devices"] | None = None
+
+
+class Instance(NamedTuple):
+    """The constants. `leader[i]` is the op whose unit the unit of op i follows, where it has no device of its own yet."""
+
+    sequence: Int64[np.ndarray, " ops"]
+    leader: Int64[np.ndarray, " ops"]
+    unit: Int32[np.ndarray, " ops"]
+    unit_ops: Int64[np.ndarray, " ops"]  # those of unit u are unit_ops[unit_ptr[u]:unit_ptr[u + 1]]
+    unit_ptr: Int64[np.ndarray, " units_plus_1"]
+    legal: Bool[np.ndarray, "units devices"]
+    added_ns: Int64[np.ndarray, "ops devices"]
+    work_ns: Int64[np.ndarray, "units devices"]
+    persistent: Int64[np.ndarray, " units"]
+    memory: Int64[np.ndarray, " devices"]
+    time_ns: Int64[np.ndarray, "ops devices"]
+    in_ptr: Int64[np.ndarray, " ops_plus_1"]
+    in_edges: Int64[np.ndarray, " edges"]
+    edge_src: Int32[np.ndarray, " edges"]
+    edge_data: Int64[np.ndarray, " edges"]
+    transfer_ns: Int64[np.ndarray, "outputs rates"]
+    link: Int32[np.ndarray, "devices devices"]
+    rate: Int32[np.ndarray, " links"]
+    latency: Int64[np.ndarray, " links"]
+    channel: Int32[np.ndarray, " links"]
+    receiver: Int32[np.ndarray, " links"]  # the second channel that a transfer occupies, or -1
+    streams: Int64[np.ndarray, " devices_plus_1"]  # those of device d are numbers streams[d]:streams[d+1]
+
+
+class Progress(NamedTuple):
+    """What is scheduled so far; -1 is nowhere or not yet."""
+
+    device: Int32[np.ndarray, " units"]
+    end: Int64[np.ndarray, " ops"]
+    arrival: Int64[np.ndarray, "outputs devices"]
+    asked: Int64[np.ndarray, "outputs devices"]  # the unit that last asked what the output's message there would cost
+    held: Int64[np.ndarray, " devices"]
+    committed: Int64[np.ndarray, " devices"]
+    ready: Int64[np.ndarray, " devices"]  # when the inputs of the op whose device is being chosen are there
+    stream: Gaps
+    channel: Gaps
+
+
+def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devices"], guide: Guide) -> Instance:
+    """The constants of a problem whose ops are scheduled in the order of a guide."""
+    graph, cluster = problem.graph, problem.cluster
+    streams = np.concatenate([[0], np.cumsum(cluster.streams)])
+    unit_ptr = np.concatenate([[0], np.cumsum(np.bincount(units.unit))])
+    added_ns = np.zeros_like(problem.time_ns) if guide.added_ns is None else guide.added_ns
+    columns = {
+        "sequence": guide.sequence.op, "leader": guide.sequence.leader, "added_ns": added_ns,
+        "unit": units.unit, "unit_ops": np.argsort(units.unit, kind="stable"), "unit_ptr": unit_ptr,
+        "legal": legal, "work_ns": work_ns(problem, units),
+        "persistent": persistent_bytes(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
+        "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
+        "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
+        "latency": cluster.link_latency_ns, "channel": cluster.link_channel,
+        "receiver": cluster.link_receive_channel, "streams": streams,
+    }  # fmt: skip
+    return Instance(**{name: compact(column, column.dtype.type) for name, column in columns.items()})
+
+
+def nothing_yet(given: Instance) -> Progress:
+    """The progress of a schedule in which nothing is placed."""
+    ops, (units, devices) = len(given.unit), given.legal.shape
+    return Progress(
+        device=np.full(units, NONE, dtype=np.int32),
+        end=np.full(ops, NONE, dtype=np.int64),
+        arrival=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
+        asked=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
+        held=np.zeros(devices, dtype=np.int64),
+        committed=np.zeros(devices, dtype=np.int64),
+        ready=np.zeros(devices, dtype=np.int64),
+        stream=free(int(given.streams[-1])),
+        channel=free(1 + max(int(given.channel.max(initial=0)), int(given.receiver.max(initial=0)))),
+    )

@@ -1,0 +1,94 @@
+"""Random keys for placement and priorities (Bean, 1994): what each block of each grain does to a placement, as a number in [0, 1).
+
+A key below its gene's `stay` leaves the block alone; so a random chromosome is a few random moves, not a random placement. The rest of
+[0, 1) is divided evenly between the devices for a key of the placement, and between taking from the ranks of the block's ops and adding to
+them for a key of priorities. Genes are in order from the largest blocks to the finest, later ones overrule: a part may go elsewhere than
+the whole.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Int64
+
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problem import Problem
+from gnnplace.schedules.priorities import computed
+from gnnplace.units.blocks import grains
+from gnnplace.units.units import Units, allowed, expand, units
+
+ACTIVE = 1.5  # blocks that a random chromosome moves, on average, and as many whose ranks it changes
+REACH = 0.05  # how far a rank may change, as a share of the longest
+
+
+class Plan(NamedTuple):
+    """The device of every unit, and what is added to the ranks of its ops, as a share of the longest rank."""
+
+    device: Int32[np.ndarray, " units"]
+    offset: Float[np.ndarray, " units"]
+
+
+class Code(NamedTuple):
+    """The genes of a problem: gene g is the block `member[ptr[g]:ptr[g+1]]`, units of the colocation closure."""
+
+    closure: Units
+    legal: Bool[np.ndarray, "units devices"]
+    ptr: Int64[np.ndarray, " genes_plus_1"]
+    member: Int64[np.ndarray, " members"]
+    stay: Float[np.ndarray, " genes"]
+    grain_ptr: Int64[np.ndarray, " grains_plus_1"]
+
+    @property
+    def num_genes(self) -> int:
+        return len(self.stay)
+
+
+def code(problem: Problem) -> Code:
+    """The genes of a problem; none where there is nothing to tell apart. Raises ValueError where a unit may stand nowhere."""
+    closure = units(problem.graph, "ops")
+    found = sorted(grains(problem.graph, closure), key=lambda grain: grain.num_blocks)
+    counts = np.array([grain.num_blocks for grain in found], dtype=np.int64)
+    sizes = np.concatenate([np.zeros(1, dtype=np.int64), *(np.diff(grain.ptr) for grain in found)])
+    member = np.concatenate([np.zeros(0, dtype=np.int64), *(grain.member for grain in found)])
+    stay = 1 - np.minimum(0.5, ACTIVE / (max(1, len(found)) * np.maximum(1, counts)))
+    return Code(closure, allowed(problem, closure), sizes.cumsum(), member, np.repeat(stay, counts), np.append(0, counts.cumsum()))
+
+
+def decoded(code: Code, home: Plan, keys: Float[np.ndarray, "2 genes"]) -> Plan:
+    """What keys make of a plan: the first row is of placement, the second of priorities. A unit stays where it may not go."""
+    device, offset = home.device.copy(), home.offset.copy()
+    num_devices = code.legal.shape[1]
+    share = np.maximum(0.0, (keys - code.stay) / (1 - code.stay))
+    for gene in np.flatnonzero(keys[0] >= code.stay):
+        block, target = code.member[code.ptr[gene] : code.ptr[gene + 1]], min(num_devices - 1, int(share[0, gene] * num_devices))
+        device[block] = np.where(code.legal[block, target], target, device[block])
+    for gene in np.flatnonzero(keys[1] >= code.stay):
+        offset[code.member[code.ptr[gene] : code.ptr[gene + 1]]] += REACH * (2 * share[1, gene] - 1)
+    return Plan(device, offset)
+
+
+def encoded(code: Code, home: Plan, device: Int32[np.ndarray, " units"]) -> Float[np.ndarray, "2 genes"]:
+    """Keys that make a placement of a plan, by as large blocks as it has on one device; ranks stay."""
+    keys, now, num_devices = np.zeros((2, code.num_genes)), home.device.copy(), code.legal.shape[1]
+    for low, high in zip(code.grain_ptr[:-1], code.grain_ptr[1:], strict=True):
+        member, start = code.member[code.ptr[low] : code.ptr[high]], code.ptr[low:high] - code.ptr[low]
+        least, most = np.minimum.reduceat(device[member], start), np.maximum.reduceat(device[member], start)
+        differs = np.maximum.reduceat((now[member] != device[member]).astype(np.int64), start) > 0
+        moved = (least == most) & differs
+        stay = code.stay[low:high]
+        keys[0, low:high] = np.where(moved, stay + (1 - stay) * (least + 0.5) / num_devices, 0.0)
+        taken = np.repeat(moved, np.diff(np.append(start, len(member))))
+        now[member[taken]] = device[member[taken]]
+    return keys
+
+
+def placements(problem: Problem, code: Code, plans: list[Plan], schedule: Schedule) -> list[Placement]:
+    """The placements of plans under a schedule; with `given`, by ranks of the schedule critical-path and what is added to them."""
+    rows = [expand(code.closure, plan.device) for plan in plans]
+    if schedule != "given":
+        return [Placement(row, schedule) for row in rows]
+    ranks = computed(problem, ["critical-path"] * len(rows), np.stack(rows).astype(np.uint32))
+    added = [np.rint(plan.offset[code.closure.unit] * float(rank.max())) for plan, rank in zip(plans, ranks, strict=True)]
+    return [Placement(row, "given", rank + more.astype(np.int64)) for row, rank, more in zip(rows, ranks, added, strict=True)]

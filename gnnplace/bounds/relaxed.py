@@ -1,0 +1,128 @@
+"""A problem as lower bounds see it: equal devices are one class, ops stand only where they fit, links are at their best.
+
+Every feasible placement of the problem is one of the relaxed problem and is no faster there, so what bounds this bounds that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.cluster import NO_CHANNEL
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.problem import MAX_STEP_NS, Problem
+from gnnplace.units.units import Units, persistent_bytes, units
+
+NEVER = MAX_STEP_NS  # longer than any step: what a forbidden device costs, and a transfer without a link
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """Classes of devices that agree in times, legality, memory and streams. `legal` is per class; where an op stands nowhere, everywhere.
+
+    `held_bytes` are those of an op that its device surely holds all at once: persistent bytes and results that are no aliases.
+    """
+
+    problem: Problem
+    units: Units
+    class_of: Int32[np.ndarray, " devices"]
+    time_ns: Int64[np.ndarray, "ops classes"]
+    held_bytes: Int64[np.ndarray, " ops"]
+    streams: Int64[np.ndarray, " classes"]
+    memory_bytes: Int64[np.ndarray, " classes"]
+    num_devices: Int64[np.ndarray, " classes"]
+
+    @property
+    def graph(self) -> ComputationGraph:
+        return self.problem.graph
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.streams)
+
+    @property
+    def fastest_ns(self) -> Int64[np.ndarray, " ops"]:
+        return self.time_ns.min(axis=1)
+
+    @cached_property
+    def delay_ns(self) -> Int64[np.ndarray, "edges classes classes"]:
+        """The least from the end of edge e's source on a device of class a to its arrival on another of class b; `NEVER` where it can't."""
+        graph, cluster, classes = self.graph, self.problem.cluster, self.num_classes
+        delay = np.full((graph.num_edges, classes, classes), NEVER, dtype=np.int64)
+        place = {name: int(self.class_of[d]) for d, name in enumerate(cluster.device_names)}
+        hops = 1 + (cluster.link_receive_channel != NO_CHANNEL)
+        kinds = {
+            (place[link.src], place[link.dst], int(self.problem.link_rate[number]), int(hops[number]), link.latency_ns)
+            for number, link in enumerate(cluster.links)
+        }
+        data = graph.edge_data != NONE
+        for a, b, rate, hop, latency in sorted(kinds):
+            found = np.full(graph.num_edges, max(1, latency), dtype=np.int64)
+            found[data] = hop * self.problem.transfer_ns[graph.edge_data[data], rate] + latency
+            delay[:, a, b] = np.minimum(delay[:, a, b], found)
+        delay[self.units.unit[graph.edge_src] == self.units.unit[graph.edge_dst]] = NEVER
+        return delay
+
+
+def relaxed(problem: Problem, most_classes: int) -> Relaxed:
+    """The relaxed problem. More than `most_classes` classes are taken as one that has the best of all."""
+    graph, made = problem.graph, units(problem.graph, "ops")
+    held = _held_bytes(graph)
+    legal = _legal(problem, made)
+    time_ns = np.where(legal, problem.time_ns, NEVER)
+    streams, memory = problem.cluster.streams, problem.cluster.memory_bytes
+    class_of = _classes(time_ns, np.stack([streams, memory]))
+    if class_of.max() >= most_classes:
+        class_of = np.zeros_like(class_of)
+    members = [class_of == number for number in range(class_of.max() + 1)]
+    return Relaxed(
+        problem, made, class_of, np.stack([time_ns[:, rows].min(axis=1) for rows in members], axis=1), held,
+        np.array([streams[rows].max() for rows in members]), np.array([memory[rows].max() for rows in members]),
+        np.array([rows.sum() for rows in members]),
+    )  # fmt: skip
+
+
+def _classes(time_ns: Int64[np.ndarray, "ops devices"], other: Int64[np.ndarray, "columns devices"]) -> Int32[np.ndarray, " devices"]:
+    """A number for each device, the same for devices with equal columns, in order of first use."""
+    columns = [time_ns[:, d].tobytes() + other[:, d].tobytes() for d in range(time_ns.shape[1])]
+    number: Mapping[bytes, int] = {column: index for index, column in enumerate(dict.fromkeys(columns))}
+    return np.array([number[column] for column in columns], dtype=np.int32)
+
+
+def _legal(problem: Problem, units: Units) -> Bool[np.ndarray, "ops devices"]:
+    """Where an op and all that must stand with it are allowed and fit; everywhere, where that is nowhere."""
+    memory = problem.cluster.memory_bytes
+    possible = problem.allowed & (_needed_bytes(problem.graph, units)[:, None] <= memory)
+    forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
+    np.add.at(forbidden, units.unit, ~possible)
+    legal = forbidden == 0
+    return (legal | ~legal.any(axis=1, keepdims=True))[units.unit]
+
+
+def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    """All results of a device are there at once when the last op that makes one starts."""
+    results = graph.output_is_result & (graph.output_alias == NONE)
+    held = graph.persistent_bytes.copy()
+    np.add.at(held, graph.output_op[results], graph.output_bytes[results])
+    return held
+
+
+def _needed_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " ops"]:
+    """What the device of an op holds at least while the op runs.
+
+    Its unit's persistent bytes, its workspace, its own outputs and one buffer for each root that it reads. A transfer brings a
+    buffer of the largest output of the root that is sent, so a buffer read is at least as large as the least output of its root.
+    """
+    needed = persistent_bytes(graph, units)[units.unit] + graph.workspace_bytes
+    own = graph.output_alias == NONE
+    np.add.at(needed, graph.output_op[own], graph.output_bytes[own])
+    least = graph.output_bytes.copy()
+    np.minimum.at(least, graph.output_root, graph.output_bytes)
+    data = graph.edge_data != NONE
+    read = np.unique(np.stack([graph.edge_dst[data], graph.output_root[graph.edge_data[data]]]), axis=1)
+    np.add.at(needed, read[0], least[read[1]])
+    return needed

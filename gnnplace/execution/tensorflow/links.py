@@ -1,0 +1,98 @@
+"""What it takes to send a tensor from one server process to another: until it has arrived, and of the cores' time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from gnnplace.cluster import Device
+from gnnplace.costs.measured import LinkSample
+from gnnplace.execution.tensorflow.plan import layout
+from gnnplace.execution.tensorflow.servers import Template
+from gnnplace.execution.tensorflow.session import placed_session
+from gnnplace.execution.workload import LINK_SIZES_BYTES
+from gnnplace.frontends.tensorflow.step import Machine
+from gnnplace.isolation.linux import processor_ns
+
+v1 = tf.compat.v1
+
+REPETITIONS = 15
+AFTERWARDS_S = 1e-3  # what servers do after a step counts
+SENT_BYTES = 2**27  # at most this much in one step
+
+
+def profile_link(
+    devices: tuple[Device, Device], machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES
+) -> tuple[LinkSample, ...]:
+    """Transfers from the first device to the second: when one arrives where nothing else is sent, and how long it keeps each side busy.
+
+    Between cores of this host that is half of the processor time of both servers: several that are sent at once wake a core once, and would
+    tell half as much. Elsewhere it is how much later the last of several arrives that are sent at once, for each of them.
+    """
+    servers = layout(devices, machine)
+    started = template.start(servers.orders)
+    try:
+        addresses = (*servers.elsewhere, *(server.address for server in started))
+        cores = all(device.kind == "cpu" for device in devices) and not servers.elsewhere
+        pids = [server.pid for server in started] if cores else []
+        return tuple(_time(size, servers.devices, addresses, bool(servers.elsewhere), pids) for size in sizes)
+    finally:
+        template.stop(started)
+
+
+def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hosts: bool, pids: Sequence[int]) -> LinkSample:
+    many = max(2, min(16, SENT_BYTES // size) // 2 * 2)
+    graph = tf.Graph()
+    with graph.as_default():
+        with tf.device(devices[0]):
+            source = tf.fill([size], tf.constant(1, tf.uint8))
+        steps = [_hops(source, devices, hops) for hops in (2, 2 + many)]  # both servers take part in any case
+        if not pids:
+            steps += [_at_once(source, devices, tensors) for tensors in (1, many)]
+    with placed_session(graph, addresses, other_hosts) as session:
+        (few, little), (more, much), *together = _medians([session.make_callable(step) for step in steps], pids)
+    if pids:
+        occupied = (much - little) // (2 * many)
+    else:
+        (one, _), (all_at_once, _) = together
+        occupied = (all_at_once - one) // (many - 1)
+    occupied = max(0, occupied)  # differences of a busy machine
+    return LinkSample(size, occupied, max((more - few) // many, occupied))
+
+
+def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
+    """A tensor sent there and back, `hops` times in all."""
+    for hop in range(hops):
+        with tf.device(devices[(hop + 1) % 2]):
+            tensor = tf.raw_ops.Identity(input=tensor)
+    with tf.device(tensor.device):
+        return tf.group(tensor)
+
+
+def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Operation:
+    """As many tensors that are ready together, each sent once."""
+    arrived = []
+    for _ in range(tensors):
+        with tf.device(devices[0]):
+            own = tf.raw_ops.Identity(input=tensor)
+        with tf.device(devices[1]):
+            arrived.append(tf.raw_ops.Identity(input=own))
+    with tf.device(devices[1]), tf.control_dependencies(arrived):
+        return tf.no_op()
+
+
+def _medians(steps: Sequence[Callable[[], object]], pids: Sequence[int]) -> list[tuple[int, int]]:
+    """The median nanoseconds of each, and those of the processors in these processes, taken in turns after two that don't count."""
+    found: list[list[tuple[int, int]]] = [[] for _ in steps]
+    for repetition in range(REPETITIONS + 2):
+        for step, own in zip(steps, found, strict=True):
+            begin, used = time.perf_counter_ns(), sum(map(processor_ns, pids))
+            step()
+            lasted = time.perf_counter_ns() - begin
+            time.sleep(AFTERWARDS_S)
+            if repetition >= 2:
+                own.append((lasted, sum(map(processor_ns, pids)) - used))
+    return [tuple(np.median(own, axis=0).astype(int).tolist()) for own in found]

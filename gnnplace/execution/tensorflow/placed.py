@@ -1,0 +1,171 @@
+"""One placement of a TensorFlow step on its servers: variables loaded, checked, ready to run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import tensorflow as tf
+
+from gnnplace.execution.tensorflow.graph import EXTRA, incarnations
+from gnnplace.execution.tensorflow.servers import Server, Template, signal_name
+from gnnplace.execution.tensorflow.session import failures, placed_session
+from gnnplace.execution.tensorflow.trace import Trace
+from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.graph import ComputationGraph
+from gnnplace.isolation.linux import processor_ns
+from gnnplace.isolation.outcome import MeasurementError
+
+v1 = tf.compat.v1
+
+MAX_MESSAGE_BYTES = 2**29  # gRPC refuses 2 GiB
+DEATH_S = 2.0  # how long after an error a dead server may take to be known
+
+
+@dataclass(eq=False)
+class PlacedTensorFlowStep:
+    """A step on servers. Every run of it counts as a step, tracing ones and the first, which `check` makes."""
+
+    computation: ComputationGraph
+    plan: Plan
+    devices: tuple[str, ...]  # in TensorFlow's words
+    loss: str
+    train: str
+    graph: tf.compat.v1.GraphDef
+    template: Template
+    servers: tuple[Server, ...]
+    addresses: tuple[str, ...]
+    other_hosts: bool = False
+    _losses: list[float] = field(default_factory=list)
+
+    def load(self, values: Mapping[str, np.ndarray]) -> None:
+        """Gives every variable its value.
+
+        First each core's allocator gets addresses for the whole step in one piece (`room_bytes`): in the small pieces by which it grows
+        otherwise, tensors leave remainders that no other one fits, and that count as used. It writes to a 32nd of them; what a host
+        refuses, it does without.
+        """
+        with self._failures():
+            with suppress(tf.errors.ResourceExhaustedError):
+                self._session.run([self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))])
+            for part in _parts(values):
+                session, feed = self._session, {f"{EXTRA}/value/{name}:0": values[name] for name in part}
+                session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)
+
+    def check(self, more_edges: Sequence[tuple[int, int, int]]) -> None:
+        """Runs the first step and raises MeasurementError where TensorFlow did not run what the plan says."""
+        self.trace(partitions=True).check(self.plan, more_edges)
+
+    def run(self, steps: int) -> list[int]:
+        """The nanoseconds of each step as this process sees them: from asking for it to knowing its loss."""
+        times = []
+        with self._failures():
+            step = self._callable
+            for _ in range(steps):
+                begin = time.perf_counter_ns()
+                loss, *_ = step()
+                times.append(time.perf_counter_ns() - begin)
+                self._losses.append(float(loss))
+        return times
+
+    def outputs(self) -> Outputs:
+        """The losses of all steps so far and the variables now, slots included, by the name of the op that holds them."""
+        held = {name: int(size) for name, size in zip(self.computation.op_names, self.computation.persistent_bytes, strict=True) if size}
+        variables: dict[str, np.ndarray] = {}
+        with self._failures():
+            for part in _parts(held):
+                variables |= zip(part, self._session.run([f"{EXTRA}/read/{name}:0" for name in part]), strict=True)
+        return Outputs(tuple(self._losses), variables)
+
+    def op_times(self, steps: int) -> list[OpTimes]:
+        """When each op ran, by TensorFlow's own step statistics."""
+        self._require_cpus("times of ops")
+        return [self.trace().op_times() for _ in range(steps)]
+
+    def peak_memory_bytes(self) -> list[int]:
+        """The most each device's tensors took in one step: what this host's cores recorded, elsewhere what step statistics say."""
+        cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu" and not self.other_hosts]
+        with self.template.recording(self.servers[: len(cores)]) as recorded:
+            trace = self.trace()
+        return trace.peak_memory_bytes(self.plan, dict(zip(cores, recorded, strict=True)))
+
+    def processor_ns(self) -> int:
+        """The processor time that the servers of this step have used since they began."""
+        return sum(processor_ns(server.pid) for server in self.servers)
+
+    def described(self) -> list[str]:
+        """What each device is, in TensorFlow's words."""
+        return list(self.devices)
+
+    def close(self) -> None:
+        """Ends the servers that were started for this step, and with them all that they held."""
+        if (session := self.__dict__.pop("_session", None)) is not None:
+            with suppress(tf.errors.OpError):  # a server may be dead
+                session.close()
+        self.template.stop(self.servers)
+
+    @cached_property
+    def _session(self) -> tf.compat.v1.Session:
+        graph = tf.Graph()
+        session = placed_session(graph, self.addresses, self.other_hosts)
+        incarnations(self.graph, {device.name: device.incarnation for device in session.list_devices()})
+        with graph.as_default():
+            tf.graph_util.import_graph_def(self.graph, name="")
+        return session
+
+    @cached_property
+    def _fetches(self) -> list[tf.Tensor | tf.Operation]:
+        done = [node.name for node in self.graph.node if node.name.startswith(f"{EXTRA}/done/")]
+        return [self._session.graph.as_graph_element(name) for name in (self.loss, self.train, *done)]
+
+    @cached_property
+    def _callable(self):  # type: ignore[no-untyped-def]  # TensorFlow has no name for it
+        return self._session.make_callable(self._fetches)
+
+    def trace(self, partitions: bool = False) -> Trace:
+        """Runs a step and returns TensorFlow's statistics of it, with the graphs of its devices where asked for."""
+        options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=partitions)
+        metadata = v1.RunMetadata()
+        with self._failures():
+            loss, *_ = self._session.run(self._fetches, options=options, run_metadata=metadata)
+        self._losses.append(float(loss))
+        return Trace(self.computation, self.devices, metadata)
+
+    def _require_cpus(self, what: str) -> None:
+        for device in self.plan.devices:
+            if device.kind != "cpu":
+                raise MeasurementError("unsupported", f"{what} on {device.name}: step statistics of a {device.kind} hold launches")
+
+    def _failures(self) -> AbstractContextManager[None]:
+        return failures(self._died, self._device_of)
+
+    def _died(self) -> str | None:
+        for server in self.servers:
+            if (code := self.template.exit_code(server, DEATH_S / len(self.servers))) is not None:
+                task = self.addresses.index(server.address)
+                held = [device.name for device, name in zip(self.plan.devices, self.devices, strict=True) if f"/task:{task}/" in name]
+                return f"the server of {', '.join(held)} ended with {signal_name(code)}"
+        return None
+
+    def _device_of(self, op: str) -> str:
+        names = self.computation.op_names
+        return self.plan.devices[self.plan.device[names.index(op)]].name if op in names else "its device"
+
+
+def _parts(values: Mapping[str, np.ndarray] | Mapping[str, int]) -> Iterator[list[str]]:
+    """The names in parts whose values fit one message, or of one."""
+    part: list[str] = []
+    room = 0
+    for name, value in values.items():
+        size = value if isinstance(value, int) else value.nbytes
+        if part and size > room:
+            yield part
+            part = []
+        room = (room if part else MAX_MESSAGE_BYTES) - size
+        part.append(name)
+    if part:
+        yield part

@@ -1,0 +1,175 @@
+"""The servers of a plan, as the process sees them that places the step: started in a second, watched, ended for sure."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gnnplace.execution.tensorflow.memory import recorded
+from gnnplace.isolation.outcome import MeasurementError
+
+START_S = 120.0  # the import of TensorFlow on a busy machine
+END_S = 5.0
+ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # what forks must have no other thread; TensorFlow imports pyarrow
+ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # the default with AVX-512 alone; only its allocator of a core says what it holds
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of this host: which order of its template it is, which process, where it listens."""
+
+    serial: int
+    pid: int
+    address: str
+
+
+@dataclass(eq=False)
+class Template:
+    """The process that forks servers; see `tensorflow_server`. It must be started by a thread that lasts as long as it."""
+
+    _process: subprocess.Popen[bytes] | None = None
+    _pending: bytes = b""
+    _serials: Iterator[int] = field(default_factory=count)
+    _ended: dict[int, int] = field(default_factory=dict)  # exit codes by serial: the system gives a pid again
+
+    def start(self, orders: Sequence[Mapping[str, Any]]) -> tuple[Server, ...]:
+        """A server for each order (arguments of `tensorflow_server.serve`), or MeasurementError and none."""
+        self._launch()
+        serials = [next(self._serials) for _ in orders]
+        try:
+            for serial, order in zip(serials, orders, strict=True):
+                self._write({"serial": serial, "start": dict(order)})
+            return self._started(serials)
+        except BaseException:
+            self._stop(serials)
+            raise
+
+    def exit_code(self, server: Server, wait_s: float) -> int | None:
+        """How a server ended (negative: by that signal), None where it has not within `wait_s`."""
+        return self._exit_code(server.serial, wait_s)
+
+    @contextmanager
+    def recording(self, servers: Sequence[Server]) -> Iterator[list[list[tuple[int, int]]]]:
+        """What each core's tensors take within the context, known when that has ended (see `tensorflow_memory.recorded`)."""
+        found: list[list[tuple[int, int]]] = []
+        with TemporaryDirectory() as folder:
+            folders = [Path(folder) / str(server.serial) for server in servers]
+            before = self._asked("record", servers, [{"folder": str(each)} for each in folders])
+            yield found
+            self._asked("recorded", servers, [{}] * len(servers))
+            found += [recorded(each, answer["bytes"]) for each, answer in zip(folders, before, strict=True)]
+
+    def _asked(self, word: str, servers: Sequence[Server], more: Sequence[Mapping[str, str]]) -> list[dict[str, int]]:
+        """What each server answers by the word of its order."""
+        for server, rest in zip(servers, more, strict=True):
+            self._write({word: server.serial, **rest})
+        found: dict[int, dict[str, int]] = {}
+        until = time.monotonic() + START_S
+        while len(found) < len(servers):
+            message = None if any(server.serial in self._ended for server in servers) else self._read(until)
+            if message is None:
+                raise MeasurementError("crash", "a TensorFlow server ended before it said what it held")
+            if word in message:
+                found[message[word]["serial"]] = message[word]
+        return [found[server.serial] for server in servers]
+
+    def stop(self, servers: Sequence[Server]) -> None:
+        """Kills servers; returns when they are gone."""
+        self._stop([server.serial for server in servers])
+
+    def close(self) -> None:
+        """Ends the template and all its servers."""
+        if self._process is None:
+            return
+        process, self._process, self._pending = self._process, None, b""
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+    def _started(self, serials: Sequence[int]) -> tuple[Server, ...]:
+        """The servers of these orders when all have started. Orders before them are none of theirs, however late they are answered."""
+        started: dict[int, Server] = {}
+        until = time.monotonic() + START_S
+        while len(started) < len(serials):
+            message = self._read(until)
+            ended = [self._ended[serial] for serial in serials if serial in self._ended]
+            if message is None or ended:
+                code = f": {signal_name(ended[0])}" if ended else ""
+                raise MeasurementError("crash", f"one of {len(serials)} TensorFlow servers did not start{code}")
+            if "started" in message and message["started"]["serial"] in serials:
+                server = Server(**message["started"])
+                started[server.serial] = server
+        return tuple(started[serial] for serial in serials)
+
+    def _exit_code(self, serial: int, wait_s: float) -> int | None:
+        until = time.monotonic() + wait_s
+        while serial not in self._ended and self._process is not None and self._read(until) is not None:
+            pass
+        return self._ended.get(serial)
+
+    def _stop(self, serials: Sequence[int]) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        for serial in serials:
+            if serial not in self._ended:
+                self._write({"stop": serial})
+        for serial in serials:
+            self._exit_code(serial, END_S)
+
+    def _launch(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            self.close()  # killed, for want of memory say: the next servers are not to suffer from that
+        if self._process is None:
+            command = [sys.executable, "-P", "-m", "gnnplace.execution.tensorflow.server", "--template", str(os.getpid())]
+            own = ONE_THREAD | ONEDNN | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+            environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
+            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+
+    def _write(self, order: Mapping[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise MeasurementError("crash", "the template of the TensorFlow servers has ended") from None
+
+    def _read(self, until: float) -> dict[str, Any] | None:
+        """The next message of the template, None where there is none in time or it has ended."""
+        assert self._process is not None and self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        with selectors.DefaultSelector() as events:
+            events.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._pending:
+                left = until - time.monotonic()
+                data = os.read(descriptor, 65536) if events.select(max(left, 0.0)) else b""
+                if not data:
+                    return None
+                self._pending += data
+        line, _, self._pending = self._pending.partition(b"\n")
+        message: dict[str, Any] = json.loads(line)
+        if "ended" in message:
+            self._ended[message["ended"]["serial"]] = message["ended"]["code"]
+        return message
+
+
+def signal_name(code: int) -> str:
+    """An exit code in words."""
+    return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"

@@ -1,0 +1,134 @@
+"""What messages between two cores take in the steps of a workload: more than in a loop of sends, where caches hold all and nobody sleeps.
+
+A step on two cores takes more of the processors' time than on one, and its messages are why. Placements drawn at random send more of them
+or fewer, larger ones or smaller: so much a message and so much a byte explains what they take.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float64, Int32
+
+from gnnplace.cluster import MAX_BYTES, Device
+from gnnplace.costs.links import fit_link
+from gnnplace.costs.measured import LinkSample
+from gnnplace.execution.control_messages import control_messages
+from gnnplace.execution.workload import PlacedStep, Plan
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.problem import NS_PER_S
+from gnnplace.units.units import UnitsName, expand, units
+
+SEED = 0
+DRAWN: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.1), ("weights", 0.3), ("ops", 0.1))  # the second core's share
+WARM_UP, TURNS, TOGETHER = 6, 10, 2  # steps; turns of so many steps
+AFTERWARDS_S = 2e-3  # what servers do after a step counts
+SIDES = 2  # sender and receiver
+KNOWN = 0.1  # how much it counts beside one placement what a byte takes in a loop
+
+
+class AccountedStep(PlacedStep, Protocol):
+    """A placed step whose processes say how much of the processors' time they have used since they began."""
+
+    def processor_ns(self) -> int:
+        """Nanoseconds."""
+        ...
+
+
+class StepLinks:
+    """Steps on each core alone and under the placements drawn. `run` runs some of each: in turns with others, if so wished."""
+
+    def __init__(self, graph: ComputationGraph, start: Callable[[Plan], AccountedStep], devices: tuple[Device, Device]) -> None:
+        generator, roomy = np.random.default_rng(SEED), tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
+        alone = [np.full(graph.num_ops, core, dtype=np.int32) for core in range(len(devices))]
+        drawn = [_drawn(graph, generator, *how) for how in DRAWN]
+        plans = [Plan(roomy, device, graph.order) for device in (*alone, *drawn)]
+        self._sizes = [sent_bytes(graph, plan) for plan in plans]
+        self._used_ns: list[list[float]] = []
+        self._started = ExitStack()
+        self._steps: list[AccountedStep] = []
+        try:
+            for plan in plans:
+                self._steps.append(start(plan))
+                self._started.callback(self._steps[-1].close)
+            for step in self._steps:
+                step.run(WARM_UP)
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, steps: int) -> list[int]:
+        """Runs so many steps of each placement; the nanoseconds of those of the last."""
+        used, times = [], []
+        for step in self._steps:
+            before = step.processor_ns()
+            times = step.run(steps)
+            time.sleep(AFTERWARDS_S)
+            used.append((step.processor_ns() - before) / steps)
+        self._used_ns.append(used)
+        return times
+
+    def samples(self, known: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
+        """Transfers of the sizes of `known`, which occupy sender and receiver alike and have arrived then; `known` where nothing is sent.
+
+        Of the runs with these numbers (from 0), or of all. What a byte takes in `known` counts for a little, for steps of small messages
+        say nothing of it.
+        """
+        used = np.median(self._used_ns if counted is None else [self._used_ns[number] for number in counted], axis=0)
+        alone, sizes = len(used) - len(DRAWN), self._sizes
+        sent = [place for place in range(alone, len(used)) if sizes[place]]
+        if not sent:
+            return tuple(known)
+        messages = SIDES * np.array([(len(sizes[place]), sum(sizes[place])) for place in sent], dtype=float)
+        ns_per_byte = NS_PER_S / fit_link(known, SIDES).bandwidth_bytes_per_s
+        ns, ns_per_byte = _explained(messages, used[sent] - used[:alone].mean(), ns_per_byte)
+        occupied = [max(1, round(ns + ns_per_byte * sample.bytes)) for sample in known]
+        return tuple(LinkSample(sample.bytes, ns, SIDES * ns) for sample, ns in zip(known, occupied, strict=True))
+
+    def close(self) -> None:
+        """Ends what runs the steps."""
+        self._started.close()
+
+
+def links_in_steps(
+    graph: ComputationGraph, start: Callable[[Plan], AccountedStep], devices: tuple[Device, Device], known: Sequence[LinkSample]
+) -> tuple[LinkSample, ...]:
+    """What `StepLinks` finds in `TURNS` turns of its own."""
+    links = StepLinks(graph, start, devices)
+    try:
+        for _ in range(TURNS):
+            links.run(TOGETHER)
+    finally:
+        links.close()
+    return links.samples(known)
+
+
+def _explained(
+    messages: Float64[np.ndarray, "placements 2"], taken_ns: Float64[np.ndarray, " placements"], ns_per_byte: float
+) -> Sequence[float]:
+    """Nanoseconds a message and a byte, neither below 0: least squares of shares, and of what is known of a byte."""
+    from scipy.optimize import nnls  # half a second, which what measures no links needn't wait
+
+    whole = np.maximum(1.0, taken_ns)
+    shares = np.vstack([messages / whole[:, None], [0, KNOWN / ns_per_byte]])
+    found: list[float] = nnls(shares, np.append(taken_ns / whole, KNOWN))[0].tolist()
+    return found
+
+
+def _drawn(graph: ComputationGraph, generator: np.random.Generator, kind: UnitsName, share: float) -> Int32[np.ndarray, " ops"]:
+    chosen = units(graph, kind)
+    return expand(chosen, (generator.random(chosen.num_units) < share).astype(np.int32))
+
+
+def sent_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
+    """The bytes of each message; none of one that only says that an op is done."""
+    runs = control_messages(graph, plan.device, plan.order)
+    away = np.flatnonzero((plan.device[runs.edge_src] != plan.device[runs.edge_dst]) & (runs.edge_data != NONE))
+    output, _ = np.unique(np.stack([runs.edge_data[away], plan.device[runs.edge_dst[away]]]), axis=1)
+    sizes: list[int] = runs.output_bytes[output].tolist()
+    return sizes

@@ -1,0 +1,158 @@
+"""A device's program as one straight Python function: no interpreter between two kernels, each value freed after its last use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from time import monotonic_ns
+from typing import Any, Protocol, assert_never, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from gnnplace.execution.torch.program import Call, Message, Program, Receive, Send, Signal
+from gnnplace.execution.torch.values import Node, is_random
+
+Times = tuple[list[Any], list[Any]]
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """How messages and signals get from one device to another. Nobody sends one twice in a step."""
+
+    def sender(self, message: Message) -> Callable[[Tensor], None]: ...
+    def receiver(self, message: Message) -> Callable[[], Tensor]: ...
+    def raiser(self, signal: Signal) -> Callable[[], None]: ...
+    def waiter(self, signal: Signal) -> Callable[[], None]: ...
+
+
+def compiled(
+    program: Program,
+    held: Mapping[Node, Tensor],
+    transport: Transport,
+    device: torch.device,
+    loss: Node,
+    seeded: Callable[[int], AbstractContextManager[None]],
+    times: Times | None = None,
+    now: Callable[[], Any] = monotonic_ns,
+) -> Callable[[], Tensor | None]:
+    """The function that runs a step of the program and returns the loss where this device makes it, else None.
+
+    `held` are the values of `program.held`; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists of the
+    graph's ops and the program's messages (`Message.mark`), what `now()` returns at the start and end of each is written into them.
+    """
+    bound = {"now": now, "seeded": seeded} | ({} if times is None else {"started": times[0], "ended": times[1]})
+    return _Code(program, held, transport, device, loss, bound, times is not None).function()
+
+
+class _Code:
+    """Lines of source, and the names that they use."""
+
+    def __init__(
+        self,
+        program: Program,
+        held: Mapping[Node, Tensor],
+        transport: Transport,
+        device: torch.device,
+        loss: Node,
+        bound: dict[str, Any],
+        timed: bool,
+    ) -> None:
+        self._program, self._transport, self._device, self._loss, self._timed = program, transport, device, loss, timed
+        self._names: dict[Node, str] = {}
+        self._bound = bound
+        for node in program.held:
+            self._names[node] = self._bind("held", held[node])
+
+    def function(self) -> Callable[[], Tensor | None]:
+        """Compiles the lines of all instructions."""
+        last = self._last_uses()
+        lines: list[str] = []
+        for place, instruction in enumerate(self._program.instructions):
+            lines += self._lines(instruction)
+            if isinstance(instruction, Call) and self._loss in (instruction.node, *instruction.picks):
+                lines.append(f"loss = {self._names[self._loss]}.clone()")  # it may lie where a message does, or will
+            if done := [self._names[node] for node in last.get(place, ())]:
+                lines.append(f"del {', '.join(done)}")
+        lines = ["loss = None", *lines, "return loss"]
+        source = "def step():\n" + "".join(f"    {line}\n" for line in lines)
+        exec(compile(source, f"<program of device {self._program.device}>", "exec"), self._bound)
+        step: Callable[[], Tensor | None] = self._bound["step"]
+        return step
+
+    def _lines(self, instruction: Call | Send | Receive) -> list[str]:
+        match instruction:
+            case Call():
+                return self._call(instruction)
+            case Send(what):
+                if isinstance(what, Signal):
+                    return [f"{self._bind('raise', self._transport.raiser(what))}()"]
+                return self._marked(what.mark, [f"{self._bind('send', self._transport.sender(what))}({self._names[what.node]})"])
+            case Receive(what):
+                if isinstance(what, Signal):
+                    return [f"{self._bind('await', self._transport.waiter(what))}()"]
+                return self._marked(what.mark, [f"{self._name(what.node)} = {self._bind('receive', self._transport.receiver(what))}()"])
+            case _:
+                assert_never(instruction)
+
+    def _call(self, call: Call) -> list[str]:
+        node = call.node
+        lines = list(map(self._run, (*call.first, node)))
+        if is_random(node):
+            lines = [f"with seeded({call.op}):", *(f"    {line}" for line in lines)]
+        lines += [f"{self._name(pick)} = {self._names[node]}[{pick.args[1]}]" for pick in call.picks]
+        if call.picks:
+            lines.append(f"{self._names[node]} = None")
+        return self._marked(call.op, lines)
+
+    def _marked(self, mark: int, lines: list[str]) -> list[str]:
+        return [f"started[{mark}] = now()", *lines, f"ended[{mark}] = now()"] if self._timed else lines
+
+    def _run(self, node: Node) -> str:
+        arguments = [self._expression(argument) for argument in node.args]
+        named = {key: self._device if key == "device" else value for key, value in node.kwargs.items()}
+        if named:
+            arguments.append(f"**{{{', '.join(f'{key!r}: {self._expression(value)}' for key, value in named.items())}}}")
+        return f"{self._name(node)} = {self._bind('op', node.target)}({', '.join(arguments)})"
+
+    def _expression(self, value: Any) -> str:
+        match value:
+            case torch.fx.Node():
+                return self._names[value]
+            case list():
+                return f"[{', '.join(map(self._expression, value))}]"
+            case tuple():
+                return f"({''.join(self._expression(item) + ', ' for item in value)})"
+            case None | bool() | int():
+                return repr(value)
+            case _:
+                return self._bind("constant", value)
+
+    def _name(self, node: Node) -> str:
+        return self._names.setdefault(node, f"value_{len(self._names)}")
+
+    def _bind(self, stem: str, value: Any) -> str:
+        name = f"{stem}_{len(self._bound)}"
+        self._bound[name] = value
+        return name
+
+    def _last_uses(self) -> dict[int, list[Node]]:
+        """The values that are used for the last time by each instruction; one that nobody uses goes at once."""
+        last: dict[Node, int] = {}
+        for place, instruction in enumerate(self._program.instructions):
+            last |= dict.fromkeys(_touched(instruction), place)
+        places: dict[int, list[Node]] = {}
+        for node, place in last.items():
+            if node not in self._names:  # what is held stays
+                places.setdefault(place, []).append(node)
+        return places
+
+
+def _touched(instruction: Call | Send | Receive) -> Sequence[Node]:
+    match instruction:
+        case Call(_, first, node, picks):
+            return (*first, *node.all_input_nodes, *picks, *(() if picks else (node,)))
+        case Send(Message() as message) | Receive(Message() as message):
+            return (message.node,)
+        case _:
+            return ()

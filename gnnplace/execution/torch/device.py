@@ -1,0 +1,244 @@
+"""One device's part of a placed PyTorch step: its program compiled, its own copy of variables and state, runs of it, times of its ops.
+
+Processes, threads and ranks differ in the transport, in how devices meet before a step, and in the lane that their ops run on.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from threading import Lock
+from time import monotonic_ns
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from gnnplace.costs.measured import LinkSample
+from gnnplace.execution.allocations import Allocation, most
+from gnnplace.execution.torch.code import Times, Transport, compiled
+from gnnplace.execution.torch.lanes import Lane
+from gnnplace.execution.torch.memory import allocations
+from gnnplace.execution.torch.program import Message, Program, Receive
+from gnnplace.execution.torch.values import Node
+from gnnplace.execution.workload import OpTimes, Outputs
+
+
+class Held(NamedTuple):
+    """What exists before the step: the value of each such node, the names of those that a step changes, and the node of the loss."""
+
+    values: Mapping[Node, Tensor]
+    names: Mapping[Node, str]
+    loss: Node
+
+
+class DeviceTimes(NamedTuple):
+    """The ops and messages of one device in one step (`Message.mark`), nanoseconds since it began there, -1 for others; `began` is a time
+    of the host's clock.
+    """
+
+    began: int
+    start_ns: np.ndarray
+    end_ns: np.ndarray
+
+
+class DeviceMemory(NamedTuple):
+    """What a device held before a step, what it allocated itself in the step, and when its ops ran."""
+
+    held_bytes: int
+    allocations: list[Allocation]
+    times: DeviceTimes
+
+
+class TorchDevice:
+    """What one device does. `meet(step)` returns when all devices may start that step, counted from 1.
+
+    Devices of one process share their generators, so `drawing` keeps their random ops apart.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        held: Held,
+        lane: Lane,
+        transport: Transport,
+        meet: Callable[[int], object],
+        num_ops: int,
+        drawing: Lock,
+    ) -> None:
+        self._program, self._lane, self._transport, self._meet, self._num_ops = program, lane, transport, meet, num_ops
+        self._drawing, self._loss = drawing, held.loss
+        self._held = {node: held.values[node].detach().to(lane.device, copy=True) for node in program.held}
+        self._names = {node: held.names[node] for node in program.held if node in held.names}
+        self._losses: list[float] = []
+        self._number = 0
+        self._step = self._compiled(None)
+        self._timed: tuple[Callable[[], Tensor | None], Times] | None = None
+
+    def run(self, steps: int) -> tuple[list[int], list[int]]:
+        """Runs steps; when each began and ended here, by the host's clock."""
+        times = [self._run(self._step) for _ in range(steps)]
+        return [start for start, _ in times], [end for _, end in times]
+
+    def outputs(self) -> tuple[tuple[float, ...], dict[str, np.ndarray]]:
+        """The losses so far, where the device makes them, and its variables."""
+        return tuple(self._losses), {name: self._held[node].cpu().numpy() for node, name in self._names.items()}
+
+    def op_times(self, steps: int) -> list[DeviceTimes]:
+        """Runs steps and times every op in them."""
+        if self._timed is None:
+            size = self._num_ops + self._program.num_messages
+            times: Times = [None] * size, [None] * size
+            self._timed = self._compiled(times), times
+        return [self._time_ops(*self._timed) for _ in range(steps)]
+
+    def peak_memory(self, received_bytes: int) -> int:
+        """Runs a step and returns the most that a CPU device held in it: what it allocates, holds, and receives into."""
+        return most(allocations(lambda: self.run(1))) + self.held_bytes() + received_bytes
+
+    def memory(self) -> DeviceMemory:
+        """Runs a step with its ops timed and returns what a CPU device allocates in it, and when.
+
+        What it allocates is looked at in another step, the first time: to look makes a step longer, and messages would meet other ops.
+        """
+        found, then = self._watched
+        (times,) = self.op_times(1)
+        when = np.interp([at for at, _ in found], _marks(then), _marks(times))
+        return DeviceMemory(self.held_bytes(), [(round(at), size) for at, (_, size) in zip(when, found, strict=True)], times)
+
+    def op_memory(self) -> list[int]:
+        """The most bytes that each op of the graph allocates at once on a CPU device while it runs: its outputs and its workspace."""
+        found, times = self._watched
+        when = np.array([at for at, _ in found], dtype=np.int64)
+        peaks = [0] * self._num_ops
+        for op in np.flatnonzero(times.start_ns[: self._num_ops] >= 0).tolist():
+            began, ended = span(times, op)
+            peaks[op] = most(found[np.searchsorted(when, began) : np.searchsorted(when, ended, side="right")])
+        return peaks
+
+    @cached_property
+    def _watched(self) -> tuple[list[Allocation], DeviceTimes]:
+        """Runs a step and returns what a CPU device allocated in it, and when its ops ran."""
+        times: list[DeviceTimes] = []
+        found = allocations(lambda: times.extend(self.op_times(1)))
+        return sorted(found), times[0]
+
+    def held_bytes(self) -> int:
+        """The bytes of what exists before the step."""
+        return sum({value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}.values())
+
+    def _compiled(self, times: Times | None) -> Callable[[], Tensor | None]:
+        lane, now = self._lane, self._lane.now
+        return compiled(self._program, self._held, self._transport, lane.device, self._loss, self._seeded, times, now)
+
+    def _run(self, step: Callable[[], Tensor | None]) -> tuple[int, int]:
+        self._begin()
+        start = monotonic_ns()
+        loss = step()
+        self._lane.synchronize()
+        end = monotonic_ns()
+        self._keep(loss)
+        return start, end
+
+    def _time_ops(self, step: Callable[[], Tensor | None], times: Times) -> DeviceTimes:
+        self._begin()
+        since, began = self._lane.now(), monotonic_ns()
+        loss = step()
+        self._lane.synchronize()
+        self._keep(loss)
+        start_ns, end_ns = (np.array([-1 if mark is None else self._lane.elapsed_ns(since, mark) for mark in marks]) for marks in times)
+        return DeviceTimes(began, start_ns, end_ns)
+
+    def _begin(self) -> None:
+        self._number += 1
+        self._meet(self._number)
+
+    def _keep(self, loss: Tensor | None) -> None:
+        if loss is not None:
+            self._losses.append(loss.item())
+
+    @contextmanager
+    def _seeded(self, op: int) -> Iterator[None]:
+        with self._drawing:
+            self._lane.seed(seed(self._number, op, self._num_ops))
+            yield
+
+
+class OneHost(ABC):
+    """The devices of a placed step on one host, whose clock is that of all: what they say of their steps, put together.
+
+    A virtual machine may let the clocks of two cores differ by some 50 us for the length of a step: trust medians over steps.
+    """
+
+    _num_ops: int
+
+    def run(self, steps: int) -> list[int]:
+        """Runs steps; the nanoseconds of each, from the start of the first device to the end of the last."""
+        starts, ends = zip(*self._ask("run", steps), strict=True)
+        return (np.max(ends, axis=0) - np.min(starts, axis=0)).tolist()
+
+    def outputs(self) -> Outputs:
+        """The losses so far and the variables now."""
+        return joined(self._ask("outputs"))
+
+    def op_times(self, steps: int) -> list[OpTimes]:
+        """Runs steps and times every op; on a GPU between events on its stream, so that waiting for the host to launch counts."""
+        parts = self._ask("op_times", steps)
+        return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
+
+    @abstractmethod
+    def _ask(self, what: str, *arguments: Any) -> list[Any]:
+        """What a method of its `TorchDevice` returns on each device, all at the same time."""
+
+
+def seed(step: int, op: int, num_ops: int) -> int:
+    """What an op that draws random numbers is seeded with in a step: the same wherever it stands."""
+    return step * num_ops + op
+
+
+def received_bytes(program: Program) -> int:
+    """The bytes that a device receives into where each message has a place of its own."""
+    received = [line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
+    return sum(message.bytes for message in received)
+
+
+def merged(parts: Sequence[DeviceTimes], num_ops: int) -> OpTimes:
+    """The times of all devices since the first began, where one clock is that of all."""
+    first = min(part.began for part in parts)
+    starts, ends = (np.full(num_ops, -1, dtype=np.int64) for _ in range(2))
+    for began, started, ended in parts:
+        ran = np.flatnonzero(started[:num_ops] >= 0)
+        starts[ran], ends[ran] = started[ran] + began - first, ended[ran] + began - first
+    return OpTimes(starts, ends)
+
+
+def span(times: DeviceTimes, mark: int) -> tuple[int, int]:
+    """When an op, or a message at this end of its way, began and ended, by the host's clock."""
+    return times.began + int(times.start_ns[mark]), times.began + int(times.end_ns[mark])
+
+
+def _marks(times: DeviceTimes) -> np.ndarray:
+    """When the step, its ops and its messages began and ended here, by the host's clock: in the program's order, that of every step."""
+    ran = times.start_ns >= 0
+    return times.began + np.sort(np.concatenate([[0], times.start_ns[ran], times.end_ns[ran]]))
+
+
+def timed(messages: Sequence[Message], parts: Sequence[Sequence[DeviceTimes]]) -> list[LinkSample]:
+    """What messages took, from the times of each device in each step, where one clock is that of all: how long each kept its sender busy,
+    the median over steps; and that it arrived as much later as those for which somebody was waiting, the median over all of them.
+    """
+    occupied, later = [], []
+    for message in messages:
+        sent, received = (np.array([span(times, message.mark) for times in parts[end]]) for end in (message.src, message.dst))
+        occupied.append(round(float(np.median(sent[:, 1] - sent[:, 0]))))
+        later.append((received[:, 1] - sent[:, 1])[received[:, 0] < sent[:, 1]])
+    latency = round(float(np.median(np.concatenate(later)))) if any(map(len, later)) else 0
+    return [LinkSample(message.bytes, busy, busy + latency) for message, busy in zip(messages, occupied, strict=True)]
+
+
+def joined(parts: Sequence[tuple[tuple[float, ...], dict[str, np.ndarray]]]) -> Outputs:
+    """The losses of the device that makes them, and the variables of all."""
+    losses = next((losses for losses, _ in parts if losses), ())
+    return Outputs(losses, {name: value for _, variables in parts for name, value in variables.items()})

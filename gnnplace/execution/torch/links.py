@@ -1,0 +1,161 @@
+"""How long messages take between two devices: the executor's own way of sending.
+
+Between CPU devices the workload's own messages are timed in its own steps, under placements drawn at random: in a loop of nothing but
+sends, what is sent and where it goes lie in the caches, and a small message takes a quarter of what it takes in a step. For sizes that the
+step has not, large ones, which no cache holds, there is the loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from multiprocessing.connection import Connection
+from time import monotonic_ns
+
+import numpy as np
+import torch
+from jaxtyping import Int32
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from gnnplace.cluster import MAX_BYTES, Device
+from gnnplace.costs.measured import LinkSample
+from gnnplace.execution.torch.device import Held
+from gnnplace.execution.torch.lanes import lanes
+from gnnplace.execution.torch.processes import TorchProcesses
+from gnnplace.execution.torch.program import Message, Program, Receive, Send, stale_edges
+from gnnplace.execution.torch.shared_memory import SharedMemory
+from gnnplace.execution.torch.slots import slots
+from gnnplace.execution.torch.streams import Streams
+from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan
+from gnnplace.frontends.torch.training import TracedStep
+from gnnplace.graph import NONE
+from gnnplace.isolation.worker import Worker, answers, usable_cores
+
+SENDER, RECEIVER = 0, 1
+ROUNDS, WARM_UP = 40, 8  # of a size in a loop; the latter where a GPU copies
+PLACEMENTS, STEPS, MOST_SAMPLES = 3, 15, 1000  # of a step on CPU devices
+APART_BYTES = 2**24  # written between two messages to one place, where a size allows
+FLOAT_BYTES = 4
+
+
+def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -> tuple[LinkSample, ...]:
+    """Each message of a few placements of the step, medians over steps (`MOST_SAMPLES` of them where there are more), and a loop of all
+    `LINK_SIZES_BYTES` above the largest of them.
+
+    What must stand together does, anything else on either device with equal chance, however little memory it has. Raises MeasurementError
+    as `TorchProcesses` does.
+    """
+    generator, roomy = np.random.default_rng(0), tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
+    samples: list[LinkSample] = []
+    for _ in range(PLACEMENTS):
+        placed = TorchProcesses(step, Plan(roomy, _drawn(step, generator), step.graph.order), held)
+        try:
+            placed.run(WARM_UP)
+            samples += placed.messages(STEPS)
+        finally:
+            placed.close()
+    chosen = generator.permutation(len(samples))[:MOST_SAMPLES]
+    largest = max((sample.bytes for sample in samples), default=0)
+    return (*(samples[place] for place in sorted(chosen.tolist())), *_in_a_loop([size for size in LINK_SIZES_BYTES if size > largest]))
+
+
+def _drawn(step: TracedStep, generator: np.random.Generator) -> Int32[np.ndarray, " ops"]:
+    """A device for each colocation group; what would read elsewhere what is changed in place meanwhile stands with what made it."""
+    graph = step.graph
+    member = np.flatnonzero(graph.colocation.index != NONE)
+    group = graph.num_ops + graph.colocation.index[member]
+    together = [*zip(member.tolist(), group.tolist(), strict=True), *((source, op) for source, _, op in stale_edges(step, graph.order))]
+    ends = np.array(together, dtype=np.int64).reshape(-1, 2).T
+    size = graph.num_ops + len(graph.colocation.values)
+    count, label = connected_components(coo_array((np.ones(len(together)), tuple(ends)), shape=(size, size)), directed=False)
+    return generator.integers(2, size=count, dtype=np.int32)[label[: graph.num_ops]]
+
+
+def _in_a_loop(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
+    """`ROUNDS` transfers of each size from the first usable core to the second, where the receiver adds up each message after it came.
+
+    What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the receiver sees that.
+    """
+    sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
+    places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
+    messages = _messages(places)
+    ends = Program(SENDER, (), tuple(map(Send, messages))), Program(RECEIVER, (), tuple(map(Receive, messages)))
+    shared = SharedMemory(slots(ends), len(messages), len(ends))
+    sent = messages + [turn for size in sizes for turn in _turns([message for message in messages if message.bytes == size])]
+    lives = (partial(_send, shared, sent), partial(_receive, shared, sent))
+    workers = [Worker(name, core, None, life) for name, core, life in zip(("sender", "receiver"), usable_cores(), lives, strict=False)]
+    try:
+        started, arrived = answers(workers)
+    finally:
+        for worker in workers:
+            worker.kill()
+    samples = [LinkSample(m.bytes, end - start, arrival - start) for m, (start, end), arrival in zip(sent, started, arrived, strict=True)]
+    return tuple(samples[len(messages) :])  # the first to each place brings the memory
+
+
+def _turns(messages: Sequence[Message]) -> list[Message]:
+    return [messages[turn % len(messages)] for turn in range(ROUNDS)]
+
+
+def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[LinkSample, ...]:
+    """`ROUNDS` transfers of each size from a device to another, of which one at least is a GPU.
+
+    What is occupied is the copy stream, between two events on it: from a CPU device with the copy into pinned memory, as long as a copy
+    is queued behind no other. A transfer has arrived when the host has seen that, so without the hand-over between two threads.
+    """
+    pair, samples = lanes(kinds), []
+    transport = Streams(pair)
+    near, _ = transport.copy_streams(SENDER, RECEIVER)
+    for message, size in zip(_messages(sizes_bytes), sizes_bytes, strict=True):
+        value, copy = torch.rand(message.tensor.shape, device=pair[SENDER].device), transport.copier(message)
+        begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for each in range(WARM_UP + ROUNDS):
+            value.add_(1)  # as an op that has just made it
+            torch.cuda.synchronize(value.device if value.is_cuda else None)
+            start = monotonic_ns()
+            begun.record(near)
+            copy(value)
+            done.record(near)
+            near.synchronize()
+            arrival = monotonic_ns() - start
+            if each >= WARM_UP:
+                samples.append(LinkSample(size, min(arrival, round(begun.elapsed_time(done) * 1e6)), arrival))
+    return tuple(samples)
+
+
+def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
+    graph = torch.fx.Graph()
+    tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
+    return [
+        Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor, number) for number, tensor in enumerate(tensors)
+    ]
+
+
+def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
+    torch.set_num_threads(1)
+    found = []
+    for message in messages:
+        value, send = torch.rand(message.tensor.shape), shared.sender(message)  # as an op that has just made it
+        shared.step += 1
+        shared.meet(SENDER)
+        start = monotonic_ns()
+        send(value)
+        found.append((start, monotonic_ns()))
+    connection.send(found)
+    connection.recv()
+
+
+def _receive(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
+    torch.set_num_threads(1)
+    found = []
+    for message in messages:
+        receive = shared.receiver(message)
+        shared.step += 1
+        shared.meet(RECEIVER)
+        value = receive()
+        found.append(monotonic_ns())
+        value.sum()
+    connection.send(found)
+    connection.recv()

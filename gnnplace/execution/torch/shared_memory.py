@@ -1,0 +1,108 @@
+"""Messages between processes on one host: the sender copies a tensor into memory that both have, and raises a flag.
+
+The memory is anonymous, made before the processes are forked: when they end, however they end, it is gone. A flag holds the
+number of the last step for which it was raised. A receiver looks at its flag until it is raised: its core should be its own, and where
+it is not, others get it after a while (else each message could take as long as the system lets a process run). Flags are
+aligned words that are written after what they announce, which x86 and the interpreter's own locks on other processors keep in order.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from gnnplace.execution.torch.program import Message, Signal
+from gnnplace.execution.torch.slots import Slots
+from gnnplace.execution.torch.values import once
+
+_PAGE = mmap.PAGESIZE
+_LOOKS = 1000  # some 50 microseconds
+_FLAG_BYTES = 64  # a cache line, so that two flags never travel together
+
+
+class SharedMemory:
+    """A `Transport` for all devices of a step; each process sets `step` before it runs one."""
+
+    def __init__(self, slots: Slots, num_flags: int, num_devices: int) -> None:
+        self.step = 0
+        self._offsets = slots.offsets
+        self._arenas = [torch.frombuffer(mmap.mmap(-1, max(_PAGE, size)), dtype=torch.uint8) for size in slots.arena_bytes]
+        self._barrier = num_flags * (_FLAG_BYTES // 8)
+        self._flags = memoryview(mmap.mmap(-1, max(_PAGE, (num_flags + num_devices) * _FLAG_BYTES))).cast("Q")
+        self._num_devices = num_devices
+
+    def sender(self, message: Message) -> Callable[[Tensor], None]:
+        """What copies a tensor to where the receiver finds it."""
+        index, raised = once(message.tensor), self._raiser(message.number)
+        there = self._place(message)[index].copy_
+
+        def send(value: Tensor) -> None:
+            there(value)
+            raised()
+
+        def send_once(value: Tensor) -> None:
+            there(value[index])
+            raised()
+
+        return send_once if slice(1) in index else send
+
+    def receiver(self, message: Message) -> Callable[[], Tensor]:
+        """What waits for a tensor and returns it, in place."""
+        place, awaited = self._place(message), self._waiter(message.number)
+
+        def receive() -> Tensor:
+            awaited()
+            return place
+
+        return receive
+
+    def raiser(self, signal: Signal) -> Callable[[], None]:
+        """What raises a signal."""
+        return self._raiser(signal.number)
+
+    def waiter(self, signal: Signal) -> Callable[[], None]:
+        """What waits for a signal."""
+        return self._waiter(signal.number)
+
+    def meet(self, device: int) -> None:
+        """Returns when all devices have come here in this step."""
+        flags, step, first, words = self._flags, self.step, self._barrier, _FLAG_BYTES // 8
+        flags[first + device * words] = step
+        for other in range(self._num_devices):
+            _await(flags, first + other * words, step)
+
+    def _place(self, message: Message) -> Tensor:
+        like = message.tensor
+        start = self._offsets[message.number]
+        size = (sum((n - 1) * stride for n, stride in zip(like.shape, like.stride(), strict=True)) + 1) * like.element_size()
+        if like.numel() == 0:
+            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+        return self._arenas[message.dst][start : start + size].view(like.dtype).as_strided(like.shape, like.stride())
+
+    def _raiser(self, number: int) -> Callable[[], None]:
+        flags, flag = self._flags, number * (_FLAG_BYTES // 8)
+
+        def announce() -> None:
+            flags[flag] = self.step
+
+        return announce
+
+    def _waiter(self, number: int) -> Callable[[], None]:
+        flags, flag = self._flags, number * (_FLAG_BYTES // 8)
+
+        def look() -> None:
+            _await(flags, flag, self.step)
+
+        return look
+
+
+def _await(flags: memoryview, flag: int, step: int) -> None:
+    for _ in range(_LOOKS):
+        if flags[flag] >= step:
+            return
+    while flags[flag] < step:
+        os.sched_yield()

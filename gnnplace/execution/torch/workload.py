@@ -1,0 +1,178 @@
+"""A PyTorch training step as a `Workload`: traced once, run by an executor of its devices' kind, compared with eager PyTorch."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gnnplace.cluster import MAX_BYTES, Device
+from gnnplace.costs.measured import LinkSample
+from gnnplace.execution.order import in_order
+from gnnplace.execution.torch import distributed
+from gnnplace.execution.torch.device import Held, seed
+from gnnplace.execution.torch.links import gpu_link_samples, link_samples
+from gnnplace.execution.torch.processes import TorchProcesses
+from gnnplace.execution.torch.threads import TorchThreads
+from gnnplace.execution.torch.values import Node, is_random
+from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
+from gnnplace.frontends.torch.step import TorchStep
+from gnnplace.frontends.torch.trace import SGD_RATE, Trace
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.isolation.outcome import MeasurementError
+
+STATE_NAMES = {"adam": ("exp_avg", "exp_avg_sq", "step"), "sgd": ()}
+KINDS = {"cpu", "gpu"}
+WARM_STEPS = 2
+
+
+class TorchWorkload:
+    """A step whose module and inputs hold real values. Raises ValueError where they don't, or the step can't be traced."""
+
+    def __init__(self, step: TorchStep, name: str) -> None:
+        torch.set_num_threads(1)  # and so without threads of its own, which a fork would lose
+        self._step, self._traced = step, step.traced(name)
+        self.graph = self._traced.graph
+        self._held = _held(step, self._traced.trace)
+        self._random = [self._traced.op_of[node] for node in self._traced.trace.graph.nodes if is_random(node)]
+
+    def start(self, plan: Plan) -> PlacedStep:
+        """Starts the step where the plan says: with others under `torchrun`, else on this machine."""
+        kinds = {device.kind for device in plan.devices}
+        _check_kinds(kinds)
+        refuse(self.graph, plan)
+        if distributed.launched():
+            return distributed.TorchDistributed(self._traced, plan, self._held)
+        if kinds == {"cpu"}:
+            return TorchProcesses(self._traced, plan, self._held)
+        if any(plan.devices[plan.device[op]].kind == "cpu" for op in self._random):
+            reason = "an op that draws random numbers stands on a CPU device beside GPUs, which draw others: nothing to compare with"
+            raise MeasurementError("unsupported", reason)
+        return TorchThreads(self._traced, plan, self._held)
+
+    def as_run(self, plan: Plan) -> ComputationGraph:
+        """The graph in the order of the plan, on CPU devices with the workspace that ops were seen to take."""
+        seen = {device.kind for device in plan.devices} == {"cpu"} and not distributed.launched()
+        return in_order(self._with_workspace if seen else self.graph, plan.device, plan.order)
+
+    def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
+        """The steps as eager PyTorch runs them; the trace itself, op after op, where the step draws random numbers.
+
+        It runs here, on copies: on a machine with GPUs no backward pass works in a fork once a step was traced.
+        """
+        _check_kinds({kind})
+        device, where = torch.device("cuda" if kind == "gpu" else "cpu"), " on a GPU" if kind == "gpu" else ""
+        run, what = (self._run_trace, "the traced step") if self._random else (self._run_eager, "eager PyTorch")
+        return run(steps, device), what + where
+
+    def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
+        """Transfers from one device to another."""
+        kinds = [device.kind for device in devices]
+        _check_kinds(set(kinds))
+        if set(kinds) == {"cpu"}:
+            return link_samples(self._traced, devices, self._held)
+        return gpu_link_samples(LINK_SIZES_BYTES, kinds)
+
+    @cached_property
+    def _with_workspace(self) -> ComputationGraph:
+        """The graph with the bytes that each op allocated beyond its outputs in a step on one core: convolutions lay out tensors anew."""
+        graph, core = self.graph, Device("core", "cpu", MAX_BYTES, 1, 1)
+        step = TorchProcesses(self._traced, Plan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order), self._held)
+        try:
+            step.run(WARM_STEPS)
+            allocated = step.op_memory()
+        finally:
+            step.close()
+        made = graph.output_alias == NONE
+        outputs = np.bincount(graph.output_op[made], graph.output_bytes[made], graph.num_ops).astype(np.int64)
+        return replace(graph, workspace_bytes=np.maximum(0, allocated - outputs))
+
+    def _run_eager(self, steps: int, device: torch.device) -> Outputs:
+        eager = EagerStep(self._step, device)
+        losses = tuple(eager.run() for _ in range(steps))
+        return Outputs(losses, eager.variables())
+
+    def _run_trace(self, steps: int, device: torch.device) -> Outputs:
+        held: dict[Node, Any] = {node: value.detach().to(device, copy=True) for node, value in self._held.values.items()}
+        losses = []
+        for step in range(1, steps + 1):
+            values = dict(held)
+            for node in self._traced.trace.graph.nodes:
+                if node.op == "call_function":
+                    if is_random(node):
+                        torch.manual_seed(seed(step, self._traced.op_of[node], self.graph.num_ops))
+                    arguments, named = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+                    values[node] = node.target(*arguments, **(named | ({"device": device} if "device" in named else {})))
+            losses.append(values[self._held.loss].item())
+        return Outputs(tuple(losses), {name: held[node].cpu().numpy() for node, name in self._held.names.items()})
+
+
+class EagerStep:
+    """The step as PyTorch itself runs it on one device, on a copy of the module."""
+
+    def __init__(self, step: TorchStep, device: torch.device) -> None:
+        self._step, self._module = step, copy.deepcopy(step.module).to(device)
+        self._inputs = [value.to(device, copy=True) for value in step.inputs]
+        trained = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
+        self._optimizer: torch.optim.Optimizer
+        if step.optimizer == "sgd":
+            self._optimizer = torch.optim.SGD(trained, lr=SGD_RATE)
+        else:
+            self._optimizer = torch.optim.Adam(trained, fused=True)
+
+    def run(self) -> float:
+        """Runs a step and returns its loss, for which a GPU is waited."""
+        self._optimizer.zero_grad()
+        loss = self._step.loss(self._module, *self._inputs)
+        loss.backward()
+        self._optimizer.step()
+        return loss.item()
+
+    def variables(self) -> dict[str, Any]:
+        """The parameters, buffers and the optimiser's state now, by name."""
+        named = dict(self._module.named_parameters())
+        variables = named | dict(self._module.named_buffers())
+        for name, parameter in named.items():
+            variables |= {f"{name}/{key}": value for key, value in self._optimizer.state[parameter].items() if isinstance(value, Tensor)}
+        return {name: value.detach().cpu().numpy() for name, value in variables.items()}
+
+
+def _check_kinds(kinds: set[str]) -> None:
+    if odd := kinds - KINDS:
+        raise MeasurementError("unsupported", f"devices of kind {', '.join(sorted(odd))}: a PyTorch step runs on 'cpu' and 'gpu'")
+    if "gpu" in kinds and not torch.cuda.is_available():
+        raise MeasurementError("unsupported", "devices of kind gpu, and PyTorch finds no CUDA device here")
+
+
+def _held(step: TorchStep, trace: Trace) -> Held:
+    """What exists before the step."""
+    module, state = step.module, STATE_NAMES[step.optimizer]
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+    inputs, seen = iter(step.inputs), dict.fromkeys(tensors, 0)
+    held: dict[Node, Tensor] = {}
+    names: dict[Node, str] = {}
+    for node, argument in zip((node for node in trace.graph.nodes if node.op == "placeholder"), trace.arguments, strict=True):
+        match argument.role:
+            case "input":
+                held[node] = next(inputs)
+            case "state":
+                names[node] = f"{argument.name}/{state[seen[argument.name]]}"
+                held[node] = torch.zeros(node.meta["val"].shape, dtype=node.meta["val"].dtype)
+                seen[argument.name] += 1
+            case _:
+                held[node], names[node] = tensors[argument.name], argument.name
+    held |= {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
+    for node, value in held.items():
+        if value.is_meta:
+            raise ValueError(f"{names.get(node, node.name)}: lies on the meta device; a step that is measured needs values")
+    return Held(held, names, _loss(trace.graph))
+
+
+def _loss(graph: torch.fx.Graph) -> Node:
+    (loss,) = graph.output_node().all_input_nodes
+    return loss

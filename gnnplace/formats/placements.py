@@ -1,0 +1,165 @@
+"""Placements as JSON documents: `gnnplace.placement` version 1 (FORMATS.md), by name of op and device."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from jaxtyping import Int64
+from pydantic import Field
+
+from gnnplace.cluster import Cluster
+from gnnplace.formats import atomic, references, strict_json
+from gnnplace.formats.references import Amount, Checksum, GraphReference, Text
+from gnnplace.formats.strict_json import Document, Source
+from gnnplace.graph import ComputationGraph
+from gnnplace.placement import Placement, Schedule
+from gnnplace.result import StepResult, figures
+
+MAX_DOCUMENT_BYTES = 2**30
+
+Share = Annotated[float, Field(le=1)]
+Priority = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+
+
+class ClusterReference(Document):
+    """Which cluster a placement is for."""
+
+    name: Text | None = None
+    sha256: Checksum | None = None
+
+
+class Predicted(Document):
+    """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its name.
+
+    `room` to `idle_ns` are the figures of `gnnplace.result`.
+    """
+
+    step_time_ns: Amount | None
+    infeasible: Text | None
+    peak_memory_bytes: dict[Text, Amount] | None
+    busy_ns: dict[Text, Amount]
+    transferred_bytes: Amount
+    transfers: Amount
+    bound_ns: Amount
+    bound: Text | None = None
+    room: Share | None = None
+    load_balance: Share | None = None
+    communication_share: Share | None = None
+    idle_ns: dict[Text, Amount] | None = None
+
+
+class Provenance(Document):
+    """Who made the placement, with what, and how long that took."""
+
+    tool: Text
+    planner: Text
+    encoder: Text | None = None
+    checkpoint_sha256: Checksum | None = None
+    seed: int
+    wall_ns: Amount
+
+
+class PlacementDocument(Document):
+    """A placement document. `predicted` and `provenance` are for the reader; a command computes them anew."""
+
+    format: Literal["gnnplace.placement"] = "gnnplace.placement"
+    version: Literal[1] = 1
+    graph: GraphReference | None = None
+    cluster: ClusterReference | None = None
+    device: dict[Text, Text]
+    schedule: Schedule = "critical-path"
+    priority: dict[Text, Priority] | None = None
+    fusion: None = None
+    predicted: Predicted | None = None
+    provenance: Provenance | None = None
+
+
+def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) -> Placement:
+    """The placement of a JSON file (a path) or of its bytes, for this graph and cluster.
+
+    Raises ValueError (one line) where the document is bad, is for another graph or cluster, or doesn't name
+    each op and only devices that there are; OSError where the file is unreadable.
+    """
+    return strict_json.read(source, PlacementDocument, lambda document: _placement(document, graph, cluster), MAX_DOCUMENT_BYTES)
+
+
+def write_placement(
+    path: str | os.PathLike[str],
+    graph: ComputationGraph,
+    cluster: Cluster,
+    placement: Placement,
+    predicted: Predicted,
+    provenance: Provenance,
+) -> None:
+    """Writes the document of a placement, atomically. Raises OSError where the file can't be written."""
+    document = placement_document(graph, cluster, placement)
+    document |= {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
+    atomic.write_text(path, json.dumps(document) + "\n")
+
+
+def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, Any]:
+    """The document of a placement, without what was predicted; reading it gives the same placement."""
+    devices = [cluster.device_names[device] for device in placement.device.tolist()]
+    priority = None if placement.priority is None else dict(zip(graph.op_names, placement.priority.tolist(), strict=True))
+    return {
+        "format": "gnnplace.placement",
+        "version": 1,
+        "graph": references.graph_reference(graph),
+        "cluster": {"name": cluster.name, "sha256": cluster.sha256},
+        "device": dict(zip(graph.op_names, devices, strict=True)),
+        "schedule": placement.schedule,
+        "priority": priority,
+        "fusion": None,
+    }
+
+
+def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:
+    """What a document says of a simulated step."""
+
+    def by_device(values: Int64[np.ndarray, " devices"]) -> dict[str, int]:
+        return dict(zip(cluster.device_names, values.tolist(), strict=True))
+
+    found = figures(cluster, result, bound_ns)
+    return Predicted(
+        step_time_ns=result.step_time_ns,
+        infeasible=result.infeasible,
+        peak_memory_bytes=None if result.peak_memory_bytes is None else by_device(result.peak_memory_bytes),
+        busy_ns=by_device(result.busy_ns),
+        transferred_bytes=result.transferred_bytes,
+        transfers=result.transfers,
+        bound_ns=bound_ns,
+        bound=bound,
+        room=found.room,
+        load_balance=found.load_balance,
+        communication_share=found.communication_share,
+        idle_ns=None if found.idle_ns is None else by_device(found.idle_ns),
+    )
+
+
+def _placement(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> Placement:
+    _check_references(document, graph, cluster)
+    numbers = {name: index for index, name in enumerate(cluster.device_names)}
+    for op, name in document.device.items():
+        if name not in numbers:
+            raise ValueError(f"{strict_json.place(('device', op))}: {strict_json.unknown('device', name, cluster.device_names)}")
+    device = np.array([numbers[name] for name in _by_op("device", document.device, graph)], dtype=np.int32)
+    if document.priority is None:
+        return Placement(device, document.schedule)
+    return Placement(device, document.schedule, np.array(_by_op("priority", document.priority, graph), dtype=np.int64))
+
+
+def _check_references(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> None:
+    what = "the placement is"
+    references.check_graph(document.graph, graph, what)
+    if document.cluster is not None:
+        references.check("cluster.sha256", document.cluster.sha256, cluster.sha256, cluster.name, what)
+
+
+def _by_op(key: str, values: Mapping[str, Any], graph: ComputationGraph) -> list[Any]:
+    """The values in the order of the ops."""
+    references.check_ops((key,), values, graph, graph.op_names)
+    return [values[name] for name in graph.op_names]

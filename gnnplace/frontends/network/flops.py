@@ -1,0 +1,138 @@
+"""What a node of a network file costs, as far as all file formats agree; each format's table says what is its own. What is resized
+costs the same in PyTorch and TensorFlow, too (`interpolation`).
+
+| canonical kind | flops |
+|---|---|
+| normalization, softmax | 8, 5 an output element |
+| elementwise, activation, random, cast | 1 an output element |
+| reduce | 1 an element of the first input |
+| moves, views, fills, shapes | 0 |
+| other | 0: its time is that of its bytes |
+
+Bytes are those of the inputs and outputs, except where an op touches less: lookups and slices read what they yield, fills only write.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gnnplace.frontends.network.network import Node, Tensor
+
+ONE_AN_OUTPUT_ELEMENT = frozenset(("elementwise", "activation", "random", "cast"))
+PER_OUTPUT_ELEMENT = {"normalization": 8, "softmax": 5}
+SOFTMAX_FLOPS = PER_OUTPUT_ELEMENT["softmax"]
+CELL_FLOPS = {"LSTM": 17, "GRU": 14, "RNN": 3}  # sums of products and bias, gates, the new state
+COPIES = frozenset(("Expand", "Tile", "Broadcast"))  # fills that read what they repeat
+SUMS_OF_ROWS = frozenset((
+    "EmbeddingBagOffsetsSum", "EmbeddingBagPackedSum", "EmbeddingBagOffsets", "EmbeddingBagPacked", "EmbeddingSegmentsSum"
+))  # fmt: skip
+NO_TENSOR = Tensor((0,), "float32")
+Value = TypeVar("Value", int, str, list)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A node with the tensors that it reads and makes; None where it has none there, or one that nobody needs."""
+
+    node: Node
+    canonical: str
+    inputs: tuple[Tensor | None, ...]
+    outputs: tuple[Tensor | None, ...]
+
+    def input(self, index: int) -> Tensor:
+        """An input, an empty one where it is absent."""
+        return (self.inputs[index] if index < len(self.inputs) else None) or NO_TENSOR
+
+    def needed(self, index: int) -> Tensor:
+        """An input. Raises IndexError where it is absent."""
+        if (tensor := self.inputs[index]) is None:
+            raise IndexError(index)
+        return tensor
+
+    def attribute(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
+        """An attribute. Raises KeyError where it is absent and has no default, TypeError where it is of another type."""
+        value = self.node.attributes[name] if default is None else self.node.attributes.get(name, default)
+        if not isinstance(value, kind):
+            raise TypeError(f"{name}: {value!r} is no {kind.__name__}")
+        return value
+
+    @property
+    def output(self) -> Tensor:
+        """The first output that there is."""
+        return next((tensor for tensor in self.outputs if tensor is not None), NO_TENSOR)
+
+
+Rule = Callable[[Call], int]
+
+
+def flops(call: Call, by_kind: Mapping[str, Rule]) -> int:
+    """The arithmetic of one node: by the rule of its kind where it has one, else by those above."""
+    if call.node.kind in by_kind:
+        return by_kind[call.node.kind](call)
+    if call.canonical in ONE_AN_OUTPUT_ELEMENT:
+        return call.output.elements
+    if call.canonical in PER_OUTPUT_ELEMENT:
+        return PER_OUTPUT_ELEMENT[call.canonical] * call.output.elements
+    if call.canonical == "reduce":
+        return call.input(0).elements
+    return 0
+
+
+def bytes_accessed(call: Call) -> int | None:
+    """The memory traffic of one node where it is not that of its inputs and outputs, else None."""
+    made = sum(tensor.bytes for tensor in call.outputs if tensor is not None)
+    others = sum(tensor.bytes for tensor in call.inputs[1:] if tensor is not None)
+    match call.canonical:
+        case "embedding" if call.node.kind in SUMS_OF_ROWS:
+            table = call.input(0)
+            return call.input(1).elements * (table.bytes // max(1, *table.shape[:1])) + made + others
+        case "embedding" | "gather" | "slice":
+            return 2 * made + others
+        case "fill" if call.node.kind not in COPIES:
+            return made
+    return None
+
+
+def workspace_bytes(call: Call) -> int:
+    """Scratch of one node: finding the largest needs a second copy of what is searched."""
+    return call.input(0).bytes if call.node.kind == "TopK" else 0
+
+
+def einsum(call: Call) -> int:
+    """Every combination of labels is a product of all operands; `...` are labels of their own, aligned at their ends."""
+    sizes: dict[str, int] = {}
+    operands = call.attribute("equation", str).replace(" ", "").partition("->")[0].split(",")
+    for labels, tensor in zip(operands, (call.needed(index) for index in range(len(operands))), strict=True):
+        before, dots, after = labels.partition("...")
+        free = len(tensor.shape) - len(before) - len(after) if dots else 0
+        names = [*before, *(f"...{free - index}" for index in range(free)), *after]
+        for name, size in zip(names, tensor.shape, strict=True):
+            sizes[name] = max(size, sizes.get(name, 0))
+    return len(operands) * math.prod(sizes.values())
+
+
+def interpolation(image: Sequence[int], resized: Sequence[int], neighbours: int, antialias: bool) -> int:
+    """2 an element of the resized image and neighbour, in every framework: so many along each axis that is resized, and where the
+    kernel is widened against aliasing as many times more as the axis shrinks."""
+    axes = [(before, after) for before, after in zip(image, resized, strict=True) if before != after]
+    reach = [-(-neighbours * before // max(1, after)) if antialias and before > after else neighbours for before, after in axes]
+    return 2 * math.prod(resized) * math.prod(reach)
+
+
+def input_elements(call: Call) -> int:
+    """One flop an element of the first input."""
+    return call.input(0).elements
+
+
+def recurrent(cell: str, rows: int, states: int, weights: int) -> int:
+    """A recurrent layer: `rows` are its steps x samples, `states` the elements of a row's state, `weights` those of its two matrices."""
+    return rows * (2 * weights + CELL_FLOPS[cell] * states)
+
+
+def attention(queries: Tensor, keys: int, heads: int, output: Tensor) -> int:
+    """Two products and a softmax of `keys` scores for each query and head."""
+    scores = queries.shape[0] * heads * queries.shape[-2] * keys
+    return 2 * keys * (queries.elements + output.elements) + SOFTMAX_FLOPS * scores

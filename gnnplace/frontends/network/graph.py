@@ -1,0 +1,183 @@
+"""From a network of a file to its computation graph: one op for each input, weight and node, as the network runs forward.
+
+A weight is a variable with its bytes and one read of it, as in the other front-ends, and so is a node `Constant` as large as weights are;
+one that holds a few whole numbers or a single value (a shape, an axis, a scale) is a constant. Views share the buffer of their input.
+What only looks at shapes or folds small constants has no kernel. Strings keep their ops on CPUs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from gnnplace.frontends.network import flops as network_flops
+from gnnplace.frontends.network.flops import Call
+from gnnplace.frontends.network.network import Names, Network, Node, Tensor, shown
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.graph_columns import MAX_FLOPS
+
+log = logging.getLogger(__name__)
+
+Ref = tuple[int, int]  # (op, output)
+WHOLE_NUMBERS = re.compile(r"u?int\d+|bool")
+MAX_FOLDED_ELEMENTS = 16  # arithmetic on constants and shapes with no larger output is done once, on the host
+
+NEVER_FOLDED = frozenset(("random", "other"))  # another value at each step, or who knows which
+
+
+@dataclass(frozen=True)
+class FileGraph:
+    """The graph of a file, and how many ops of each kind have no rule (bytes alone cost them)."""
+
+    graph: ComputationGraph
+    uncounted: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Format:
+    """What the nodes of a file format are and cost; `node` is its word for one, `known` the kinds whose output is known before the step."""
+
+    node: str
+    known: frozenset[str]
+    is_view: Callable[[Node], bool]
+    canonical_kind: Callable[[Node, Sequence[int], bool], str]
+    """Of a node whose inputs have these ranks, and of which it is said whether it gathers rows of a weight."""
+    flops: Callable[[Call], int]
+
+
+def read_graph(file: str | os.PathLike[str], network: Network, described: Format, name: str | None) -> FileGraph:
+    """The graph of a file's network, under `name` or the file's own.
+
+    Raises ValueError, in one line, where a node's inputs or attributes are not those of its kind, or its flops are absurd.
+    """
+    builder = _Builder(network, described)
+    try:
+        builder.add_all()
+        graph = ComputationGraph.from_ops(name or Path(file).stem, builder.ops, builder.edges)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(file)}: {error}") from error
+    if builder.uncounted:
+        log.warning("%s: kinds without a rule, counted by their bytes: %s", graph.name, ", ".join(sorted(builder.uncounted)))
+    return FileGraph(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))))
+
+
+class _Builder:
+    """Turns inputs, initializers and nodes into ops, in order; `refs` of a value is where it is made."""
+
+    def __init__(self, network: Network, described: Format) -> None:
+        self.ops: list[Op] = []
+        self.edges: set[tuple[int, int, int]] = set()
+        self.uncounted: Counter[str] = Counter()
+        self._network, self._format = network, described
+        self._results = frozenset(network.outputs)
+        self._first_user = {name: node for node in reversed(network.nodes) for name in node.inputs}
+        self._refs: dict[str, Ref] = {}
+        self._known: set[str] = set()  # values that shapes and constants alone decide
+        self._weights: set[str] = set()
+        self._names = Names()
+
+    def add_all(self) -> None:
+        for name in self._network.inputs:
+            self._append(name, "input", (self._output(name, None),), (name,), layer="inputs", kernel=False, canonical_kind="input")
+        for name in self._network.initializers:
+            self._add_initializer(name, self._network.tensors[name])
+        for node in self._network.nodes:
+            made = self._network.tensors.get(node.outputs[0]) if node.kind == "Constant" and node.outputs else None
+            if made is not None and made.elements > MAX_FOLDED_ELEMENTS:
+                self._add_initializer(node.outputs[0], made)
+            else:
+                self._add_node(node)
+
+    def _add_initializer(self, name: str, tensor: Tensor) -> None:
+        user = self._first_user.get(name)
+        layer = user.layer if user is not None else None
+        if tensor.elements == 1 or (tensor.elements <= MAX_FOLDED_ELEMENTS and WHOLE_NUMBERS.fullmatch(tensor.dtype)):
+            self._append(name, "Constant", (self._output(name, None),), (name,), layer=layer, kernel=False, canonical_kind="fill")
+            self._known.add(name)
+            return
+        self._weights.add(name)
+        held: dict[str, Any] = {"layer": layer, "kernel": False, "canonical_kind": "variable", "colocation": name}
+        op = self._append(name, "initializer", (Output(0, (), "resource"),), (), persistent_bytes=tensor.bytes, **held)
+        if user is not None or name in self._results:
+            self._append(f"{name}/read", "read", (self._output(name, (op, 0)),), (name,), [(op, 0)], **held)
+
+    def _add_node(self, node: Node) -> None:
+        tensors = self._network.tensors
+        call = Call(node, self._canonical(node), tuple(map(tensors.get, node.inputs)), tuple(map(tensors.get, node.outputs)))
+        folded, view, known = self._folds(call), self._format.is_view(node), node.kind in self._format.known
+        kernel = not (folded or view or known)
+        if kernel and call.canonical == "other":
+            self.uncounted[node.kind] += 1
+        alias = self._refs[node.inputs[0]] if view else None
+        strings = any(tensor is not None and tensor.dtype == "string" for tensor in (*call.inputs, *call.outputs))
+        self._append(
+            node.name or next(iter(filter(None, node.outputs)), node.kind), node.kind,
+            tuple(self._output(name, alias if index == 0 else None) for index, name in enumerate(node.outputs)),
+            node.outputs, [self._refs[name] for name in node.inputs if name],
+            flops=0 if folded else self._flops(call), bytes_accessed=network_flops.bytes_accessed(call),
+            workspace_bytes=network_flops.workspace_bytes(call), kernel=kernel, layer=node.layer,
+            canonical_kind="shape" if folded else call.canonical, allowed=("cpu",) if strings else None,
+        )  # fmt: skip
+        if folded or known:
+            self._known.update(node.outputs)
+
+    def _folds(self, call: Call) -> bool:
+        """Whether a node computes something small from shapes and constants alone: the host does it, once."""
+        inputs, tensors = [name for name in call.node.inputs if name], self._network.tensors
+        small = all(name in tensors and tensors[name].elements <= MAX_FOLDED_ELEMENTS for name in call.node.outputs if name)
+        return bool(inputs) and small and self._known.issuperset(inputs) and call.canonical not in NEVER_FOLDED
+
+    def _canonical(self, node: Node) -> str:
+        ranks = [len(self._network.tensors[name].shape) if name else 0 for name in node.inputs]
+        return self._format.canonical_kind(node, ranks, self._looks_up(node))
+
+    def _looks_up(self, node: Node) -> bool:
+        """Whether a node gathers rows of a weight."""
+        if node.kind != "Gather" or len(node.inputs) < 2 or node.inputs[0] not in self._weights or node.attributes.get("axis", 0) != 0:
+            return False
+        table, indices, rows = (self._network.tensors.get(name) for name in (*node.inputs[:2], node.outputs[0]))
+        return table is not None and indices is not None and len(table.shape) == 2 and rows is not None \
+            and rows.shape == indices.shape + table.shape[1:]  # fmt: skip
+
+    def _flops(self, call: Call) -> int:
+        try:
+            counted = self._format.flops(call)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ValueError(f"{self._described(call.node)}: its inputs or attributes are not those of this kind") from error
+        if not 0 <= counted <= MAX_FLOPS:
+            raise ValueError(f"{self._described(call.node)}: {counted} flops are not between 0 and {MAX_FLOPS}")
+        return counted
+
+    def _described(self, node: Node) -> str:
+        return f"{self._format.node} {shown(node.name or next(filter(None, node.outputs), ''))} ({node.kind})"
+
+    def _output(self, name: str, alias_of: Ref | None) -> Output:
+        tensor = self._network.tensors.get(name)
+        if tensor is None:
+            return Output(0)
+        return Output(tensor.bytes, tensor.shape, tensor.dtype, alias_of, is_result=name in self._results)
+
+    def _append(
+        self, name: str, kind: str, outputs: tuple[Output, ...], values: tuple[str, ...], inputs: Sequence[Ref] = (), *,
+        layer: str | None, **columns: Any,
+    ) -> int:  # fmt: skip
+        """The index of a new op, whose outputs are these values."""
+        index = len(self.ops)
+        self.ops.append(Op(self._names.unique(name), kind, outputs, phase="forward", layer=layer, block=_block(layer), **columns))
+        self.edges.update([(source, output, index) for source, output in inputs])
+        self._refs.update({value: (index, output) for output, value in enumerate(values) if value})
+        return index
+
+
+@lru_cache(maxsize=1000)
+def _block(layer: str | None) -> int | None:
+    """The first number in a scope: which of the repeated blocks it is."""
+    return next((int(part) for part in re.split(r"[/._:-]", layer or "") if part.isdecimal() and len(part) < 10), None)

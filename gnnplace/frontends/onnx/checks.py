@@ -1,0 +1,157 @@
+"""What is refused of an ONNX file before anything is computed from it: counts, subgraphs, names, order, sizes.
+
+Every function raises ValueError with one line that names the node or value and the rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from graphlib import CycleError, TopologicalSorter
+
+from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
+
+from gnnplace.frontends.network import network
+from gnnplace.frontends.network.network import Tensor, shown
+from gnnplace.frontends.onnx.model import DTYPES
+
+MAX_NODES = 1_000_000  # functions inlined
+MAX_FUNCTIONS = 100_000
+MAX_VALUES = 5_000_000  # that nodes read and make
+ONNX_DOMAINS = ("", "ai.onnx")
+
+
+def check_model(model: ModelProto) -> None:
+    """The whole file, before functions are inlined: text, counts, recursion, subgraphs."""
+    for text in _texts(model):
+        if isinstance(text, bytes):  # protobuf hands over what is no Unicode as it is
+            raise ValueError(f"graph: the name {text[:80]!r} is no Unicode text; is this an ONNX model?")
+    if not model.graph.node:
+        raise ValueError("graph: has no nodes; is this an ONNX model?")
+    if len(model.functions) > MAX_FUNCTIONS:
+        raise ValueError(f"functions: {len(model.functions)} are more than {MAX_FUNCTIONS}")
+    if (nodes := _inlined(model)) > MAX_NODES:
+        raise ValueError(f"graph: {nodes} nodes, functions inlined, are more than {MAX_NODES}")
+    if model.graph.sparse_initializer:
+        raise ValueError(f"initializer {shown(model.graph.sparse_initializer[0].values.name)}: is sparse; store it dense")
+    for graph in (model.graph, *model.functions):
+        for node in graph.node:
+            _check_flat(node)
+
+
+def check_graph(graph: GraphProto) -> None:
+    """The graph without functions: what its tensors declare, and that every value is made once, before it is read."""
+    count = sum(len(node.input) + len(node.output) for node in graph.node)
+    if count > MAX_VALUES:
+        raise ValueError(f"graph: its nodes name {count} values, which are more than {MAX_VALUES}")
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        _check_declared(value.name, value.type)
+    for tensor in graph.initializer:
+        check_initializer(tensor)
+    _check_names(graph)
+
+
+def check_initializer(tensor: TensorProto) -> None:
+    """An initializer's type and size, and that the data it has (it may lie elsewhere, or have been left out) are as large."""
+    found = tensor_of(f"initializer {shown(tensor.name)}", tensor.data_type, tensor.dims)
+    if tensor.raw_data and found.dtype != "string" and len(tensor.raw_data) != found.bytes:
+        raise ValueError(f"initializer {shown(tensor.name)}: {len(tensor.raw_data)} bytes of data for {found}")
+
+
+def tensor_of(place: str, dtype: int, shape: Iterable[int]) -> Tensor:
+    """The tensor of a data type and a full shape, where both are sane."""
+    if dtype not in DTYPES:
+        raise ValueError(f"{place}: data type {dtype} is not known")
+    return network.checked(place, Tensor(tuple(shape), DTYPES[dtype]))
+
+
+def kind_of(node: NodeProto) -> str:
+    """The op type, with its domain unless that is ONNX's own, on one line."""
+    kind = node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
+    return kind if kind.isprintable() else repr(kind)[1:-1]
+
+
+def described(node: NodeProto) -> str:
+    """A node in words."""
+    name = node.name or next(iter(filter(None, node.output)), "")
+    return f"node {shown(name)} ({kind_of(node)[:80]})"
+
+
+def _texts(model: ModelProto) -> Iterator[str | bytes]:
+    """All names: of values, nodes, kinds, attributes, functions and dimensions."""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+    yield from (tensor.name for tensor in model.graph.initializer)
+    for function in model.functions:
+        yield from (function.domain, function.name, function.overload, *function.input, *function.output)
+    for graph in (model.graph, *model.functions):
+        for node in graph.node:
+            yield from (node.name, node.op_type, node.domain, node.overload, *node.input, *node.output)
+            yield from (attribute.name for attribute in node.attribute)
+
+
+def _inlined(model: ModelProto) -> int:
+    """The nodes of the graph once its functions are inlined."""
+    bodies = {(function.domain, function.name, function.overload): function for function in model.functions}
+
+    def size(body: GraphProto | FunctionProto) -> int:
+        return sum(sizes.get(_called(node), 1) for node in body.node)
+
+    sizes: dict[tuple[str, str, str], int] = {}
+    calls = {key: [called for node in body.node if (called := _called(node)) in bodies] for key, body in bodies.items()}
+    try:
+        for key in TopologicalSorter(calls).static_order():
+            sizes[key] = min(size(bodies[key]), MAX_VALUES)
+    except CycleError as error:
+        raise ValueError(f"function {shown(error.args[1][0][1])}: calls itself, directly or through others") from None
+    return size(model.graph)
+
+
+def _called(node: NodeProto) -> tuple[str, str, str]:
+    return node.domain, node.op_type, node.overload
+
+
+def _check_flat(node: NodeProto) -> None:
+    """A step is one flat graph: nothing in it depends on values."""
+    bodies = [body for attribute in node.attribute for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))]
+    if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute) or bodies:
+        constant = node.op_type == "If" and all(inner.op_type == "Constant" for body in bodies for inner in body.node)
+        branches = "both its branches are constants, so" if constant else "what it does depends on values;"
+        raise ValueError(f"{described(node)}: holds subgraphs: {branches} export or simplify the model without it (fixed shapes help)")
+
+
+def _check_declared(name: str, declared: TypeProto) -> None:
+    tensor = declared.tensor_type
+    dims = [dim.dim_value for dim in tensor.shape.dim if dim.HasField("dim_value")]
+    if tensor.elem_type:
+        tensor_of(f"value {shown(name)}", tensor.elem_type, dims)
+
+
+def _check_names(graph: GraphProto) -> None:
+    known: set[str] = set()
+    initializers = {tensor.name for tensor in graph.initializer}
+    made_later = {name for node in graph.node for name in node.output}
+    for what, name in _given(graph, initializers):
+        if not name:
+            raise ValueError(f"{what}: has no name")
+        if name in known:
+            raise ValueError(f"{what} {shown(name)}: there are two of this name")
+        known.add(name)
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                why = "which only it or a later node makes: a cycle, or nodes out of order" if name in made_later else "which nothing makes"
+                raise ValueError(f"{described(node)}: reads {shown(name)}, {why}")
+        for name in filter(None, node.output):
+            if name in known:
+                raise ValueError(f"{described(node)}: makes {shown(name)}, which there is already")
+            known.add(name)
+    for value in graph.output:
+        if value.name not in known:
+            raise ValueError(f"output {shown(value.name)}: nothing makes it")
+
+
+def _given(graph: GraphProto, initializers: set[str]) -> Iterator[tuple[str, str]]:
+    """The values that no node makes. Files of IR version 3 list initializers among the inputs, too."""
+    yield from (("initializer", tensor.name) for tensor in graph.initializer)
+    yield from (("input", value.name) for value in graph.input if value.name not in initializers)

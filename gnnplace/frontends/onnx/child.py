@@ -1,0 +1,78 @@
+"""The process that reads one ONNX file, under limits: `python -m gnnplace.frontends.onnx.child REQUEST` prints one line of JSON.
+
+REQUEST is what `onnx_reader` asks (see `limited_process`). A hostile file may make protobuf or shape inference take for ever, use all
+memory or crash: that ends here. External data is not opened.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import AttributeProto, NodeProto
+from onnx.checker import ValidationError
+from onnx.shape_inference import InferenceError
+
+from gnnplace.frontends.network.network import Network, Node
+from gnnplace.frontends.onnx.checks import kind_of
+from gnnplace.frontends.onnx.model import to_json
+from gnnplace.frontends.onnx.shapes import typed
+from gnnplace.isolation.limited import answer
+
+MOST_NUMBERS, MOST_TEXT = 64, 1000  # of an attribute that says what an op computes
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # PyTorch's exporter notes the path of modules, the op at its end, in a node's metadata
+
+
+def main(request: str) -> None:
+    """Answers one request on stdout."""
+    answer(request, lambda asked: to_json(read(asked["file"], asked["dims"])))
+
+
+def read(file: str, dims: Mapping[str, int]) -> Network:
+    """What the file holds, with all shapes; raises ValueError for what is refused."""
+    try:
+        model = onnx.load(file, format="protobuf", load_external_data=False)
+    except DecodeError as error:
+        raise ValueError("can't be parsed: it is no ONNX model, cut short, nested too deeply, or takes more memory than it may") from error
+    try:
+        found = typed(model, dims)
+    except (RuntimeError, InferenceError, ValidationError) as error:  # of ONNX's C++: shape inference, its inliner
+        raise ValueError(" ".join(str(error).split())[:300]) from error
+    return Network(found.inputs, found.initializers, tuple(map(_node, found.nodes)), found.outputs, found.tensors)
+
+
+def _node(node: NodeProto) -> Node:
+    attributes = {attribute.name: value for attribute in node.attribute if (value := _value(attribute)) is not None}
+    return Node(node.name, kind_of(node), _layer(node), tuple(node.input), tuple(node.output), attributes)
+
+
+def _value(attribute: AttributeProto) -> Any:
+    """The value of an attribute that can matter for what an op computes: numbers and short text; None for all others."""
+    if attribute.type == AttributeProto.INT:
+        return attribute.i
+    if attribute.type == AttributeProto.INTS and len(attribute.ints) <= MOST_NUMBERS:
+        return list(attribute.ints)
+    if attribute.type == AttributeProto.STRING and len(attribute.s) <= MOST_TEXT:
+        return attribute.s.decode(errors="replace")
+    return None
+
+
+def _layer(node: NodeProto) -> str | None:
+    """The name scope of a node, else the path of its module where the exporter noted it."""
+    scope = node.name.rpartition("/")[0].strip("/")
+    if scope:
+        return scope
+    noted = next((entry.value for entry in node.metadata_props if entry.key == NAME_SCOPES and len(entry.value) <= MOST_TEXT), "[]")
+    try:
+        scopes = ast.literal_eval(noted)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return str(scopes[-2]) or None if isinstance(scopes, list) and len(scopes) > 1 else None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,116 @@
+"""What a layer of an OpenVINO IR costs in flops.
+
+The rules, by operation (one multiply-add is 2 flops; any scalar function is 1):
+
+| kind | flops |
+|---|---|
+| MatMul | 2 x output elements x contracted dimension |
+| Einsum | operands x the product of all its labels' sizes |
+| Convolution (Group-, Deformable-, Binary- as well) | 2 x output elements x kernel elements x input channels of a group |
+| (Group)ConvolutionBackpropData | 2 x input elements x kernel elements x output channels of a group |
+| LSTM-, GRU-, RNNCell and -Sequence | 2 x steps x batch x elements of W and R, and 17, 14, 3 per state element and step |
+| ScaledDotProductAttention | 2 x keys x (elements of the queries + elements of the output), 5 a score |
+| MaxPool, AvgPool | output elements x window (adaptive: input elements) |
+| BatchNormInference, FakeQuantize | 2, 4 an output element: a scale and an offset; a clamp, a rounding, and scales |
+| Interpolate | 2 an output element and neighbour: 2 (linear) or 4 (cubic) along each resized axis, more to avoid aliasing; nearest 0 |
+| NonMaxSuppression | 10 for each pair of a box and one that may be kept |
+| EmbeddingBag..., EmbeddingSegmentsSum | 1 an element that is looked up |
+| scatter | 1 an added element |
+
+All others count as `network_flops` says.
+"""
+
+from __future__ import annotations
+
+import math
+
+from gnnplace.frontends.network import flops as network_flops
+from gnnplace.frontends.network.flops import Call, Rule, input_elements
+
+OVERLAP_FLOPS = 10  # intersection over union of two boxes, compared
+NEIGHBOURS = {"linear": 2, "linear_onnx": 2, "bilinear_pillow": 2, "cubic": 4, "bicubic_pillow": 4}  # along each axis
+
+
+def flops(call: Call) -> int:
+    """The arithmetic of one layer, by the rules above."""
+    return network_flops.flops(call, _BY_KIND)
+
+
+def _matmul(call: Call) -> int:
+    left = call.needed(0).shape or (1,)
+    turned = len(left) > 1 and call.node.attributes.get("transpose_a", "").lower() in ("true", "1")
+    return 2 * call.output.elements * left[-2 if turned else -1]
+
+
+def _convolution(weight: int, first: int) -> Rule:
+    """`first` is the first of the weight's dimensions that one output element is a sum over."""
+    return lambda call: 2 * call.output.elements * math.prod(call.needed(weight).shape[first:])
+
+
+def _transposed_convolution(first: int) -> Rule:
+    return lambda call: 2 * call.needed(0).elements * math.prod(call.needed(1).shape[first:])
+
+
+def _recurrent(weight: int, first: int) -> Rule:
+    """`weight` is the input that is W, R comes after it; `first` the first dimension of the data that is no row."""
+
+    def rule(call: Call) -> int:
+        w, r = call.needed(weight), call.needed(weight + 1)
+        states = r.shape[-1] * (r.shape[0] if len(r.shape) > 2 else 1)
+        cell = call.node.kind.removesuffix("Cell").removesuffix("Sequence")
+        return network_flops.recurrent(cell, math.prod(call.needed(0).shape[:first]), states, w.elements + r.elements)
+
+    return rule
+
+
+def _attention(call: Call) -> int:
+    queries, keys = call.needed(0), call.needed(1)
+    return network_flops.attention(queries, keys.shape[-2], math.prod(queries.shape[1:-2]), call.output)
+
+
+def _pool(call: Call) -> int:
+    return call.output.elements * math.prod(map(int, call.node.attributes["kernel"].split(",")))
+
+
+def _interpolate(call: Call) -> int:
+    image, mode = call.needed(0).shape, call.node.attributes["mode"]
+    if mode == "nearest":
+        return 0
+    widened = mode.endswith("pillow") or call.node.attributes.get("antialias", "").lower() in ("true", "1")
+    return network_flops.interpolation(image, call.output.shape, NEIGHBOURS[mode], widened)
+
+
+def _suppression(call: Call) -> int:
+    """At most as many boxes are kept for a batch and class as rows of the output say, or there are."""
+    batch, boxes, _ = call.needed(0).shape
+    classes = call.needed(1).shape[1]
+    kept = min(boxes, -(-call.output.shape[0] // max(1, batch * classes)))
+    return OVERLAP_FLOPS * batch * classes * boxes * kept
+
+
+def _looked_up(call: Call) -> int:
+    return call.needed(1).elements * math.prod(call.needed(0).shape[1:])
+
+
+def _an_element(count: int) -> Rule:
+    return lambda call: count * call.output.elements
+
+
+def _added(updates: int) -> Rule:
+    return lambda call: call.needed(updates).elements
+
+
+_BY_KIND: dict[str, Rule] = {
+    "MatMul": _matmul, "Einsum": network_flops.einsum,
+    "Convolution": _convolution(1, 1), "BinaryConvolution": _convolution(1, 1), "GroupConvolution": _convolution(1, 2),
+    "DeformableConvolution": _convolution(2, 1),
+    "ConvolutionBackpropData": _transposed_convolution(1), "GroupConvolutionBackpropData": _transposed_convolution(2),
+    "LSTMCell": _recurrent(3, 1), "GRUCell": _recurrent(2, 1), "RNNCell": _recurrent(2, 1),
+    "LSTMSequence": _recurrent(4, 2), "GRUSequence": _recurrent(3, 2), "RNNSequence": _recurrent(3, 2),
+    "ScaledDotProductAttention": _attention,
+    "MaxPool": _pool, "AvgPool": _pool, "AdaptiveAvgPool": input_elements, "AdaptiveMaxPool": input_elements,
+    "BatchNormInference": _an_element(2), "FakeQuantize": _an_element(4),
+    "Interpolate": _interpolate, "NonMaxSuppression": _suppression,
+    **dict.fromkeys(network_flops.SUMS_OF_ROWS, _looked_up),
+    "ScatterUpdate": _added(2), "ScatterElementsUpdate": _added(2), "ScatterNDUpdate": _added(2), "SliceScatter": _added(1),
+}  # fmt: skip

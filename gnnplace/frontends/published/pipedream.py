@@ -1,0 +1,154 @@
+"""Profiles of PipeDream (Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019), text, a line a node:
+
+    node1 -- Conv2d(3, 64) -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=4096.0, parameter_size=7168.000
+
+and, after a tab, a line an edge: `node1 -- node2`. Times are milliseconds on the accelerator that was profiled, so each op has a time for
+devices of kind gpu alone, and stands there; sizes are bytes. `activation_size` may be a list, `[1.0; 2.0]`, which counts as its sum; a
+node without any time launches no kernel. A `-- stage_id=3` at the end of a node's line, a placement that was found for it, is left out.
+
+As inference, a node is one op, which holds its parameters. As training, a second op is its backward pass: it takes the node's
+activations and those of the nodes before it, and, where there are nodes behind it, their gradients; it gives each node before it a gradient
+of the size of that one's activations; and it stands where the parameters are. The profile knows no optimiser, so there is no update.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from gnnplace.formats.strict_json import Source, shown
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.graph_columns import MAX_BYTES, MAX_EDGES, MAX_OPS, MAX_TIME_NS
+
+MAX_DOCUMENT_BYTES = 2**28
+MAX_LINE = 100_000
+NS_PER_MS = 10**6
+
+_NUMBER = r"[0-9.eE+-]{1,40}"
+_NODE = re.compile(
+    rf"(?P<name>\S+) -- (?P<what>.+) -- forward_compute_time=(?P<forward>{_NUMBER}), backward_compute_time=(?P<backward>{_NUMBER}), "
+    rf"activation_size=(?P<activation>{_NUMBER}|\[{_NUMBER}(?:; {_NUMBER})*\]), parameter_size=(?P<parameter>{_NUMBER})"
+    r"(?: -- stage_id=[0-9]{1,9})?"
+)
+_EDGE = re.compile(r"(?P<source>\S+) -- (?P<target>\S+)")
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One node of a profile."""
+
+    name: str
+    kind: str
+    forward_ns: int
+    backward_ns: int
+    activation_bytes: int
+    parameter_bytes: int
+
+
+def read_pipedream(source: Source, *, name: str, mode: Literal["training", "inference"]) -> ComputationGraph:
+    """The graph of a file (a path) or of its bytes. Raises ValueError (one line) for a bad one, OSError for an unreadable file."""
+    if isinstance(source, bytes):
+        return _graph(source, name, mode)
+    try:
+        with Path(source).open("rb") as file:
+            return _graph(file.read(MAX_DOCUMENT_BYTES + 1), name, mode)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(source)}: {error}") from error
+
+
+def _graph(data: bytes, name: str, mode: Literal["training", "inference"]) -> ComputationGraph:
+    nodes, edges = _parsed(data)
+    ops = [_forward(node) for node in nodes]
+    if mode == "inference":
+        return ComputationGraph.from_ops(name, ops, [(source, 0, target) for source, target in edges])
+    before: list[list[int]] = [[] for _ in nodes]
+    for source, target in edges:
+        before[target].append(source)
+    ops += [_backward(node, [nodes[source] for source in sources]) for node, sources in zip(nodes, before, strict=True)]
+    joined = [(source, 0, target) for source, target in edges]
+    for node, sources in enumerate(before):
+        backward = len(nodes) + node
+        joined += [(source, 0, backward) for source in (node, *sources)]
+        joined += [(backward, output, len(nodes) + source) for output, source in enumerate(sources)]
+    return ComputationGraph.from_ops(name, ops, joined)
+
+
+def _forward(node: _Node) -> Op:
+    return Op(
+        node.name, node.kind, (Output(node.activation_bytes),), kernel=node.forward_ns > 0, time_ns={"gpu": node.forward_ns},
+        persistent_bytes=node.parameter_bytes, colocation=node.name, phase="forward", canonical_kind="other",
+    )  # fmt: skip
+
+
+def _backward(node: _Node, sources: list[_Node]) -> Op:
+    return Op(
+        f"{node.name}/backward", f"{node.kind}/backward", tuple(Output(source.activation_bytes) for source in sources),
+        kernel=node.backward_ns > 0, time_ns={"gpu": node.backward_ns}, colocation=node.name, phase="backward_data",
+        canonical_kind="other",
+    )  # fmt: skip
+
+
+def _parsed(data: bytes) -> tuple[list[_Node], list[tuple[int, int]]]:
+    """The nodes in order, and the distinct edges between them. Raises ValueError with the line."""
+    if len(data) > MAX_DOCUMENT_BYTES:
+        raise ValueError(f"longer than the {MAX_DOCUMENT_BYTES} bytes that a profile may have")
+    try:
+        lines = data.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start}: not UTF-8") from None
+    nodes: dict[str, _Node] = {}
+    edges: dict[tuple[str, str], int] = {}
+    for number, line in enumerate(map(str.rstrip, lines), 1):
+        if line.startswith("\t"):
+            edges.setdefault(_edge(line[1:], number), number)
+        elif line:
+            node = _node(line, number)
+            if node.name in nodes:
+                raise ValueError(f"line {number}: node {shown(node.name)} is not unique")
+            nodes[node.name] = node
+        if len(nodes) > MAX_OPS // 2 or len(edges) > MAX_EDGES // 4:
+            raise ValueError(f"line {number}: more than {MAX_OPS // 2} nodes or {MAX_EDGES // 4} edges")
+    place = {name: index for index, name in enumerate(nodes)}
+    for ends, number in edges.items():
+        for end in ends:
+            if end not in place:
+                raise ValueError(f"line {number}: {shown(end)} is no node of the profile")
+    return list(nodes.values()), [(place[source], place[target]) for source, target in edges]
+
+
+def _edge(text: str, number: int) -> tuple[str, str]:
+    found = _EDGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"line {number}: {shown(text)}: an edge is due, a tab and `node1 -- node2`")
+    return found["source"], found["target"]
+
+
+def _node(text: str, number: int) -> _Node:
+    found = _NODE.fullmatch(text) if len(text) <= MAX_LINE else None
+    if found is None:
+        due = "`name -- layer -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4.0, parameter_size=8.0`"
+        raise ValueError(f"line {number}: {shown(text)}: a node is due, {due}")
+    parts = found["activation"].strip("[]").split("; ")
+    return _Node(
+        found["name"],
+        found["what"].partition("(")[0].strip() or found["what"],
+        _amount("forward_compute_time", found["forward"], NS_PER_MS, MAX_TIME_NS, number),
+        _amount("backward_compute_time", found["backward"], NS_PER_MS, MAX_TIME_NS, number),
+        sum(_amount("activation_size", part, 1, MAX_BYTES // len(parts), number) for part in parts),
+        _amount("parameter_size", found["parameter"], 1, MAX_BYTES, number),
+    )
+
+
+def _amount(what: str, text: str, unit: int, most: int, number: int) -> int:
+    """A number of the profile in our unit, an integer."""
+    try:
+        value = float(text) * unit
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= most:
+        raise ValueError(f"line {number}: {what}: {shown(text)} is no number from 0 to {most // unit}")
+    return round(value)

@@ -1,0 +1,119 @@
+"""The computation graph of a `tf.function` (or of what it could wrap), traced for arguments of given shapes.
+
+    graph = read_function(step, tf.TensorSpec((32, 784)), tf.TensorSpec((32,), tf.int32), name="mlp")
+
+Nothing is computed: the function is traced, and so must not depend on the values of its arguments. Calls of other functions are inlined
+(`tensorflow_calls`). A variable that the function captures is a variable of the graph, in the scope of the op that reads it first; a
+captured tensor is an input. What the function returns are results, and all that it changes is part of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.core.framework.graph_pb2 import GraphDef
+from tensorflow.core.framework.node_def_pb2 import NodeDef
+
+from gnnplace.frontends.tensorflow.calls import Flat, inlined
+from gnnplace.frontends.tensorflow.graph import read_step
+from gnnplace.graph import ComputationGraph
+
+
+@dataclass(frozen=True)
+class TensorFlowFunction:
+    """A function of tensors and the `tf.TensorSpec`s of its arguments (none for a ConcreteFunction); `blocks` as `read_step` has them."""
+
+    function: Callable[..., Any]
+    specs: tuple[Any, ...] = ()
+    blocks: Mapping[str, int] = field(default_factory=dict)
+
+    def computation_graph(self, name: str) -> ComputationGraph:
+        """What the function does, as a graph. Raises ValueError where that can't be captured."""
+        return read_function(self.function, *self.specs, name=name, blocks=self.blocks)
+
+
+def read_function(function: Callable[..., Any], *specs: Any, name: str, blocks: Mapping[str, int] | None = None) -> ComputationGraph:
+    """What `function` does with arguments of these specs (nested ones too), as a graph under `name`.
+
+    Raises ValueError where it computes nothing, for shapes that are not full, for control flow that depends on values, and for resources
+    that are no variables; whatever the function itself raises while it is traced passes.
+    """
+    traced = _traced(function, specs)
+    flat = inlined(traced.graph.as_graph_def())
+    _shape_inputs(flat, traced, [spec for spec in tf.nest.flatten(specs) if isinstance(spec, tf.TensorSpec)])
+    fetches = [flat.fetched(fetch.name) for fetch in (*traced.graph.outputs, *traced.graph.control_outputs)]
+    if not fetches:
+        raise ValueError("function: returns no tensor and changes no variable, so there is nothing to compute")
+    _own_variables(flat, traced)
+    return read_step(flat.graph, fetches, name, blocks)
+
+
+def _traced(function: Any, specs: tuple[Any, ...]) -> Any:
+    """The ConcreteFunction of these specs."""
+    if not hasattr(function, "get_concrete_function"):
+        if hasattr(function, "captured_inputs") and not specs:
+            return function
+        function = tf.function(function)
+    return function.get_concrete_function(*specs)
+
+
+def _shape_inputs(flat: Flat, traced: Any, specs: Sequence[tf.TensorSpec]) -> None:
+    """Gives inputs the shapes that were asked for: a function that was traced for open dimensions before is not traced anew."""
+    nodes = {node.name: node for node in flat.graph.node}
+    for tensor, spec in zip(traced.inputs, specs, strict=False):
+        assert tensor.shape.is_compatible_with(spec.shape), tensor.name
+        nodes[tensor.op.name].attr["shape"].shape.CopyFrom(spec.shape.as_proto())
+
+
+def _own_variables(flat: Flat, traced: Any) -> None:
+    """Makes each captured handle a variable of the graph itself, under a name in the scope of the op that first uses it."""
+    variables = {id(variable.handle): variable for variable in traced.graph.variables}
+    nodes = {node.name: node for node in flat.graph.node}
+    scopes = _first_scopes(flat.graph)
+    taken, renamed = set(nodes), {}
+    for captured, inner in traced.graph.captures:
+        if inner.dtype != tf.resource:
+            continue
+        if id(captured) not in variables:
+            raise ValueError(f"function: captures {inner.op.name!r}, a resource that is no variable (a table, an iterator)")
+        variable, node = variables[id(captured)], nodes[inner.op.name]
+        new = _free("/".join(filter(None, (scopes.get(node.name), _leaf(variable.name)))), taken)
+        _make_variable(node, new, variable)
+        renamed[f"{inner.op.name}:0"] = f"{new}:0"
+    for node in flat.graph.node:
+        node.input[:] = [renamed.get(source, source) for source in node.input]
+
+
+def _make_variable(node: NodeDef, name: str, variable: tf.Variable) -> None:
+    node.Clear()
+    node.name, node.op = name, "VarHandleOp"
+    node.attr["dtype"].type = variable.dtype.as_datatype_enum
+    node.attr["shape"].shape.CopyFrom(variable.shape.as_proto())
+    node.attr["shared_name"].s = name.encode()
+
+
+def _first_scopes(graph: GraphDef) -> dict[str, str]:
+    """For each op, the scope of the first op that takes its data, or what a read makes of it."""
+    scopes: dict[str, str] = {}
+    for node in reversed(graph.node):
+        scope = scopes[node.name] if node.op == "ReadVariableOp" and node.name in scopes else node.name.rpartition("/")[0]
+        for source in node.input:
+            if not source.startswith("^"):
+                scopes[source.partition(":")[0]] = scope
+    return scopes
+
+
+def _leaf(name: str) -> str:
+    return name.partition(":")[0].rpartition("/")[2]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    free, number = name, 0
+    while free in taken:
+        number += 1
+        free = f"{name}_{number}"
+    taken.add(free)
+    return free

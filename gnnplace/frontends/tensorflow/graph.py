@@ -1,0 +1,140 @@
+"""The computation graph of a whole TensorFlow training step: forward, backward and update, pruned to what is fetched.
+
+`read_step` promises: every op that the fetches need, under its own name, in the order of its creation; each variable read once; gradients
+of look-ups as sparse as they were; costs by the rules of `tensorflow_costs`; roles by those of `tensorflow_roles`. Ops that use a resource
+(a variable or a slot) stand with it, and so do those that ask for it (`_class`). What only looks at shapes or folds small constants
+has no kernel. A string tensor keeps its ops on CPUs.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import tensorflow as tf
+
+from gnnplace.frontends.tensorflow import costs
+from gnnplace.frontends.tensorflow.kinds import ALIASES, MAX_FOLDED_ELEMENTS, NO_KERNEL, SHAPE_READERS, canonical_kind
+from gnnplace.frontends.tensorflow.pruned import Step, prune
+from gnnplace.frontends.tensorflow.roles import Roles
+from gnnplace.graph import ComputationGraph, Op, Output
+
+log = logging.getLogger(__name__)
+
+
+def read_step(
+    graph: tf.Graph | tf.compat.v1.GraphDef, fetches: Sequence[str], name: str, blocks: Mapping[str, int] | None = None
+) -> ComputationGraph:
+    """The step of `graph` that computes `fetches` (tensors `loss:0`, ops `train`), under `name`.
+
+    `blocks` gives the repeated block of each layer; a layer belongs to its longest prefix there (whole scopes).
+    Kinds that no table knows cost their bytes and no arithmetic; they are logged, and `unknown_kinds` lists them.
+    Raises ValueError for unknown fetches, control flow, function calls, shapes that are not static, and cycles.
+    """
+    step = prune(_graph(graph), fetches)
+    roles, folded, groups = Roles(step), _folded(step), _colocation(step)
+    ops = [_op(step, roles, i, i in folded, groups[i], blocks or {}) for i in range(len(step.ops))]
+    result = ComputationGraph.from_ops(name, ops, step.edges())
+    if unknown := unknown_kinds(result):
+        log.warning("%s: kinds without a rule, counted by their bytes: %s", name, ", ".join(unknown))
+    return result
+
+
+def unknown_kinds(graph: ComputationGraph) -> tuple[str, ...]:
+    """The kinds of a graph that no table knows, sorted."""
+    other = graph.canonical_kind.among(["other"])
+    return tuple(sorted({graph.kind[int(op)] or "" for op in other.nonzero()[0]}))
+
+
+def _graph(graph: tf.Graph | tf.compat.v1.GraphDef) -> tf.Graph:
+    if isinstance(graph, tf.Graph):
+        return graph
+    imported = tf.Graph()
+    with imported.as_default():
+        tf.graph_util.import_graph_def(graph, name="")
+    return imported
+
+
+def _op(step: Step, roles: Roles, i: int, folded: bool, group: str | None, blocks: Mapping[str, int]) -> Op:
+    op, layer = step.ops[i], roles.layer[i]
+    strings = any(tensor.dtype == tf.string for tensor in (*op.inputs, *op.outputs))
+    return Op(
+        name=op.name,
+        kind=op.type,
+        outputs=tuple(_output(step, i, k) for k in range(len(op.outputs))),
+        flops=0 if folded else costs.flops(op),
+        bytes_accessed=costs.bytes_accessed(op),
+        persistent_bytes=costs.persistent_bytes(op),
+        kernel=not folded and op.type not in NO_KERNEL,
+        allowed=("cpu",) if strings else None,
+        colocation=group,
+        layer=layer,
+        phase=roles.phase[i],
+        block=_block(layer, blocks),
+        time_step=roles.time_step[i],
+        canonical_kind="shape" if folded else canonical_kind(op.type),
+    )
+
+
+def _output(step: Step, i: int, k: int) -> Output:
+    op = step.ops[i]
+    return Output(
+        bytes=costs.bytes_of(op.outputs[k]),
+        shape=costs.shape_of(op.outputs[k]),
+        dtype=op.outputs[k].dtype.name,
+        alias_of=step.inputs[i][k if op.type == "IdentityN" else 0] if op.type in ALIASES else None,
+        is_result=(i, k) in step.results,
+    )
+
+
+def _block(layer: str | None, blocks: Mapping[str, int]) -> int | None:
+    scopes = layer.split("/") if layer else []
+    prefixes = ("/".join(scopes[:length]) for length in range(len(scopes), 0, -1))
+    return next((blocks[prefix] for prefix in prefixes if prefix in blocks), None)
+
+
+def _folded(step: Step) -> set[int]:
+    """Arithmetic on shapes and constants, with small results: the host does it, once."""
+    known: set[int] = set()
+    folded: set[int] = set()
+    for i in step.order:
+        op, sources = step.ops[i], step.sources[i]
+        small = all(tensor.dtype != tf.resource and _small(tensor) for tensor in op.outputs)
+        if op.type in SHAPE_READERS or op.type == "Const":
+            known.add(i)
+        elif sources and op.outputs and small and known.issuperset(sources) and not op.op_def.is_stateful:
+            known.add(i)
+            folded.add(i)
+    return folded
+
+
+def _small(tensor: tf.Tensor) -> bool:
+    return math.prod(costs.shape_of(tensor)) <= MAX_FOLDED_ELEMENTS
+
+
+def _colocation(step: Step) -> list[str | None]:
+    """The colocation group of each op, named by its first op: joined by the resources that ops use and by `_class`."""
+    leader = list(range(len(step.ops)))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    for i, j in _together(step):
+        first, second = sorted((find(i), find(j)))
+        leader[second] = first
+    roots = [find(i) for i in range(len(leader))]
+    members = Counter(roots)
+    return [step.ops[root].name if members[root] > 1 else None for root in roots]
+
+
+def _together(step: Step) -> list[tuple[int, int]]:
+    pairs = []
+    for i in range(len(step.ops)):
+        pairs += [(src, i) for src, output in step.inputs[i] if step.ops[src].outputs[output].dtype == tf.resource]
+        pairs += [(other, i) for other in step.asked[i]]
+    return pairs

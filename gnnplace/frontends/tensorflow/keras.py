@@ -1,0 +1,112 @@
+"""The computation graph of a Keras model on TensorFlow: its inference, or a whole training step of a compiled one.
+
+    graph = read_keras(model, tf.TensorSpec((32, 224, 224, 3)), tf.TensorSpec((32,), tf.int32), name="resnet")
+
+A training step is the forward pass in training mode, the loss of `compile` with the model's own losses, its gradient, and the update by
+the optimiser; metrics are left out. The gradient of an embedding is dense: Keras would join the rows of several under conditions on
+their values. Nothing is computed but the first values of variables, which Keras makes as it builds the model and the optimiser. The
+`layer` of an op is the path of its Keras layer (`model/block_1/conv`) with the scopes in that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from gnnplace.frontends.tensorflow.function import read_function
+from gnnplace.graph import ComputationGraph
+
+
+@dataclass(frozen=True)
+class KerasModel:
+    """A model and the shapes that go in; with `targets` its training step, without its inference. `blocks` as `read_step` has them."""
+
+    model: keras.Model
+    inputs: Any
+    targets: Any = None
+    blocks: Mapping[str, int] = field(default_factory=dict)
+
+    def computation_graph(self, name: str) -> ComputationGraph:
+        """The step as a graph. Raises ValueError where it can't be captured."""
+        return read_keras(self.model, self.inputs, self.targets, name=name, blocks=self.blocks)
+
+
+def read_keras(
+    model: keras.Model, inputs: Any, targets: Any = None, *, name: str, blocks: Mapping[str, int] | None = None
+) -> ComputationGraph:
+    """The model's inference on such inputs or, where there are targets, its training step, under `name`.
+
+    `inputs` and `targets` are what the model takes (nested as it takes them), of `tf.TensorSpec`s or anything with a full shape and a
+    dtype. Raises ValueError where Keras does not run on TensorFlow, a model to be trained is not compiled or has a step of its own,
+    and as `read_function` does.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(f"model: Keras runs on {keras.backend.backend()}; set KERAS_BACKEND=tensorflow before it is imported")
+    given = tf.nest.map_structure(_spec, inputs)
+    if not model.built:
+        model(tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), given))
+    with _scopes(model):
+        if targets is None:
+            return read_function(tf.function(lambda x: model(x, training=False), autograph=False), given, name=name, blocks=blocks)
+        return read_function(_training(model), given, tf.nest.map_structure(_spec, targets), name=name, blocks=blocks)
+
+
+def _training(model: keras.Model) -> Callable[..., Any]:
+    """One training step of the model as a function of its inputs and targets."""
+    if not model.compiled:
+        raise ValueError(
+            "model: is not compiled, so that a training step has no loss and no optimiser; call model.compile(optimizer, loss)"
+        )
+    if type(model).train_step is not keras.Model.train_step:
+        advice = "write the step as a tf.function and return TensorFlowFunction(function, specs)"
+        raise ValueError(f"model: {type(model).__name__} has a train_step of its own; {advice}")
+    model.optimizer.build(model.trainable_variables)
+
+    @tf.function(autograph=False)
+    def step(x: Any, y: Any) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            loss = model.compute_loss(x=x, y=y, y_pred=model(x, training=True), training=True)
+        gradients = [None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_weights)]
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
+        return loss
+
+    return step
+
+
+def _spec(value: Any) -> tf.TensorSpec:
+    """The spec of what has a shape and a dtype."""
+    return value if isinstance(value, tf.TensorSpec) else tf.TensorSpec(tuple(value.shape), tf.as_dtype(value.dtype))
+
+
+def path(part: Any) -> str:
+    """The path of a layer; of one without state, or of an operation, the name."""
+    return getattr(part, "path", None) or part.name
+
+
+@contextmanager
+def _scopes(model: keras.Model) -> Iterator[None]:
+    """Each layer's call in the scope of its path; Keras opens scopes twice a call, so that their names would have numbers."""
+    parts = [part for layer in model._flatten_layers() for part in (layer, *getattr(layer, "operations", ()))]
+    distinct = {id(part): part for part in parts if "call" not in vars(part)}.values()
+    for part in distinct:
+        object.__setattr__(part, "call", _scoped(part.call, f"{path(part)}/"))
+    try:
+        yield
+    finally:
+        for part in distinct:
+            object.__delattr__(part, "call")
+
+
+def _scoped(call: Callable[..., Any], scope: str) -> Callable[..., Any]:
+    @wraps(call)
+    def within(*arguments: Any, **named: Any) -> Any:
+        with tf.name_scope(scope):
+            return call(*arguments, **named)
+
+    return within

@@ -1,0 +1,244 @@
+"""Turns the ATen calls of a trace into ops, edges and colocation groups; what a graph then holds, `torch` says.
+
+Promises: ops keep the order of the trace; what shares a storage is an alias; a kind without a flop rule is counted in `uncounted`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import getitem
+from types import MappingProxyType
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from gnnplace.frontends.torch import flops
+from gnnplace.frontends.torch.buffers import Buffers, Ref, shares
+from gnnplace.frontends.torch.flops import Call
+from gnnplace.frontends.torch.scopes import scope_of
+from gnnplace.frontends.torch.trace import Trace
+from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
+
+Capture = Literal["export", "make_fx"]
+BACKWARD = ("backward_data", "backward_weight")
+SUMS = ("aten.add", "aten.add_")
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """The graph of a step, how many ops of each kind have no flop rule (bytes alone cost them), the trace, with the op of its nodes,
+    and by which of torch's ways it was captured."""
+
+    graph: ComputationGraph
+    uncounted: Mapping[str, int]
+    trace: Trace
+    op_of: Mapping[torch.fx.Node, int]
+    capture: Capture
+
+
+def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
+    """The graph of a trace."""
+    builder = _Builder(traced)
+    for node in traced.graph.nodes:
+        builder.add(node)
+    graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
+    if builder.uncounted:
+        log.warning("%s: kinds without a rule, counted by their bytes: %s", name, ", ".join(sorted(builder.uncounted)))
+    return TracedStep(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))), traced, MappingProxyType(builder.op_of), capture)
+
+
+class _Builder:
+    """Turns nodes into ops, in order; `refs` of a node are its outputs."""
+
+    def __init__(self, traced: Trace) -> None:
+        self.buffers = Buffers()
+        self.uncounted: Counter[str] = Counter()
+        self.op_of: dict[torch.fx.Node, int] = {}
+        self._ops: list[Op] = []
+        self._refs: dict[torch.fx.Node, tuple[Ref, ...]] = {}
+        self._arguments = iter(traced.arguments)
+        self._layers = traced.layers
+        self._variables: dict[str, int] = {}
+        self._parameters: set[int] = set()  # reads, and what is made of them alone
+        self._update_layers: dict[int, tuple[str, ...]] = {}
+
+    def add(self, node: torch.fx.Node) -> None:
+        match node.op:
+            case "placeholder":
+                self._add_argument(node)
+            case "get_attr":
+                self._add_constant(node)
+            case "output":
+                self._mark_results(node)
+            case "call_function" if node.target is getitem:
+                source, index = node.args
+                assert isinstance(source, torch.fx.Node) and isinstance(index, int)
+                self._refs[node] = (self._refs[source][index],)
+            case "call_function" if node.all_input_nodes and not any(self._refs[parent] for parent in node.all_input_nodes):
+                self._refs[node] = ()  # counts steps in the optimiser's state: a part of the update
+            case _:
+                self._add_call(node)
+
+    def finished(self) -> list[Op]:
+        """The ops with their phases and colocation groups, which only the whole graph tells."""
+        phases = self._phases()
+        groups = [self.buffers.group(op) for op in range(len(self._ops))]
+        shared = Counter(groups)
+        names = [self._ops[group].name if shared[group] > 1 else None for group in groups]
+        return [
+            replace(op, phase=phase, colocation=name, time_step=None if _sums_over_time(op, phase) else op.time_step)
+            for op, phase, name in zip(self._ops, phases, names, strict=True)
+        ]
+
+    def _add_argument(self, node: torch.fx.Node) -> None:
+        argument, tensor = next(self._arguments), node.meta["val"]
+        size = flops.tensor_bytes(tensor)
+        if argument.role == "input":
+            op = self._append(Op(argument.name, "input", (_output(tensor),), kernel=False, canonical_kind="input", layer="inputs"), ())
+            self._is(node, op, (tensor,))
+        elif argument.role == "state":
+            if node.users:
+                variable = self._variables[argument.name]
+                self._ops[variable] = replace(self._ops[variable], persistent_bytes=self._ops[variable].persistent_bytes + size)
+            self.op_of[node], self._refs[node] = self._variables[argument.name], ()
+        else:
+            self._add_variable(node, argument.name, argument.role, size)
+
+    def _add_constant(self, node: torch.fx.Node) -> None:
+        tensor = node.meta["val"]
+        op = self._append(Op(node.name, "constant", (_output(tensor),), kernel=False, canonical_kind="fill"), ())
+        self._is(node, op, (tensor,))
+
+    def _add_variable(self, node: torch.fx.Node, name: str, role: str, size: int) -> None:
+        layer = self._layers[name][0]
+        common = Op(name, role, kernel=False, canonical_kind="variable", layer=layer, block=_block(layer))
+        variable = self._append(replace(common, outputs=(Output(0, (), "resource"),), persistent_bytes=size), ())
+        self._variables[name] = self.op_of[node] = variable
+        if not node.users:
+            return
+        tensor = node.meta["val"]
+        read = self._append(replace(common, name=f"{name}/read", kind="read", outputs=(_output(tensor, (variable, 0)),)), ((variable, 0),))
+        self._parameters.add(read)
+        self._is(node, read, (tensor,))
+        self.buffers.together(variable, read)
+
+    def _add_call(self, node: torch.fx.Node) -> None:
+        call = _call(node)
+        sources = self._sources(node)
+        shown = call.outputs or call.written[:1]  # an update returns nothing: what it changes is its output
+        outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in shown)
+        moved = bool(call.written) or any(output.alias_of is None for output in outputs)
+        described = self._op(node, call, outputs, moved)
+        made_of_parameters = bool(sources) and self._parameters.issuperset(op for op, _ in sources)
+        op = self._append(replace(described, time_step=None) if made_of_parameters else described, sources)
+        if made_of_parameters:
+            self._parameters.add(op)
+        if moved:
+            self.buffers.read(op, call.inputs)
+            self.buffers.write(op, call.written)
+        self._is(node, op, shown)
+        if scope_of(node).phase == "update" and call.written:
+            self._note_update(op, sources)
+
+    def _sources(self, node: torch.fx.Node) -> dict[Ref, Tensor]:
+        """The outputs that the node consumes, and what they are; the optimiser's state has none."""
+        pairs = [(ref, tensor) for parent in node.all_input_nodes for ref, tensor in zip(self._refs[parent], _values(parent), strict=False)]
+        return {ref: tensor for ref, tensor in pairs if tensor is not None}
+
+    def _op(self, node: torch.fx.Node, call: Call, outputs: tuple[Output, ...], kernel: bool) -> Op:
+        canonical, scope = flops.canonical_kind(call), scope_of(node)
+        if canonical == "other" and kernel:
+            self.uncounted[call.kind] += 1
+        return Op(
+            node.name, call.kind, outputs, kernel=kernel, canonical_kind=canonical, flops=flops.flops(call),
+            bytes_accessed=flops.bytes_accessed(call), workspace_bytes=flops.workspace_bytes(call),
+            layer=scope.layer, block=_block(scope.layer), time_step=scope.time_step,
+            phase="backward_data" if scope.phase == "backward" else scope.phase,
+        )  # fmt: skip
+
+    def _note_update(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
+        changed = next(source for source, _ in sources if self._ops[source].kind == "read" or source in self._update_layers)
+        earlier = self._update_layers.get(changed)  # of another lookup in the same table
+        self._update_layers[op] = earlier or self._layers[self._ops[changed].name.removesuffix("/read")]
+
+    def _append(self, op: Op, inputs: Sequence[Ref] | Mapping[Ref, Tensor]) -> int:
+        self._ops.append(op if op.phase is not None else replace(op, phase="other"))
+        return self.buffers.add(inputs)
+
+    def _is(self, node: torch.fx.Node, op: int, tensors: Sequence[Tensor | None]) -> None:
+        self.op_of[node], self._refs[node] = op, tuple((op, output) for output in range(len(tensors)))
+        self.buffers.own(op, [tensor for tensor in tensors if tensor is not None])
+
+    def _mark_results(self, node: torch.fx.Node) -> None:
+        for op, output in (ref for parent in node.all_input_nodes for ref in self._refs[parent]):
+            outputs = list(self._ops[op].outputs)
+            outputs[output] = replace(outputs[output], is_result=True)
+            self._ops[op] = replace(self._ops[op], outputs=tuple(outputs))
+
+    def _phases(self) -> list[str | None]:
+        """Walks the graph backwards: an op of the backward pass serves the layers of the parameters whose updates it reaches.
+
+        Only the sum of a tied parameter's gradients may lead it through another layer.
+        """
+        serves: list[frozenset[str] | None] = [None] * len(self._ops)  # the layers that all updates have in common which it reaches
+        stays = [True] * len(self._ops)
+        for op, layers in self._update_layers.items():
+            serves[op] = frozenset(layers)
+        for source, output, op in sorted(self.buffers.edges, key=lambda edge: -edge[2]):
+            if output != CONTROL:
+                serves[source] = _common(serves[source], serves[op])
+                user = self._ops[op]
+                stays[source] &= user.layer == self._ops[source].layer or user.phase == "update" or user.kind in SUMS
+        own = [stay and served is not None and op.layer in served for op, served, stay in zip(self._ops, serves, stays, strict=True)]
+        return [BACKWARD[mine] if op.phase in BACKWARD else op.phase for op, mine in zip(self._ops, own, strict=True)]
+
+
+def _common(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
+    """The layers in both; None is one that nothing limits yet."""
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def _call(node: torch.fx.Node) -> Call:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        raise ValueError(f"{node.name}: calls {target}, which is no ATen op")
+    args = torch.fx.node.map_arg(node.args, lambda parent: parent.meta["val"])
+    kwargs = torch.fx.node.map_arg(node.kwargs, lambda parent: parent.meta["val"])
+    names = [argument.name for argument in target._schema.arguments]
+    return Call(target, dict(zip(names, args, strict=False)) | dict(kwargs), _values(node))
+
+
+def _values(node: torch.fx.Node) -> tuple[Tensor | None, ...]:
+    value = node.meta.get("val")
+    if isinstance(value, list | tuple):
+        return tuple(item if isinstance(item, Tensor) else None for item in value)
+    return () if value is None else (value,)
+
+
+def _alias(tensor: Tensor | None, sources: Mapping[Ref, Tensor]) -> Ref | None:
+    if tensor is None:
+        return None
+    return next((ref for ref, source in sources.items() if shares(tensor, source)), None)
+
+
+def _output(tensor: Tensor | None, alias_of: Ref | None = None) -> Output:
+    if tensor is None:
+        return Output(0)
+    return Output(flops.tensor_bytes(tensor), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), alias_of)
+
+
+def _sums_over_time(op: Op, phase: str | None) -> bool:
+    """Whether an op adds up the gradients of a weight; those of the single uses keep their time step."""
+    return phase == "backward_weight" and op.kind in SUMS
+
+
+def _block(layer: str) -> int | None:
+    """The first number in a module path: which of the repeated blocks it is."""
+    return next((int(part) for part in layer.split(".") if part.isdigit()), None)

@@ -1,0 +1,163 @@
+"""A PyTorch module's inference as a ComputationGraph of ATen ops: its forward pass in eval mode, without gradients.
+
+    step = inference(module, (tokens,), name="bert")
+    step.capture  # "export", or "make_fx" where torch.export could not
+
+Nothing is computed and no memory is taken: module and inputs may be on the `meta` device. torch.export captures the module, and
+what it captured is traced once more, down to the ATen ops that a training step has; what torch.export refuses is traced by make_fx
+alone. Both ways give the same graph, unless the module itself asks which it is. It has the ops, aliases, layers, blocks and time
+steps of a training step's forward pass (see `torch`): what the module calls has the phase `forward`; parameters and buffers are ops
+`variable` and `read`, without an optimiser's state; every tensor that the module returns, however nested, is a result. The module
+is left as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields, is_dataclass
+from operator import getitem
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.func import functional_call
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
+from gnnplace.frontends.torch.refusals import check_built, explained, silenced
+from gnnplace.frontends.torch.scopes import Scopes, scope_of
+from gnnplace.frontends.torch.trace import Argument, CompositeLstm, fake, trace_of
+
+Inputs = Sequence[Any] | Mapping[str, Any]
+
+
+def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
+    """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode; tensors may lie in nested containers.
+
+    Raises ValueError (one line) where neither way captures it: what stopped it, where, and what to try.
+    """
+    with _evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
+        call = _Call(module, inputs)
+        program, capture = _captured(call)
+    if not program.graph.output_node().all_input_nodes:
+        raise ValueError("module: returns no tensor, so there is nothing to compute; return the tensors that are wanted")
+    return traced_step(trace_of(program, call.arguments, module), name, capture)
+
+
+class _Call(nn.Module):
+    """The module's call as a function of flat tensors: parameters, buffers, inputs. It returns the tensors of the output, flat."""
+
+    def __init__(self, module: nn.Module, inputs: Inputs) -> None:
+        super().__init__()
+        check_built(module)
+        self._module = (module,)  # in a tuple: its parameters are arguments, not parts of this module
+        leaves, self._structure = pytree.tree_flatten(dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs))
+        self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        self._names = (*parameters, *buffers)
+        tensors = (*parameters.values(), *buffers.values(), *(leaves[place] for place in self._places))
+        self.tensors = tuple(fake(tensor).detach() for tensor in tensors)
+        self.arguments = (
+            *(Argument("parameter", name) for name in parameters),
+            *(Argument("buffer", name) for name in buffers),
+            *(Argument("input", f"input_{index}") for index in range(len(self._places))),
+        )
+
+    def forward(self, *tensors: Tensor) -> list[Tensor]:
+        (module,), scopes = self._module, Scopes()
+        values = dict(zip(self._names, tensors, strict=False))
+        with ExitStack() as hooks:
+            scopes.follow_forward(module, hooks)
+            results = list(_tensors(functional_call(module, values, *self._given(tensors[len(self._names) :]))))
+        scopes.close()
+        return results
+
+    def _given(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The positional and the keyword arguments of the module's call, with these tensors."""
+        leaves = list(self._leaves)
+        for place, tensor in zip(self._places, tensors, strict=True):
+            leaves[place] = tensor
+        inputs = pytree.tree_unflatten(leaves, self._structure)
+        return ((), inputs) if isinstance(inputs, dict) else (inputs, {})
+
+
+def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:
+    """The call as flat ATen ops, and the way that led there. Raises ValueError where none does."""
+    try:
+        with silenced():
+            return _exported(call), "export"
+    except Exception as refused:  # torch.export may raise anything
+        try:
+            with silenced():
+                return make_fx(call.forward, tracing_mode="real")(*call.tensors), "make_fx"
+        except Exception as error:  # so may the module itself
+            raise ValueError(explained(error)) from refused
+
+
+def _exported(call: _Call) -> torch.fx.GraphModule:
+    """What torch.export captures of the call, traced op by op so that composite ops come apart; each op keeps its scope."""
+    exported = torch.export.export(call, call.tensors, strict=False)
+    for node in list(exported.graph.nodes):
+        if _asserts(node):
+            exported.graph.erase_node(node)
+        elif node.op == "call_function" and node.target is not getitem and not isinstance(node.target, torch._ops.OpOverload):
+            raise NotImplementedError(f"{node.target} calls a graph of its own or computes with shapes")
+    return make_fx(_scoped(exported), tracing_mode="real")(*call.tensors)
+
+
+def _scoped(exported: ExportedProgram) -> Callable[..., Any]:
+    """Runs an exported call; what its nodes do has their scope."""
+
+    def run(*tensors: Tensor) -> Any:
+        scopes, given = Scopes(), iter(tensors)
+        constants, specs = exported.constants, exported.graph_signature.input_specs
+        arguments = [next(given) if spec.kind is InputKind.USER_INPUT else constants[str(spec.target)] for spec in specs]
+
+        class Run(torch.fx.Interpreter):
+            def run_node(self, n: torch.fx.Node) -> Any:
+                if n.op == "call_function":
+                    scopes.enter(scope_of(n))
+                return super().run_node(n)
+
+        results = Run(exported.graph_module).run(*arguments)
+        scopes.close()
+        return results
+
+    return run
+
+
+def _asserts(node: torch.fx.Node) -> bool:
+    """Whether a node only checks what holds already for tensors of known shape, as torch.export adds it to casts."""
+    return node.op == "call_function" and str(node.target).startswith("aten._assert") and not node.users
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    """The tensors in what a module returned, in order: nested sequences, mappings and dataclasses."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _tensors(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item)
+    elif is_dataclass(value):
+        yield from _tensors([getattr(value, field.name) for field in fields(value)])
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    """The module in eval mode; afterwards it and its parts have the attributes that they had, so that no fake tensor stays in it."""
+    before = [(part, dict(vars(part))) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, attributes in before:
+            vars(part).clear()
+            vars(part).update(attributes)

@@ -1,0 +1,107 @@
+"""Reading a file that may be hostile, in a child process that has little time and memory: both sides of it.
+
+`ask` runs `python -m CHILD REQUEST`, whose `main` calls `answer`. Promises: whatever the file holds, a ValueError of one line or what
+the child says, within the limits below; nothing of the file is parsed in the process that asks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gnnplace.isolation import regular_file
+
+MAX_FILE_BYTES = 2**31 - 1  # as much as protobuf takes
+MOST_DIM = 2**40
+LIMIT_S = 300.0  # on a busy machine
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+class Child(NamedTuple):
+    """Who reads: the module of the child process, the package that it needs (an extra of ours), what a file is, and the limits."""
+
+    module: str
+    package: str
+    what: str
+    cpu_s: int = 120
+    memory_bytes: int = 4 * 2**30  # of addresses, beside three times the file and what the imports took
+
+
+def check_dims(dims: Mapping[str, int]) -> None:
+    """Raises ValueError where the size of a dimension is none."""
+    for name, size in dims.items():
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST_DIM:
+            raise ValueError(f"dims: {name!r}: {size!r} is no size between 1 and {MOST_DIM}")
+
+
+def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
+    """What the child says of the file at `path`, asked for what JSON can hold.
+
+    Raises ValueError where the package is missing, and with the reason for which the child refuses the file, or for which it ended;
+    OSError for an unreadable file.
+    """
+    if find_spec(child.package) is None:
+        raise ValueError(f'{path}: reading {child.what} needs the package {child.package}: pip install "gnnplace[{child.package}]"')
+    size = _size(child, path)
+    limits = {"file": os.path.abspath(path), "cpu_s": child.cpu_s, "memory_bytes": child.memory_bytes + 3 * size}
+    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-P", "-m", child.module, json.dumps(limits | dict(asked))]
+    try:
+        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"{path}: reading it takes more than {LIMIT_S:g} s") from None
+    if done.returncode:
+        raise ValueError(f"{path}: {_failure(child, done.returncode, done.stderr.decode(errors='replace'))}")
+    answer = json.loads(done.stdout)
+    if "refused" in answer:
+        raise ValueError(f"{path}: {answer['refused']}")
+    return answer["found"]
+
+
+def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
+    """In the child: prints what `read` finds, or why it refuses (a ValueError), in one line of JSON; other output goes to stderr."""
+    asked = json.loads(request)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # as below, beside what the imports took
+        resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
+        memory_bytes = asked["memory_bytes"] + _addresses_bytes()
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        try:
+            said = {"found": read(asked)}
+        except ValueError as error:
+            said = {"refused": " ".join(str(error).split())}
+        json.dump(said, answers)
+
+
+def _size(child: Child, path: str) -> int:
+    with regular_file.opened(path, MAX_FILE_BYTES, f"{child.what} has 1 to {MAX_FILE_BYTES}") as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def _addresses_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def _failure(child: Child, status: int, errors: str) -> str:
+    """What went wrong in the child, in words."""
+    if -status == signal.SIGXCPU:
+        return f"reading it takes more than {child.cpu_s} s of processor time"
+    more = f"more memory than {child.memory_bytes // 2**20} MiB and three times the file"
+    if re.search(r"MemoryError|bad_alloc|[Cc]annot allocate memory", errors):
+        return f"reading it takes {more}"
+    if status < 0:  # protobuf may not notice that it gets none
+        return f"reading it crashed the package {child.package} (signal {-status}); it may take {more}"
+    return f"the package {child.package} can't read it: {(errors.strip().splitlines() or ['it says nothing'])[-1][:300]}"

@@ -1,0 +1,135 @@
+"""A forked process of its own core: it dies with its parent, holds no more memory than it may, and answers over a pipe.
+
+The parent sleeps while it waits. Whatever ends a worker comes back as a MeasurementError.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+from gnnplace.isolation.linux import die_with_parent, keep_freed_memory, lift_memory_limit, limit_memory
+from gnnplace.isolation.outcome import MeasurementError
+
+Serve = Callable[[Connection], None]
+
+_MOST_CHARACTERS = 500
+_OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "std::bad_alloc", "Cannot allocate memory")
+
+
+def usable_cores() -> list[int]:
+    """The cores that this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+class Worker:
+    """A forked process that runs `serve(connection)` on one core (None: on all). `name` is how failures call it."""
+
+    def __init__(self, name: str, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
+        self.name = name
+        self.connection, theirs = Pipe()
+        parent = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self.connection.close()
+            _run(theirs, parent, core, memory_bytes, serve)
+        theirs.close()
+
+    def send(self, request: Any) -> None:
+        """Asks for something; a worker that has died is noticed by `answers`."""
+        try:
+            self.connection.send(request)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+
+    def kill(self) -> int:
+        """Ends the process for good, if it has not ended itself, and returns its exit status (negative: the signal)."""
+        self.connection.close()
+        if self._pid == 0:
+            return 0
+        ended, status = os.waitpid(self._pid, os.WNOHANG)
+        if ended == 0:
+            os.kill(self._pid, signal.SIGKILL)
+            _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def ended_by(self) -> MeasurementError:
+        """Why a worker that closed its pipe is gone."""
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return ended(self.name, os.waitstatus_to_exitcode(status))
+
+
+def answers(workers: Sequence[Worker]) -> list[Any]:
+    """One answer of each worker. Raises what one of them raised, and MeasurementError(crash) where one has died."""
+    found: dict[Worker, Any] = {}
+    while len(found) < len(workers):
+        ready = wait([worker.connection for worker in workers if worker not in found])
+        for worker in [worker for worker in workers if worker.connection in ready]:
+            try:
+                answer = worker.connection.recv()
+            except (EOFError, ConnectionResetError):
+                raise worker.ended_by() from None
+            if isinstance(answer, Exception):
+                raise answer
+            found[worker] = answer
+    return [found[worker] for worker in workers]
+
+
+def ended(name: str, status: int) -> MeasurementError:
+    """What it means that a process has ended with a status (negative: a signal) that we have not given it."""
+    if status >= 0:
+        return MeasurementError("crash", f"{name} ended with status {status}")
+    if status == -signal.SIGKILL:
+        return MeasurementError("out_of_memory", f"{name} was killed by SIGKILL, as the kernel does where memory has run out")
+    with suppress(ValueError):  # signals without a name
+        return MeasurementError("crash", f"{name} was killed by {signal.Signals(-status).name}")
+    return MeasurementError("crash", f"{name} was killed by signal {-status}")
+
+
+def failure(error: Exception, bad_input: type[ValueError] | tuple[()] = ()) -> Exception:
+    """What an exception of a step is called: an outcome; a ValueError where it is `bad_input`. Made of text alone, so that it can be sent
+    to a process that doesn't know the exception's class.
+    """
+    if isinstance(error, MeasurementError):
+        return MeasurementError(error.outcome, error.reason)
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY):
+        return MeasurementError("out_of_memory", _short(text))
+    if isinstance(error, bad_input):
+        return ValueError(_short(str(error)))
+    if isinstance(error, NotImplementedError):
+        return MeasurementError("unsupported", _short(text))
+    return MeasurementError("crash", _short(text))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} ..."
+
+
+def _run(connection: Connection, parent: int, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
+    """The life of a worker; never returns. Whatever its step raises is a failed measurement: bad input is found before it runs."""
+    status = 1
+    try:
+        die_with_parent(parent)
+        gc.disable()
+        if core is not None:
+            os.sched_setaffinity(0, {core})
+        keep_freed_memory()
+        limit_memory(memory_bytes)
+        try:
+            serve(connection)
+            status = 0
+        except EOFError:
+            status = 0  # the parent has closed
+        except Exception as error:
+            lift_memory_limit()  # to say so takes some
+            connection.send(failure(error))
+    finally:
+        os._exit(status)

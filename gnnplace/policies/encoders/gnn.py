@@ -1,0 +1,75 @@
+"""The GNN encoder: message passing over the graph of units, along edges and against them, with what they carry.
+
+Directions keep separate weights (GINE convolutions of PyG), sums are means over neighbours, and every unit also
+sees the mean of all. Without message passing each unit is encoded from its own features: the ablation.
+
+Features are clamped to the range that they had in training: networks extrapolate badly, and the weights of a column that
+never varied in training (a time step, where no graph was recurrent) are those of initialisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch_geometric.nn import GINEConv
+
+from gnnplace.policies.features import GraphFeatures
+
+
+class GNNEncoder(nn.Module):
+    """Features -> Float["nodes width"]. `rounds` rounds of message passing; 0 leaves it out."""
+
+    def __init__(self, node_features: int, edge_features: int, *, width: int = 64, rounds: int = 3) -> None:
+        super().__init__()
+        self.node_range, self.edge_range = TrainedRange(node_features), TrainedRange(edge_features)
+        self.embed = nn.Sequential(nn.Linear(node_features, width), nn.ReLU(), nn.Linear(width, width))
+        self.forward_convs = nn.ModuleList(_conv(width, edge_features) for _ in range(rounds))
+        self.backward_convs = nn.ModuleList(_conv(width, edge_features) for _ in range(rounds))
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
+        self.readout = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.LayerNorm(width))
+
+    def keep_ranges(self, graphs: Sequence[GraphFeatures]) -> None:
+        """Widen the ranges to these graphs' features; the features of other graphs are clamped to them."""
+        for graph in graphs:
+            self.node_range.widen(graph.node)
+            self.edge_range.widen(graph.edge)
+
+    def forward(
+        self,
+        node: Float[Tensor, "nodes node_features"],
+        edges: Int64[Tensor, "2 edges"],
+        edge: Float[Tensor, "edges edge_features"],
+    ) -> Float[Tensor, "nodes width"]:
+        hidden, edge = self.embed(self.node_range(node)), self.edge_range(edge)
+        for along, against, norm in zip(self.forward_convs, self.backward_convs, self.norms, strict=True):
+            message = along(hidden, edges, edge) + against(hidden, edges.flip(0), edge)
+            hidden = norm(hidden + torch.relu(message))
+        everything = hidden.mean(dim=0, keepdim=True).expand_as(hidden) if len(self.norms) else torch.zeros_like(hidden)
+        return self.readout(torch.cat([hidden, everything], dim=-1))
+
+
+class TrainedRange(nn.Module):
+    """Clamps every column to its values in training; changes nothing while there are none."""
+
+    lowest: Tensor
+    highest: Tensor
+
+    def __init__(self, columns: int) -> None:
+        super().__init__()
+        self.register_buffer("lowest", torch.full((columns,), torch.inf))
+        self.register_buffer("highest", torch.full((columns,), -torch.inf))
+
+    def widen(self, rows: Float[Tensor, "rows columns"]) -> None:
+        """The range takes in these rows, of which there may be none."""
+        if len(rows):
+            self.lowest, self.highest = torch.minimum(self.lowest, rows.amin(0)), torch.maximum(self.highest, rows.amax(0))
+
+    def forward(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
+        return values if (self.lowest > self.highest).any() else values.clamp(self.lowest, self.highest)
+
+
+def _conv(width: int, edge_features: int) -> GINEConv:
+    return GINEConv(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)), edge_dim=edge_features, aggr="mean")

@@ -1,0 +1,44 @@
+"""The Grouper: a feed-forward network that scores every group for every op, ops independently of each other.
+
+One hidden layer of 64 (ICLR 2018, section 3.1; facts: section 1.2). The paper names no activation: ReLU here, and
+`linear` is the authors' public code, where the two layers make one linear map of rank 64. With as many options as
+devices the same network is the paper's ablation without grouping; `RandomGrouping` is its ablation without learning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from gnnplace.policies.networks.glorot import glorot
+
+Activation = Literal["relu", "linear"]
+
+
+class Grouper(nn.Module):
+    """Op embeddings -> logits of a softmax over `options`."""
+
+    def __init__(self, width: int, options: int, *, hidden: int = 64, activation: Activation = "relu") -> None:
+        super().__init__()
+        self.options = options
+        between = nn.ReLU() if activation == "relu" else nn.Identity()
+        self.layers = nn.Sequential(nn.Linear(width, hidden), between, nn.Linear(hidden, options))
+        glorot(self)
+
+    def forward(self, embeddings: Float[Tensor, "ops width"]) -> Float[Tensor, "ops options"]:
+        return self.layers(embeddings)
+
+
+@dataclass(frozen=True)
+class RandomGrouping:
+    """Groups drawn uniformly, the same for the same seed and number of ops: a grouping that stays fixed while the Placer learns."""
+
+    options: int
+    seed: int
+
+    def draw(self, ops: int) -> Int[Tensor, "1 ops"]:
+        return torch.randint(self.options, (1, ops), generator=torch.Generator().manual_seed(self.seed))

@@ -1,0 +1,59 @@
+"""The constants of a problem's units that a placer observes, in the order in which it decides."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from gnnplace.cluster import NO_LINK
+from gnnplace.policies.observations import UnitTables
+from gnnplace.problem import Problem
+from gnnplace.units.units import Units, output_bytes, persistent_bytes, unit_edges, work_ns
+
+MISSING_LINK = 100.0  # how many times slower than the slowest link a placer takes a link that does not exist to be
+
+
+def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units"]) -> UnitTables:
+    """Times, memory, neighbours and links of the units; unit `order[t]` is number t here."""
+    position = np.empty_like(order)
+    position[order] = np.arange(len(order))
+    persistent = persistent_bytes(problem.graph, units)[order].astype(np.float64)
+    outputs = output_bytes(problem.graph, units)[order].astype(np.float64)
+    ns_per_byte, latency_ns = _links(problem)
+    return UnitTables(
+        work_ns(problem, units)[order].astype(np.float64), persistent, persistent + outputs, _blocks(problem, units)[order],
+        *_peers(problem, units, position), ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64),
+    )  # fmt: skip
+
+
+def _blocks(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
+    """The block in which most of a unit's work lies; number 0 is for work without a block."""
+    block = problem.graph.block.astype(np.int64) + 1
+    work = np.zeros((units.num_units, int(block.max()) + 1))
+    np.add.at(work, (units.unit, block), problem.time_ns.min(axis=1))
+    return work.argmax(axis=1)
+
+
+def _peers(problem: Problem, units: Units, position: Int64[np.ndarray, " units"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """CSR of neighbours with the bytes sent to and received from each."""
+    edges = unit_edges(problem.graph, units)
+    src, dst = position[edges.src], position[edges.dst]
+    carried = np.maximum(edges.bytes, 1).astype(np.float64)  # a control edge orders, so it counts as a byte
+    pairs = np.concatenate([src * units.num_units + dst, dst * units.num_units + src])
+    distinct, index = np.unique(pairs, return_inverse=True)
+    nothing = np.zeros(len(carried))
+    sends = np.bincount(index, weights=np.concatenate([carried, nothing]), minlength=len(distinct))
+    receives = np.bincount(index, weights=np.concatenate([nothing, carried]), minlength=len(distinct))
+    ptr = np.searchsorted(distinct // units.num_units, np.arange(units.num_units + 1)).astype(np.int64)
+    return ptr, distinct % units.num_units, sends, receives
+
+
+def _links(problem: Problem) -> tuple[Float[np.ndarray, "devices devices"], Float[np.ndarray, "devices devices"]]:
+    index, links = problem.cluster.link_index, problem.cluster.links
+    slowest = 1e9 / min((link.bandwidth_bytes_per_s for link in links), default=10**9)
+    speed = np.array([1e9 / link.bandwidth_bytes_per_s for link in links] + [MISSING_LINK * slowest])
+    latency = np.array([float(link.latency_ns) for link in links] + [0.0])
+    ns_per_byte = speed[index]  # NO_LINK is -1: the last entry
+    np.fill_diagonal(ns_per_byte, 0.0)
+    assert NO_LINK == -1
+    return ns_per_byte, latency[index]

@@ -1,0 +1,115 @@
+"""The memory order of a placement: all ops in a sequence that holds little at a time, for the schedule `memory`.
+
+The next op is, of those whose sources are all in the sequence, the one that adds the fewest bytes; of equals the one of the highest rank
+(that of the schedule critical-path), then the lowest. An op adds, as buffers are held in EXECUTION_MODEL.md,
+
+- the buffers of its outputs that are no aliases, on its device,
+- for each root of which it sends an output to another device, the buffer there, unless the root is made there,
+- less each buffer on its device that it is the last to use: every other op there that consumes or produces an output with that root is in
+  the sequence, and no result holds it.
+
+Its workspace is gone when it ends: not counted. The priority of an op is the number of ops from it to the end of the sequence, itself
+included. That is list scheduling by memory, greedily: Sethi and Ullman (1970) order trees for the fewest registers, and Eyraud-Dubois,
+Marchal, Sinnen and Vivien (2015) have parallel processors follow such a sequential order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import no_type_check
+
+import numba
+import numpy as np
+
+from gnnplace.schedules.ranks import NOTHING
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def fill_memory_orders(delays, buffers, device, wanted, rank):
+    """Puts priorities in the place of ranks, in each row that is wanted."""
+    num_devices = np.uint32(delays.time_ns.shape[1])
+    for row in np.flatnonzero(wanted):
+        _fill_order(delays, buffers, device[row], num_devices, rank[row])
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _fill_order(delays, buffers, device, num_devices, rank):
+    """Puts the number of ops to the end of the sequence in the place of each op's rank."""
+    edges, out_ptr, touch_ptr, touch_root = delays.edges, delays.out_ptr, buffers.touch_ptr, buffers.touch_root
+    order, left = rank.copy(), len(rank)
+    adds, size, users, which = _buffers(delays, buffers, device, num_devices)
+    missing = np.zeros(left, np.uint32)
+    for edge in range(len(edges)):
+        missing[edges[edge].dst] += 1
+    ready = [(adds[op], -order[op], op) for op in range(left) if missing[op] == 0]
+    heapq.heapify(ready)
+    while left > 0:
+        added, _, op = heapq.heappop(ready)
+        if missing[op] != 0 or added != adds[op]:
+            continue  # in the sequence, or entered again with less
+        missing[op], rank[op] = NOTHING, left
+        left -= 1
+        for touch in range(touch_ptr[op], touch_ptr[op + 1]):
+            slot = touch_root[touch] * num_devices + device[op]
+            users[slot] -= 1
+            which[slot] ^= np.uint32(op)
+            last = which[slot]
+            if users[slot] == 1 and size[slot] > 0:
+                adds[last] -= size[slot]
+                if missing[last] == 0:
+                    heapq.heappush(ready, (adds[last], -order[last], np.int64(last)))
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            dst = edges[edge].dst
+            missing[dst] -= 1
+            if missing[dst] == 0:
+                heapq.heappush(ready, (adds[dst], -order[dst], np.int64(dst)))
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _buffers(delays, buffers, device, num_devices):
+    """What each op adds before any is in the sequence; and of each slot (the buffer of root r on device d is `r * devices + d`) its bytes,
+    how many ops use it, and all of these by exclusive or: the one that is left, where it is one.
+    """
+    root_op, touch_ptr, touch_root = buffers.root_op, buffers.touch_ptr, buffers.touch_root
+    num_slots = len(root_op) * num_devices
+    adds, size = np.zeros(len(device), np.int64), np.zeros(num_slots, np.int64)
+    users, which = np.zeros(num_slots, np.uint32), np.zeros(num_slots, np.uint32)
+    for root in range(len(root_op)):
+        size[root * num_devices + device[root_op[root]]] = buffers.root_bytes[root]
+        adds[root_op[root]] += buffers.root_bytes[root]
+    for result in range(len(buffers.result_op)):
+        users[buffers.result_root[result] * num_devices + device[buffers.result_op[result]]] += 2  # never left to one
+    for op in range(len(device)):
+        for touch in range(touch_ptr[op], touch_ptr[op + 1]):
+            slot = touch_root[touch] * num_devices + device[op]
+            users[slot] += 1
+            which[slot] ^= np.uint32(op)
+    _add_sent(delays, buffers, device, num_devices, adds, size)
+    for slot in range(num_slots):
+        if users[slot] == 1:
+            adds[which[slot]] -= size[slot]
+    return adds, size, users, which
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _add_sent(delays, buffers, device, num_devices, adds, size):
+    """Adds the buffers of what ops send, once for each root and device on which it is not made: the largest output with that root."""
+    edges, out_ptr, output_root, output_bytes = delays.edges, delays.out_ptr, buffers.output_root, buffers.output_bytes
+    slot_of = np.full(len(edges), -1, np.int64)
+    for op in range(len(device)):
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            there, output = device[edges[edge].dst], edges[edge].output
+            if there != device[op] and output != NOTHING and device[buffers.root_op[output_root[output]]] != there:
+                slot = slot_of[edge] = output_root[output] * num_devices + there
+                size[slot] = max(size[slot], output_bytes[output])
+    sender = np.full(len(size), NOTHING, np.uint32)  # the op that was last seen to send to it
+    for op in range(len(device)):
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            slot = slot_of[edge]
+            if slot >= 0 and sender[slot] != op:
+                sender[slot] = op
+                adds[op] += size[slot]

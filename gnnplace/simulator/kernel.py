@@ -1,0 +1,464 @@
+"""The simulated step, compiled: EXECUTION_MODEL.md to the nanosecond and the byte, for many placements of one problem.
+
+A step is prepared in time linear in ops, edges and buffers (roots x devices), then run event by event. Integers
+throughout; nothing depends on the number of threads.
+
+- A *slot* is the buffer of one root on one device. A *touch* is an op that consumes or produces a root: it holds the slot.
+- Where a device receives parts of one root apart, a slot may be that of a part, and an alias lies where the output lies that it names.
+- A *message* is an output on its way to one other device: it exists from the end of its op.
+- A *source* is where time comes from: devices `0..D-1`, then channels; `next_ns` is when each next needs attention.
+- A message may occupy two channels, one after the other: that of its link, then the link's receive channel.
+- A device may itself be a channel. What that carries takes one of its streams, before any op that is ready, and the device needs
+  attention when it ends. What is received waits until a stream is idle.
+- A step that can't end by its limit is left off: when a device starts an op, all that it has not started is still to run.
+- An op that starts while another device of the same memory runs one takes its contended time, to its end; the other op goes on as it
+  was. Of two that start at one time that is the one on the later device.
+
+All compiled functions of the simulator are in this file: numba notices no change of a function that another file inlines.
+"""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from gnnplace.cluster import NO_LINK
+from gnnplace.schedules.ranks import NOTHING
+
+NEVER = 2**63 - 1
+NO_LIMIT = 2**62
+
+
+@intrinsic
+@no_type_check
+def prefetch(context, array, row):
+    """Asks for the cache line of a row that is read soon, without waiting for it; of a row that does not exist, nothing."""
+
+    def emit(context, builder, signature, values):
+        rows = context.make_array(signature.args[0])(context, builder, values[0])
+        offset = builder.mul(values[1], builder.extract_value(rows.strides, 0))
+        address = builder.gep(builder.bitcast(rows.data, ir.IntType(8).as_pointer()), [offset])
+        word = ir.IntType(32)
+        request = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
+        to_read, to_keep, is_data = word(0), word(3), word(1)
+        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], request), [address, to_read, to_keep, is_data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), emit
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
+    """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows; see `run_events` for the limit."""
+    for sample in range(len(device)):
+        clear_slots(tables, device[sample], scratch.slots)
+        if tables.apart:
+            find_slots(tables, device[sample], scratch.own_slot, scratch.touch_slot)
+        place_ops(tables, device[sample], priority[sample], scratch, steps, sample)
+        if steps.linked[sample]:
+            run_events(tables, limit_ns, scratch, steps, trace, sample)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def clear_slots(tables, device, slots):
+    """Every slot before the step: empty, but for where its root is made. Nobody holds it."""
+    num_devices = np.uint32(len(tables.streams))
+    for row in range(len(slots)):
+        slot = slots[row]
+        slot.size, slot.holds, slot.live = 0, 0, 0
+    held = tables.buffers
+    for root in range(len(held.root_op)):
+        slot = slots[np.uint32(root * num_devices + device[held.root_op[root]])]
+        slot.size, slot.live = held.root_bytes[root], 1  # its op allocates it, before any copy can come back
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def find_slots(tables, device, own_slot, touch_slot):
+    """Where each output lies on its op's device, an alias where that lies which it names, be it made there or received; and each touch."""
+    held, num_devices = tables.buffers, np.uint32(len(tables.streams))
+    for output in range(len(own_slot)):
+        own_slot[output] = output * num_devices + device[held.output_op[output]]
+    for place in range(len(held.alias)):
+        output, named = held.alias[place], held.alias_of[place]
+        here = device[held.output_op[output]]
+        own_slot[output] = own_slot[named] if device[held.output_op[named]] == here else received_slot(tables, named, here)
+    for op in range(len(device)):
+        here = device[op]
+        for touch in range(held.touch_ptr[op], held.touch_ptr[op + 1]):
+            output = held.touch_root[touch]
+            touch_slot[touch] = own_slot[output] if device[held.output_op[output]] == here else received_slot(tables, output, here)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def slots_of_touches(tables, scratch):
+    """`touched`, a and b such that the slot of a touch on device d is `touched[touch] * a + d * b`."""
+    touched, per_root, per_device = tables.buffers.touch_root, np.uint32(len(tables.streams)), np.uint32(1)
+    if tables.apart:
+        touched, per_root, per_device = scratch.touch_slot, np.uint32(1), np.uint32(0)
+    return touched, per_root, per_device
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def received_slot(tables, output, there):
+    """Where an output lies on a device that receives it."""
+    number = output
+    if tables.received[there] < 2:
+        number = tables.buffers.output_part[output] if tables.received[there] == 1 else tables.buffers.output_root[output]
+    return np.uint32(number * np.uint32(len(tables.streams)) + there)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def place_ops(tables, device, priority, scratch, steps, sample):
+    """Each op where it stands, who holds which slot from the start, and what is known of a step before it runs."""
+    ops, slots, first_row = scratch.ops, scratch.slots, scratch.first_row
+    edges, link_index, held = tables.delays.edges, tables.delays.link_index, tables.buffers
+    num_devices = np.uint32(len(tables.streams))
+    busy, memory = steps.busy_ns[sample], steps.peak_memory_bytes[sample]
+    touched, per_root, per_device = slots_of_touches(tables, scratch)
+    newest = np.full(num_devices, NOTHING, np.uint32)  # the output that was last found to go to each device
+    first_row[:] = 0
+    busy[:] = 0
+    memory[:] = 0
+    legal, linked, transfers, transferred = True, True, 0, 0
+    for op in range(len(ops)):
+        here, own = device[op], ops[op]
+        own.device, own.time_ns, own.priority = here, tables.delays.time_ns[op, here], priority[op]
+        own.missing, own.ready_ns = tables.num_inputs[op], 0
+        own.start_bytes, own.workspace_bytes = tables.start_bytes[op], tables.workspace_bytes[op]
+        own.edge, own.edge_end = tables.delays.out_ptr[op], tables.delays.out_ptr[op + 1]
+        own.touch, own.touch_end = held.touch_ptr[op], held.touch_ptr[op + 1]
+        first_row[here + 1] += 1
+        busy[here] += own.time_ns
+        memory[here] += tables.persistent_bytes[op]
+        legal &= tables.allowed[op, here] and device[tables.leader[op]] == here
+        for touch in range(own.touch, own.touch_end):
+            slots[np.uint32(touched[touch] * per_root + here * per_device)].holds += 1
+        for edge in range(own.edge, own.edge_end):
+            there, output = device[edges[edge].dst], edges[edge].output
+            if there != here:
+                linked &= link_index[here, there] != NO_LINK
+                if output != NOTHING and newest[there] != output:
+                    newest[there] = output
+                    size, slot = held.output_bytes[output], slots[received_slot(tables, output, there)]
+                    if slot.live == 0 and slot.size < size:
+                        slot.size = size
+                    transfers += 1
+                    transferred += size
+    for result in range(len(held.result_op)):
+        root = held.result_root[result]
+        slots[scratch.own_slot[root] if tables.apart else np.uint32(root * num_devices + device[held.result_op[result]])].holds += 1
+    for d in range(num_devices):
+        first_row[d + 1] += first_row[d]
+    steps.legal[sample], steps.linked[sample] = legal, linked
+    steps.transfers[sample], steps.transferred_bytes[sample] = transfers, transferred
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def run_events(tables, limit_ns, scratch, steps, trace, sample):
+    """Lets time run: at each `now` what ends and arrives, then channels start, then devices start.
+
+    A step that is found to last longer than the limit ends there and takes `NEVER`.
+    """
+    # unpacked once: the loop below reads them all
+    edges, transfer_ns, latency_ns = tables.delays.edges, tables.delays.transfer_ns, tables.delays.link_latency_ns
+    link_index, link_rate, link_channel = tables.delays.link_index, tables.delays.link_rate, tables.link_channel
+    link_src, link_dst, output_root, apart = tables.link_src, tables.link_dst, tables.buffers.output_root, tables.apart
+    ops, slots, messages, behind, first_row = scratch.ops, scratch.slots, scratch.messages, scratch.behind, scratch.first_row
+    streams, device_channel, channel_device = tables.streams, tables.device_channel, tables.channel_device
+    link_receive_channel = tables.link_receive_channel
+    touched, per_root, per_device = slots_of_touches(tables, scratch)
+    device_memory, contended_ns, busy = tables.device_memory, tables.contended_ns, steps.busy_ns[sample]
+    num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
+    peak, occupied = steps.peak_memory_bytes[sample], steps.occupied_ns[sample]
+    memory = peak.copy()
+    latest_ns = limit_ns - (busy + streams - 1) // streams  # when each device must start an op to end by the limit, at the latest
+    occupied[:] = 0
+
+    # three heaps a device: (ready time, op) not ready yet; (priority, order of readiness) ready; (end, op) running
+    pending, num_pending = scratch.queues[0], np.zeros(num_devices, np.int64)
+    ready, num_ready = scratch.queues[1], np.zeros(num_devices, np.int64)
+    running, num_running = scratch.queues[2], np.zeros(num_devices, np.int64)
+    next_ns = np.full(num_devices + num_channels, NEVER, np.int64)
+    carried = np.full(num_channels, NOTHING, np.uint32)
+    head, tail = np.full(num_channels, NOTHING, np.uint32), np.full(num_channels, NOTHING, np.uint32)
+    consumer = np.full(num_devices, NOTHING, np.uint32)  # of the output at hand, the first edge to each device ...
+    found = np.empty(num_devices, np.uint32)  # ... and to which other devices there are any, in order
+    woken = np.empty(3 * num_channels, np.uint32)
+    ended = np.empty(len(ops), np.uint32)
+    sent, transfers = np.uint32(0), 0
+
+    for first in range(len(ops)):
+        own = ops[first]
+        if own.missing == 0:
+            here = own.device
+            push(ready, first_row[here], num_ready[here], ~own.priority, num_ready[here] << 32 | first)
+            num_ready[here] += 1
+            next_ns[here] = 0
+    num_seen = num_ready.copy()
+
+    while True:
+        now = NEVER
+        for source in range(num_devices + num_channels):
+            now = min(now, next_ns[source])
+        if now == NEVER:
+            break
+
+        # 1. what ends or arrives
+        num_woken = 0
+        for channel in range(num_channels):
+            if next_ns[num_devices + channel] != now:
+                continue
+            at = carried[channel]
+            message = messages[at]
+            link, receiving = message.link, np.uint32(NOTHING)
+            if message.from_slot != NOTHING:
+                slot = slots[message.from_slot]
+                slot.holds -= 1
+                if slot.holds == 0:
+                    memory[link_src[link]] -= slot.size
+                message.from_slot = NOTHING
+                receiving = link_receive_channel[link]
+            if receiving == NOTHING:
+                there, arrival = link_dst[link], now + latency_ns[link]
+                earliest = deliver(ops, edges, touched, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
+                if num_running[there] < streams[there]:
+                    next_ns[there] = min(next_ns[there], earliest)
+            else:
+                message.next = NOTHING
+                if head[receiving] == NOTHING:
+                    head[receiving] = at
+                    if carried[receiving] == NOTHING:
+                        woken[num_woken] = receiving
+                        num_woken += 1
+                else:
+                    messages[tail[receiving]].next = at
+                tail[receiving] = at
+            carried[channel] = NOTHING
+            next_ns[num_devices + channel] = NEVER
+            woken[num_woken] = channel
+            num_woken += 1
+
+        num_ended = 0
+        for here in range(num_devices):
+            if next_ns[here] != now:
+                continue
+            row = first_row[here]
+            while num_running[here] > 0 and running[row].a == now:
+                op = np.uint32(running[row].b)
+                pop(running, row, num_running[here])
+                num_running[here] -= 1
+                place = num_ended
+                while place > 0 and ended[place - 1] > op:
+                    ended[place] = ended[place - 1]
+                    place -= 1
+                ended[place] = op
+                num_ended += 1
+            own_channel = device_channel[here]
+            if own_channel != NOTHING and head[own_channel] != NOTHING and carried[own_channel] == NOTHING:
+                woken[num_woken] = own_channel
+                num_woken += 1
+
+        for place in range(num_ended):
+            own = ops[ended[place]]
+            here, edge, end = own.device, own.edge, own.edge_end
+            while edge < end:
+                output, count = edges[edge].output, 0
+                while edge < end and edges[edge].output == output:
+                    there = ops[edges[edge].dst].device
+                    if there != here and consumer[there] == NOTHING:
+                        spot = count
+                        while spot > 0 and found[spot - 1] > there:
+                            found[spot] = found[spot - 1]
+                            spot -= 1
+                        found[spot] = there
+                        count += 1
+                    behind[edge] = consumer[there]
+                    consumer[there] = edge
+                    edge += 1
+                deliver(ops, edges, touched, behind, consumer[here], now, pending, first_row[here], num_pending, here)
+                consumer[here] = NOTHING
+                for spot in range(count):
+                    there = found[spot]
+                    link = link_index[here, there]
+                    if output == NOTHING:
+                        arrival = now + max(1, latency_ns[link])
+                        earliest = deliver(
+                            ops, edges, touched, behind, consumer[there], arrival, pending, first_row[there], num_pending, there
+                        )
+                        if num_running[there] < streams[there]:
+                            next_ns[there] = min(next_ns[there], earliest)
+                    else:
+                        message, root = messages[sent], output_root[output] * num_devices
+                        message.time_ns, message.edge, message.link = transfer_ns[output, link_rate[link]], consumer[there], link
+                        message.from_slot, message.to_slot, message.next = root + here, root + there, NOTHING
+                        if apart:
+                            message.from_slot, message.to_slot = scratch.own_slot[output], received_slot(tables, output, there)
+                        slots[message.from_slot].holds += 1
+                        channel = link_channel[link]
+                        if head[channel] == NOTHING:
+                            head[channel] = sent
+                            if carried[channel] == NOTHING:
+                                woken[num_woken] = channel
+                                num_woken += 1
+                        else:
+                            messages[tail[channel]].next = sent
+                        tail[channel] = sent
+                        sent = np.uint32(sent + 1)
+                    consumer[there] = NOTHING
+            memory[here] -= own.workspace_bytes
+            for touch in range(own.touch, own.touch_end):
+                slot = slots[np.uint32(touched[touch] * per_root + here * per_device)]
+                slot.holds -= 1
+                if slot.holds == 0:
+                    memory[here] -= slot.size
+
+        # 2. idle channels start the first of their queues
+        for place in range(num_woken):
+            channel = woken[place]
+            at = head[channel]
+            if carried[channel] != NOTHING or at == NOTHING:
+                continue
+            here = channel_device[channel]
+            if here != NOTHING:
+                if num_running[here] == streams[here]:
+                    continue
+                next_ns[here] = now
+            message = messages[at]
+            link = message.link
+            head[channel] = message.next
+            carried[channel] = at
+            next_ns[num_devices + channel] = now + message.time_ns
+            occupied[channel] += message.time_ns
+            slot = slots[message.to_slot]
+            if slot.live == 0:
+                slot.live = 1
+                there = link_dst[link]
+                memory[there] += slot.size
+                peak[there] = max(peak[there], memory[there])
+            if len(trace.start_ns) > 0:
+                if message.from_slot == NOTHING:
+                    entry = trace.transfer[sample, message.entry]
+                    entry[5], entry[6] = now, next_ns[num_devices + channel]
+                else:
+                    message.entry = transfers
+                    entry = trace.transfer[sample, transfers]
+                    entry[0], entry[1], entry[2] = edges[message.edge].output, link_src[link], link_dst[link]
+                    entry[3], entry[4], entry[5], entry[6] = now, next_ns[num_devices + channel], -1, -1
+                    transfers += 1
+
+        # 3. devices start ready ops while they have an idle stream
+        for here in range(num_devices):
+            if next_ns[here] != now:
+                continue
+            row, own_channel = first_row[here], device_channel[here]
+            for_ops, following = streams[here], NEVER
+            if own_channel != NOTHING and carried[own_channel] != NOTHING:
+                for_ops, following = for_ops - 1, next_ns[num_devices + own_channel]
+            while num_pending[here] > 0 and pending[row].a <= now:
+                op = np.uint32(pending[row].b)
+                pop(pending, row, num_pending[here])
+                num_pending[here] -= 1
+                push(ready, row, num_ready[here], ~ops[op].priority, num_seen[here] << 32 | op)
+                num_ready[here] += 1
+                num_seen[here] += 1
+            while num_ready[here] > 0 and num_running[here] < for_ops:
+                op = np.uint32(ready[row].b & 0xFFFFFFFF)
+                pop(ready, row, num_ready[here])
+                num_ready[here] -= 1
+                own = ops[op]
+                if now > latest_ns[here]:
+                    steps.step_time_ns[sample] = NEVER
+                    return
+                latest_ns[here] += own.time_ns
+                end = now + own.time_ns
+                if device_memory[here] != NOTHING:
+                    for other in range(num_devices):
+                        if other != here and device_memory[other] == device_memory[here] and num_running[other] > 0:
+                            end = now + contended_ns[op, here]
+                    busy[here] += end - now - own.time_ns
+                push(running, row, num_running[here], end, op)
+                num_running[here] += 1
+                memory[here] += own.start_bytes
+                for edge in range(own.edge, own.edge_end):  # what its end reads
+                    prefetch(ops, edges[edge].dst)
+                    prefetch(transfer_ns, edges[edge].output)
+                for touch in range(own.touch, own.touch_end):
+                    prefetch(slots, touched[touch] * per_root + here * per_device)
+                if len(trace.start_ns) > 0:
+                    trace.start_ns[sample, op], trace.end_ns[sample, op] = now, end
+            if num_ready[here] > 2:  # what the next start reads, and the op of the one after
+                expected = ops[np.uint32(ready[row].b & 0xFFFFFFFF)]
+                prefetch(edges, expected.edge)
+                prefetch(touched, expected.touch)
+                prefetch(ops, ready[np.uint32(row + 1)].b & 0xFFFFFFFF)
+                prefetch(ops, ready[np.uint32(row + 2)].b & 0xFFFFFFFF)
+            peak[here] = max(peak[here], memory[here])
+            if num_running[here] > 0:
+                following = min(following, running[row].a)
+            if num_pending[here] > 0 and num_running[here] < for_ops:
+                following = min(following, pending[row].a)
+            next_ns[here] = following
+        steps.step_time_ns[sample] = now
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pending, there):
+    """One input less for each consumer from `edge` on; those that miss none wait with their device. When the first is ready."""
+    earliest = NEVER
+    while edge != NOTHING:
+        dst = edges[edge].dst
+        own = ops[dst]
+        own.ready_ns = max(own.ready_ns, arrival)
+        own.missing -= 1
+        if own.missing == 0:
+            push(pending, row, num_pending[there], own.ready_ns, dst)
+            num_pending[there] += 1
+            earliest = min(earliest, own.ready_ns)
+            prefetch(edges, own.edge)  # what its start reads
+            prefetch(touched, own.touch)
+        edge = behind[edge]
+    return earliest
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def push(heap, at, size, a, b):
+    """Adds (a, b) to the heap of `size` pairs in rows `at..`."""
+    row = size
+    while row > 0:
+        parent = (row - 1) >> 1
+        here, above = heap[np.uint32(at + row)], heap[np.uint32(at + parent)]
+        if above.a < a or (above.a == a and above.b < b):
+            break
+        here.a, here.b = above.a, above.b
+        row = parent
+    here = heap[np.uint32(at + row)]
+    here.a, here.b = a, b
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def pop(heap, at, size):
+    """Removes the smallest pair, which the caller has read in row `at`, from the heap of `size` pairs."""
+    last, row, child = size - 1, 0, 1
+    while child < last:  # down to a leaf by the smaller child: which one it is can't be predicted, so it is added, not branched on
+        left, right = heap[np.uint32(at + child)], heap[np.uint32(at + child + 1)]
+        child += right.b < left.b if left.a == right.a else right.a < left.a
+        here, below = heap[np.uint32(at + row)], heap[np.uint32(at + child)]
+        here.a, here.b = below.a, below.b
+        row, child = child, 2 * child + 1
+    end = heap[np.uint32(at + last)]
+    push(heap, at, row, end.a, end.b)  # then up with the last pair, mostly by no step

@@ -1,0 +1,219 @@
+"""The arrays that the simulator's kernel reads and writes; those of a problem are built once for as long as it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64, Shaped, UInt32
+
+from gnnplace.cluster import NO_CHANNEL, Cluster
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.problem import Problem
+from gnnplace.schedules.buffers import Buffers, buffers
+from gnnplace.schedules.ranks import Delays, compact, delays
+
+MAX_MEMORY_BYTES = 2**62
+LINE_BYTES = 64  # what a processor's cache reads and keeps together
+
+OP = np.dtype(
+    [
+        ("ready_ns", np.int64),  # when the last of its inputs so far arrives
+        ("time_ns", np.int64),
+        ("priority", np.int64),
+        ("start_bytes", np.int64),  # workspace and the outputs that are not aliases
+        ("workspace_bytes", np.int64),
+        ("missing", np.uint32),  # inputs that have not arrived
+        ("device", np.uint32),
+        ("edge", np.uint32),  # its out-edges are edge..edge_end
+        ("edge_end", np.uint32),
+        ("touch", np.uint32),
+        ("touch_end", np.uint32),
+    ]
+)
+SLOT = np.dtype(
+    [
+        ("size", np.int64),
+        ("holds", np.uint32),  # how many ops and transfers hold it
+        ("live", np.uint32),  # 1 from where it is allocated, or from the start where its root is made
+    ]
+)
+MESSAGE = np.dtype(
+    [
+        ("time_ns", np.int64),  # its occupation of each channel
+        ("edge", np.uint32),  # the first of the list of edges that it serves
+        ("link", np.uint32),
+        ("from_slot", np.uint32),  # NOTHING once it has left the source
+        ("to_slot", np.uint32),
+        ("entry", np.uint32),  # its row of the trace
+        ("next", np.uint32),  # of the channel's queue
+    ],
+    align=True,
+)
+PAIR = np.dtype([("a", np.int64), ("b", np.int64)])
+
+_tables: WeakKeyDictionary[Problem, Tables] = WeakKeyDictionary()
+_idle: WeakKeyDictionary[Problem, list[Scratch]] = WeakKeyDictionary()  # what no thread uses now: new memory is slow to touch
+
+
+class Tables(NamedTuple):
+    """What the kernel needs of a problem."""
+
+    delays: Delays
+    buffers: Buffers
+    num_inputs: UInt32[np.ndarray, " ops"]
+    leader: UInt32[np.ndarray, " ops"]  # the first op of the colocation group
+    allowed: Bool[np.ndarray, "ops devices"]
+    persistent_bytes: Int64[np.ndarray, " ops"]
+    workspace_bytes: Int64[np.ndarray, " ops"]
+    start_bytes: Int64[np.ndarray, " ops"]
+    received: UInt32[np.ndarray, " devices"]  # see `cluster.RECEIVED`
+    apart: bool  # whether any device receives parts of one root apart; `buffers` are for that then
+    streams: Int64[np.ndarray, " devices"]
+    device_memory: UInt32[np.ndarray, " devices"]  # that it shares, or NOTHING
+    contended_ns: Int64[np.ndarray, "ops devices"]
+    link_channel: UInt32[np.ndarray, " links"]
+    link_receive_channel: UInt32[np.ndarray, " links"]  # or NOTHING
+    device_channel: UInt32[np.ndarray, " devices"]  # the channel that a device is, or NOTHING
+    channel_device: UInt32[np.ndarray, " channels"]  # the device that a channel is, or NOTHING
+    link_src: UInt32[np.ndarray, " links"]
+    link_dst: UInt32[np.ndarray, " links"]
+    num_channels: int
+
+
+class Steps(NamedTuple):
+    """What comes out, one row a sample. `legal` is False where an op is not allowed or a group is split."""
+
+    step_time_ns: Int64[np.ndarray, " samples"]
+    legal: Bool[np.ndarray, " samples"]
+    linked: Bool[np.ndarray, " samples"]  # False without a needed link: then there is no step time and no peak
+    peak_memory_bytes: Int64[np.ndarray, "samples devices"]
+    busy_ns: Int64[np.ndarray, "samples devices"]
+    transferred_bytes: Int64[np.ndarray, " samples"]
+    transfers: Int64[np.ndarray, " samples"]
+    occupied_ns: Int64[np.ndarray, "samples channels"]  # how long each channel carried something
+
+
+class Trace(NamedTuple):
+    """When every op started, and every transfer: a row a sample, or no rows where nobody asked."""
+
+    start_ns: Int64[np.ndarray, "rows ops"]
+    end_ns: Int64[np.ndarray, "rows ops"]
+    transfer: Int64[np.ndarray, "rows transfers 7"]  # output, source device, destination, start, end, start and end of receiving or -1
+
+
+class Scratch(NamedTuple):
+    """Working memory of one thread.
+
+    The events of a large graph wait for memory more than they compute: so all that they read of an op, a slot or a message is
+    one record within one cache line, and the kernel asks for it ahead of time.
+    """
+
+    ops: Shaped[np.ndarray, " ops"]  # of `OP`
+    slots: Shaped[np.ndarray, " slots"]  # of `SLOT`: root r on device d is `r * devices + d`
+    own_slot: UInt32[np.ndarray, " outputs"]  # of each output on its op's device; this and the next only where parts are received apart
+    touch_slot: UInt32[np.ndarray, " touches"]
+    messages: Shaped[np.ndarray, " edges"]  # of `MESSAGE`, in the order in which they are sent
+    behind: UInt32[np.ndarray, " edges"]  # next edge of the same list
+    first_row: UInt32[np.ndarray, " devices_plus_1"]
+    queues: Shaped[np.ndarray, "3 ops"]  # of `PAIR`: pending, ready, running
+
+
+def tables(problem: Problem) -> Tables:
+    """The kernel's arrays. Raises ValueError where memory could exceed 64 bits."""
+    if problem not in _tables:
+        _tables[problem] = _build(problem)
+    return _tables[problem]
+
+
+@contextmanager
+def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
+    """Working memory of a problem, for one thread at a time; it is kept for the next as long as the problem lives."""
+    idle = _idle.setdefault(problem, [])
+    try:
+        own = idle.pop()
+    except IndexError:
+        own = scratch(tables(problem))
+    yield own
+    idle.append(own)
+
+
+def scratch(tables: Tables) -> Scratch:
+    """Working memory for one thread, of a size for any placement of the problem; nothing in it outlives a step."""
+    (num_ops, num_devices), num_edges = tables.allowed.shape, len(tables.delays.edges)
+    held, num_slots = tables.buffers, len(tables.buffers.root_op) * num_devices
+    assert num_slots < 2**32  # 64 GiB of slots
+    return Scratch(
+        ops=_in_lines(num_ops, OP),
+        slots=_in_lines(num_slots, SLOT),
+        touch_slot=np.empty(len(held.touch_root) if tables.apart else 0, dtype=np.uint32),
+        own_slot=np.empty(len(held.output_op) if tables.apart else 0, dtype=np.uint32),
+        messages=_in_lines(num_edges, MESSAGE),
+        behind=np.empty(num_edges, dtype=np.uint32),
+        first_row=np.empty(num_devices + 1, dtype=np.uint32),
+        queues=np.empty((3, num_ops), dtype=PAIR),
+    )
+
+
+def _in_lines(count: int, record: np.dtype) -> Shaped[np.ndarray, " count"]:
+    """Records that start with a cache line, so that none whose size divides a line lies across two."""
+    room = np.empty(count * record.itemsize + LINE_BYTES, dtype=np.uint8)
+    start = -room.ctypes.data % LINE_BYTES
+    return room[start : start + count * record.itemsize].view(record)
+
+
+def _build(problem: Problem) -> Tables:
+    graph, cluster = problem.graph, problem.cluster
+    _check_memory(problem)
+    apart = bool(cluster.device_received.any())
+    held = buffers(graph, apart)
+    start_bytes = graph.workspace_bytes.copy()
+    np.add.at(start_bytes, held.root_op, held.root_bytes)
+    return Tables(
+        delays=delays(problem),
+        buffers=held,
+        num_inputs=compact(np.diff(graph.in_ptr), np.uint32),
+        leader=compact(_leader(graph), np.uint32),
+        allowed=compact(problem.allowed, np.bool_),
+        persistent_bytes=compact(graph.persistent_bytes, np.int64),
+        workspace_bytes=compact(graph.workspace_bytes, np.int64),
+        start_bytes=compact(start_bytes, np.int64),
+        received=compact(cluster.device_received, np.uint32),
+        apart=apart,
+        streams=compact(cluster.streams, np.int64),
+        device_memory=compact(cluster.device_memory if problem.contended_ns is not None else np.full(cluster.num_devices, NONE), np.uint32),
+        contended_ns=compact(problem.slowest_ns, np.int64),
+        link_channel=compact(cluster.link_channel, np.uint32),
+        link_receive_channel=compact(cluster.link_receive_channel, np.uint32),
+        device_channel=compact(cluster.device_channel, np.uint32),
+        channel_device=compact(_channel_device(cluster), np.uint32),
+        link_src=compact(np.array([cluster.device_names.index(link.src) for link in cluster.links]), np.uint32),
+        link_dst=compact(np.array([cluster.device_names.index(link.dst) for link in cluster.links]), np.uint32),
+        num_channels=cluster.num_channels,
+    )
+
+
+def _leader(graph: ComputationGraph) -> Int32[np.ndarray, " ops"]:
+    leader = np.arange(graph.num_ops, dtype=np.int32)
+    members = np.flatnonzero(graph.colocation.index != NONE)
+    _, first, group = np.unique(graph.colocation.index[members], return_index=True, return_inverse=True)
+    leader[members] = members[first[group]]
+    return leader
+
+
+def _channel_device(cluster: Cluster) -> Int64[np.ndarray, " channels"]:
+    table = np.full(cluster.num_channels, NONE, dtype=np.int64)
+    copying = np.flatnonzero(cluster.device_channel != NO_CHANNEL)
+    table[cluster.device_channel[copying]] = copying
+    return table
+
+
+def _check_memory(problem: Problem) -> None:
+    graph = problem.graph
+    columns = (graph.persistent_bytes, graph.workspace_bytes, graph.output_bytes, graph.edge_bytes)
+    most = sum(float(column.astype(float).sum()) for column in columns)
+    if most > MAX_MEMORY_BYTES:
+        raise ValueError(f"{graph.name}: a device could hold {most:.3g} bytes, more than 64 bits hold")

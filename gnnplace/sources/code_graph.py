@@ -1,0 +1,85 @@
+"""GRAPH as code: `FILE.py:FUNCTION` or `package.module:FUNCTION`, to the computation graph of what the function returns.
+
+That is a step or a network with example inputs: a `TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction` or `KerasModel`,
+or a `ComputationGraph`. The function takes nothing and is called with seeded generators, as a WORKLOAD's is; nothing of the step is
+run, so that what it holds may be without values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from gnnplace.execution.host import Host
+from gnnplace.frontends.tensorflow.step import TensorFlowStep
+from gnnplace.graph import ComputationGraph
+from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.sources.code import function, theirs
+
+LOADER = f"{__name__}:load"  # for a host
+LOADING_S = 600.0
+SEED = 0
+KNOWN = "TorchStep, TorchInference, TensorFlowStep, TensorFlowFunction, KerasModel and ComputationGraph"
+_NO_INPUTS = "has no inputs yet; return "
+_FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
+# By the class that a function may return by mistake: what is missing, and what to return.
+ADVICE: Mapping[str, str] = {
+    "torch.nn.modules.module.Module": f"{_NO_INPUTS}TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
+    "keras.src.models.model.Model": f"{_NO_INPUTS}KerasModel(model, inputs), with targets for its training step",
+    f"{_FUNCTIONS}.polymorphic_function.Function": f"{_NO_INPUTS}TensorFlowFunction(function, specs)",
+    f"{_FUNCTIONS}.concrete_function.ConcreteFunction": "is no graph yet; return TensorFlowFunction(function)",
+    "tensorflow.python.framework.ops.Graph": "does not say what its step computes; return TensorFlowStep(name, build)",
+}
+
+
+@runtime_checkable
+class GraphSource(Protocol):
+    """What a front-end can read by itself."""
+
+    def computation_graph(self, name: str) -> ComputationGraph:
+        """The graph, under `name`. Raises ValueError where it can't be captured."""
+        ...
+
+
+class Loaded(NamedTuple):
+    """What a host asks of what it has loaded."""
+
+    graph: ComputationGraph
+
+
+def code_graph(text: str) -> ComputationGraph:
+    """The graph, read in a process of its own. Raises ValueError, with the line, for code that is wrong or ends that process."""
+    try:
+        with Host(LOADER, text, limit_s=LOADING_S) as host:
+            return host.graph
+    except MeasurementError as failed:
+        raise ValueError(f"{text}: {failed}") from failed
+
+
+def load(text: str) -> Loaded:
+    """The graph, read in this process. Raises ValueError where there is none such."""
+    name, build = function(text)
+    import torch  # here, so that a parser of arguments need not wait for it
+
+    torch.manual_seed(SEED)
+    with theirs(f"{text}: can't be built"):
+        return Loaded(_graph(build(), name))
+
+
+def _graph(made: Any, name: str) -> ComputationGraph:
+    match made:
+        case ComputationGraph():
+            return made
+        case GraphSource():
+            graph = made.computation_graph(name)
+            if not isinstance(graph, ComputationGraph):
+                raise ValueError(f"{type(made).__name__}.computation_graph returned a {type(graph).__name__}, which is no ComputationGraph")
+            return graph
+        case TensorFlowStep():
+            from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
+
+            return TensorFlowWorkload(replace(made, name=name, seed=SEED)).graph
+    classes = [f"{base.__module__}.{base.__qualname__}" for base in type(made).__mro__]
+    advice = next((ADVICE[base] for base in classes if base in ADVICE), f"is none of {KNOWN}")
+    raise ValueError(f"returned a {type(made).__name__}, which {advice}")

@@ -1,0 +1,48 @@
+"""WORKLOAD as text: `FILE.py:FUNCTION`, `package.module:FUNCTION` or a name of the corpus, to the `Workload` that it means.
+
+The function takes nothing and returns a `TorchStep` or a `TensorFlowStep`. It is called with seeded generators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from gnnplace.corpus import manifest
+from gnnplace.execution.workload import Workload
+from gnnplace.frontends.tensorflow.step import TensorFlowStep
+from gnnplace.sources.code import function, imported, is_code, theirs
+
+LOADER = f"{__name__}:load"  # for a host
+BUILT = "python -m "
+
+
+def load(text: str, seed: int) -> Workload:
+    """The workload. Raises ValueError where there is none such or it is not a step."""
+    name, build = _builder(text)
+    import torch  # here, so that a parser of arguments need not wait for it
+
+    torch.manual_seed(seed)
+    with theirs(f"{text}: can't be built"):
+        step = build()
+        if isinstance(step, TensorFlowStep):
+            from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
+
+            return TensorFlowWorkload(replace(step, name=name, seed=seed))
+        from gnnplace.execution.torch.workload import TorchWorkload
+        from gnnplace.frontends.torch.step import TorchStep
+
+        if isinstance(step, TorchStep):
+            return TorchWorkload(step, name)
+    raise ValueError(f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep or a TensorFlowStep")
+
+
+def _builder(text: str) -> tuple[str, Callable[[], Any]]:
+    if is_code(text):
+        return function(text)
+    entry = manifest.entry(text)
+    if not entry.builder.startswith(BUILT):
+        raise ValueError(f"{text}: the corpus has its graph alone ({entry.builder}), and nothing that could run")
+    module = imported(entry.builder.removeprefix(BUILT).split()[0], manifest.folder().parent)
+    return text, lambda: module.workload(text)

@@ -1,0 +1,71 @@
+"""The problems of a training run and what evaluates their placements: the simulator, or this machine, where the run measures.
+
+A run that measures keeps the hosts of its workloads. What is no step of its own stays simulated even then: teachers
+of the warm start, baselines, bounds, and the order in which the ops of a measured placement run.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from typing import NamedTuple
+
+from gnnplace.baselines.single import on_device
+from gnnplace.config.run import RunConfig
+from gnnplace.execution.evaluator import HEURISTICS, LastingHost, MeasuredEvaluator
+from gnnplace.execution.host import Host
+from gnnplace.execution.ledger import Ledger
+from gnnplace.execution.profile import hardware
+from gnnplace.execution.timing import PROTOCOLS
+from gnnplace.problem import Problem
+from gnnplace.result import Evaluator
+from gnnplace.simulator.simulator import simulate
+from gnnplace.sources import graphs as sources
+from gnnplace.sources.workload import LOADER
+from gnnplace.training.run_folder import RunFolder
+
+LOADING_S = 600.0
+
+
+class RunProblems(NamedTuple):
+    """The problems of a run, in its order, and its evaluator."""
+
+    problems: tuple[Problem, ...]
+    evaluate: Evaluator
+
+
+def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) -> RunProblems:
+    """Loads a run's problems; leaving `stack` ends the hosts.
+
+    Raises ValueError for bad ones, MeasurementError where a workload can't be loaded.
+    """
+    texts = dict.fromkeys(text for text, _ in config.problems)
+    hosts = {text: _host(config, text, stack) for text in texts if config.evaluate == "measured"}
+    graphs = {text: host().graph for text, host in hosts.items()}
+    graphs |= sources.graphs([text for text in texts if text not in hosts], config.dims)
+    costs = config.costs or [None] * len(config.problems)
+    posed = zip(config.problems, costs, strict=True)
+    problems = tuple(sources.costed(graphs[text], sources.cluster(cluster), cost, quiet) for (text, cluster), cost in posed)
+    if config.evaluate == "simulated":
+        return RunProblems(problems, simulate)
+    by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
+    protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
+    with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)
+    evaluate = MeasuredEvaluator(by_graph, simulate, ledger, protocol, config.measured.limit_s, hardware(with_gpus))
+    for problem in problems:
+        _require_support(problem, evaluate.of(HEURISTICS))
+    return RunProblems(problems, evaluate)
+
+
+def _host(config: RunConfig, text: str, stack: ExitStack) -> LastingHost:
+    host = LastingHost(partial(Host, LOADER, text, config.seed, limit_s=LOADING_S))
+    stack.callback(host.close)
+    return host
+
+
+def _require_support(problem: Problem, evaluate: Evaluator) -> None:
+    """Raises ValueError where this machine can't run even a placement on one device."""
+    results = evaluate(problem, [on_device(problem, device) for device in range(problem.num_devices)])
+    reasons = [result.infeasible for result in results]
+    if all(reason is not None and reason.startswith("unsupported") for reason in reasons):
+        raise ValueError(f"{problem.graph.name} can't be measured on {problem.cluster.name}: {reasons[0]}")

@@ -1,0 +1,47 @@
+"""A trained policy as a planner of problems that it never saw: its weights and no further training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from gnnplace.config.policies import HierarchicalConfig, PolicyConfig
+from gnnplace.placement import Placement
+from gnnplace.policies.protocol import Policy
+from gnnplace.problem import Problem
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training.checkpoint import load_checkpoint, restore_policy
+from gnnplace.training.description import of_checkpoint
+from gnnplace.training.rollout import best_of, fastest, greedy
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroShot:
+    """Greedy decoding, and the fastest of that and of `samples` samples where there are any. `name` is the policy's."""
+
+    name: str
+    encoder: str
+    policy: Policy
+    samples: int
+    seed: int
+
+    def __call__(self, problem: Problem) -> Placement:
+        placements = [greedy(self.policy, simulate)(problem)]
+        if self.samples:
+            placements.append(best_of(self.policy, self.samples, simulate, torch.Generator().manual_seed(self.seed))(problem))
+        return fastest(list(zip(placements, simulate(problem, placements), strict=True)))[0]
+
+
+def planner(checkpoint: str, seed: int, samples: int = 0) -> ZeroShot:
+    """The policy of a checkpoint. Raises ValueError (one line) where it is damaged, or of another version or shape."""
+    loaded = load_checkpoint(checkpoint)
+    run = of_checkpoint(loaded)
+    restore_policy(loaded, run.policy)
+    assert isinstance(run.policy, Policy)
+    return ZeroShot(run.config.policy.kind, encoder_name(run.config.policy), run.policy.eval(), samples, seed)
+
+
+def encoder_name(config: PolicyConfig) -> str:
+    """The encoder of a policy, as placements and tables name it."""
+    return config.encoder if isinstance(config, HierarchicalConfig) else "gnn"

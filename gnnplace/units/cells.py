@@ -1,0 +1,81 @@
+"""Coarse units: cells of layer x time step x phase, the state of a layer in one, contracted until at most 1,000 are left.
+
+The finest depth of name scopes that gives no more cells than that is taken, so that wavefronts over layers and time steps can
+be told apart. What has neither a layer nor a time step stays as it is until heavy edges are contracted.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.units.contraction import contract
+from gnnplace.units.variables import families, merged
+
+LIMIT = 1000
+ENOUGH = LIMIT // 4  # fewer cells than this say too little: then the next depth is contracted instead
+STATE = -2  # the phase and time step of a cell of variables
+
+
+def coarse(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    """Labels of at most `LIMIT` units (or as few as legality leaves); `group` is the colocation closure."""
+    owner = families(graph, group).owner
+    group = merged(group, owner)
+    rule = legality(graph, group)
+    key = np.stack([rule, graph.block, graph.time_step, graph.phase.index], axis=1).astype(np.int64)
+    key[owner != NONE, 2:] = STATE
+    return contract(graph, _cells(graph, group, key), rule, LIMIT)
+
+
+def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    """A number for each group's set of rules about where its ops may stand; only groups of equal rules are merged."""
+    columns = np.concatenate([graph.allowed.index[:, None], graph.given_time_ns != NONE], axis=1)
+    rule = np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
+    distinct = np.unique(np.stack([group, rule], axis=1), axis=0)
+    rules: dict[int, tuple[int, ...]] = {}
+    for label, number in distinct.tolist():
+        rules[label] = (*rules.get(label, ()), number)
+    table = {found: index for index, found in enumerate(sorted(set(rules.values())))}
+    number_of = np.zeros(graph.num_ops, dtype=np.int64)
+    number_of[list(rules)] = [table[found] for found in rules.values()]
+    return number_of[group]
+
+
+def _cells(graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"]) -> Int64[np.ndarray, " ops"]:
+    """Labels at the finest depth of name scopes with at most `LIMIT` cells; one depth further where that leaves too few."""
+    deepest = max((len(_scopes(layer)) for layer in graph.layer.values), default=0)
+    label = _at_depth(graph, group, key, 0)
+    for depth in range(1, deepest + 1):
+        finer = _at_depth(graph, group, key, depth)
+        if len(np.unique(finer)) > LIMIT:
+            return label if len(np.unique(label)) >= ENOUGH else finer
+        label = finer
+    return label
+
+
+def _at_depth(
+    graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"], depth: int
+) -> Int64[np.ndarray, " ops"]:
+    """Labels that join the groups whose leaders share a cell, with layers cut to `depth` scopes."""
+    scopes = [_scopes(layer)[:depth] for layer in graph.layer.values]
+    number = {scope: index for index, scope in enumerate(dict.fromkeys(scopes))}
+    layer = np.array([number[scope] for scope in scopes] + [NONE], dtype=np.int64)[graph.layer.index]
+    cell = np.concatenate([layer[:, None], key], axis=1)[_leader(graph, group)]
+    known = (cell[:, 0] != NONE) | (cell[:, 3] >= 0)
+    index = np.unique(cell, axis=0, return_inverse=True)[1].reshape(-1)
+    return merged(group, np.where(known, index, NONE))
+
+
+def _scopes(layer: str) -> tuple[str, ...]:
+    return tuple(re.split(r"[/.]", layer))
+
+
+def _leader(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    """The op that speaks for each op's group: the one with the most persistent memory, the lowest index on a tie."""
+    rows = np.lexsort((-np.arange(graph.num_ops), graph.persistent_bytes))
+    leader = np.empty(graph.num_ops, dtype=np.int64)
+    leader[group[rows]] = rows
+    return leader[group]

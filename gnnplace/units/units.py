@@ -1,0 +1,129 @@
+"""Units: sets of ops that are placed together, each made of whole colocation groups (and placements back up to ops).
+
+`ops` is the colocation closure alone. `weights` adds to it what stands and falls with a variable: its state with the gradients
+and sums that only its update needs, and its users by phase and block. `coarse` is at most 1,000 cells of layer, time step and
+phase. All are functions of the graph alone. Contracting units may make cycles, so orders and levels come from the op graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.config.policies import UnitsName as UnitsName
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.problem import Problem
+from gnnplace.units import cells, variables
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """`unit[i]` is the unit of op i; units are numbered in the order in which the graph's topological order meets them."""
+
+    name: UnitsName
+    unit: Int32[np.ndarray, " ops"]
+    num_units: int
+
+    def __post_init__(self) -> None:
+        assert self.num_units == int(self.unit.max()) + 1 and self.unit.min() == 0
+        self.unit.setflags(write=False)
+
+
+class UnitEdges(NamedTuple):
+    """Edges between different units, sorted and distinct; an output counts once for each unit that takes it, control is 0 bytes."""
+
+    src: Int32[np.ndarray, " edges"]
+    dst: Int32[np.ndarray, " edges"]
+    bytes: Int64[np.ndarray, " edges"]
+
+
+def units(graph: ComputationGraph, name: UnitsName) -> Units:
+    """The units of a graph under a name."""
+    group = colocation_closure(graph)
+    match name:
+        case "ops":
+            label = group
+        case "weights":
+            label = variables.with_their_users(graph, group)
+        case "coarse":
+            label = cells.coarse(graph, group)
+        case _:
+            assert_never(name)
+    return _numbered(graph, name, label)
+
+
+def colocation_closure(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    """A label for each op, the lowest op index of its colocation group."""
+    label = np.arange(graph.num_ops, dtype=np.int64)
+    members = np.flatnonzero(graph.colocation.index != NONE)
+    first = np.full(len(graph.colocation.values), graph.num_ops, dtype=np.int64)
+    np.minimum.at(first, graph.colocation.index[members], members)
+    label[members] = first[graph.colocation.index[members]]
+    return label
+
+
+def expand(units: Units, device_of_unit: Int32[np.ndarray, "*samples units"]) -> Int32[np.ndarray, "*samples ops"]:
+    """The device of every op, from the device of every unit."""
+    return np.take(device_of_unit, units.unit, axis=-1)
+
+
+def unit_edges(graph: ComputationGraph, units: Units) -> UnitEdges:
+    """The edges of the graph between different units, with the bytes that cross them."""
+    src, dst = units.unit[graph.edge_src].astype(np.int64), units.unit[graph.edge_dst].astype(np.int64)
+    rows = np.stack([src, dst, graph.edge_data, graph.edge_bytes], axis=1)[src != dst]
+    if not len(rows):
+        return UnitEdges(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64))
+    rows = rows[np.lexsort(rows.T[2::-1])]
+    rows = rows[_differs(rows[:, :3])]
+    start = np.flatnonzero(_differs(rows[:, :2]))
+    return UnitEdges(rows[start, 0].astype(np.int32), rows[start, 1].astype(np.int32), np.add.reduceat(rows[:, 3], start))
+
+
+def work_ns(problem: Problem, units: Units) -> Int64[np.ndarray, "units devices"]:
+    """Nanoseconds of a unit's ops, one after another, on every device."""
+    work = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
+    np.add.at(work, units.unit, problem.time_ns)
+    return work
+
+
+def persistent_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
+    """What a unit's ops keep in memory for the whole step."""
+    held = np.zeros(units.num_units, dtype=np.int64)
+    np.add.at(held, units.unit, graph.persistent_bytes)
+    return held
+
+
+def output_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
+    """The bytes of all buffers that a unit's ops produce, aliases left out."""
+    produced = np.zeros(units.num_units, dtype=np.int64)
+    np.add.at(produced, units.unit[graph.output_op], np.where(graph.output_alias == NONE, graph.output_bytes, 0))
+    return produced
+
+
+def allowed(problem: Problem, units: Units) -> Bool[np.ndarray, "units devices"]:
+    """Where every op of a unit may stand. Raises ValueError where a unit may stand nowhere: no placement is legal then."""
+    forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
+    np.add.at(forbidden, units.unit, ~problem.allowed)
+    legal = forbidden == 0
+    if not legal.any(axis=1).all():
+        op = int(np.flatnonzero(units.unit == np.argmin(legal.any(axis=1)))[0])
+        name = problem.graph.op_names[op]
+        raise ValueError(f"op {name!r}: no device of {problem.cluster.name} is allowed for it and the ops that must stand with it")
+    return legal
+
+
+def _numbered(graph: ComputationGraph, name: UnitsName, label: Int64[np.ndarray, " ops"]) -> Units:
+    _, first, index = np.unique(label[graph.order], return_index=True, return_inverse=True)
+    number = np.empty(len(first), dtype=np.int32)
+    number[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    unit = np.empty(graph.num_ops, dtype=np.int32)
+    unit[graph.order] = number[index]
+    return Units(name, unit, len(first))
+
+
+def _differs(rows: Int64[np.ndarray, "rows columns"]) -> Bool[np.ndarray, " rows"]:
+    """True on each row that differs from the row before it."""
+    return np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])

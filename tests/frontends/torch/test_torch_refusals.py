@@ -1,0 +1,109 @@
+"""What torch can't trace is refused in one line that names the line of the module's code, and torch's own noise stays away."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.profiler import record_function
+
+from gnnplace.frontends.torch.inference import inference
+from gnnplace.frontends.torch.training import TracedStep, training_step
+
+
+class Decides(nn.Linear):
+    """Looks at a value."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (torch's name)
+        y = super().forward(input)
+        return y * 2 if y.sum() > 0 else y
+
+
+class Named(nn.Linear):
+    """Notes for torch's profiler what it does."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        with record_function("named"):
+            return super().forward(input)
+
+
+def summed(module: nn.Module, x: Tensor) -> Tensor:
+    return module(x).sum()
+
+
+def attempt(training: bool, module: nn.Module, x: Tensor) -> TracedStep:
+    return training_step(module, summed, (x,), name="small") if training else inference(module, (x,), name="small")
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_decision_by_values_is_refused_with_its_line(training: bool) -> None:
+    where = r"needs the values of its tensors.* at .*test_torch_refusals.py:\d+ \(return y \* 2 if y.sum\(\) > 0 else y\); decide by"
+    with pytest.raises(ValueError, match=where) as refused:
+        attempt(training, Decides(4, 4), torch.zeros(3, 4))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_torch_logs_no_traceback_of_what_it_refuses(training: bool, caplog: pytest.LogCaptureFixture) -> None:
+    class Wrong(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+            return torch._grouped_mm(input, self.weight)  # whose shapes torch checks by a Python function that it logs
+
+    with pytest.raises((ValueError, RuntimeError)):
+        attempt(training, Wrong(4, 4), torch.zeros(3, 4))
+    assert [record.message for record in caplog.records if record.levelno > logging.WARNING] == []
+
+
+def test_an_lstm_is_traced_without_a_warning() -> None:
+    with warnings.catch_warnings(action="error"):
+        training_step(nn.LSTM(4, 4), lambda module, x: module(x)[0].sum(), (torch.zeros(2, 3, 4),), name="small")
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_notes_for_the_profiler_are_no_ops(training: bool) -> None:
+    noted, plain = (attempt(training, made(4, 4), torch.zeros(3, 4)) for made in (Named, nn.Linear))
+    assert noted.graph.sha256 == plain.graph.sha256
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_parameter_without_a_shape_is_refused(training: bool) -> None:
+    with pytest.raises(ValueError, match="module: weight: has no shape before the first call of its layer"):
+        attempt(training, nn.LazyLinear(4), torch.zeros(3, 4))
+
+
+WRONG = """
+import torch
+from gnnplace.frontends.torch.step import TorchInference, TorchStep
+module, loss, x = torch.nn.Linear(4, 4), lambda module, x: module(x).sum(), torch.zeros(3, 4)
+for build in (
+    lambda: TorchStep(loss, loss, (x,)), lambda: TorchStep(module, None, (x,)), lambda: TorchStep(module, loss, x),
+    lambda: TorchStep(module, loss, {"x": x}), lambda: TorchStep(module, loss, (x, 3)), lambda: TorchStep(module, loss, (x,), "rmsprop"),
+    lambda: TorchStep(module, loss, (x,), torch.optim.SGD([x])), lambda: TorchInference(loss, (x,)), lambda: TorchInference(module, x),
+):
+    try:
+        build()
+    except ValueError as error:
+        print(error)
+"""
+REFUSED = (
+    "module: a function is no torch.nn.Module",
+    "loss: a NoneType is no function: give one that is called as loss(module, *inputs)",
+    "inputs: a Tensor is no tuple; a single tensor x is given as (x,)",
+    "inputs: a dict is no tuple; a single tensor x is given as (x,)",
+    "inputs[1]: a int is no tensor; give the loss itself what else it needs",
+    "optimizer: 'rmsprop' is none of adam, sgd",
+    "optimizer: a SGD is none of adam, sgd",
+    "module: a function is no torch.nn.Module",
+    "inputs: a Tensor is no tuple; a single tensor x is given as (x,)",
+)
+
+
+def test_what_makes_no_step_is_refused_where_it_is_made() -> None:
+    """In a process of its own, as a user has it: here beartype would refuse it first."""
+    done = subprocess.run([sys.executable, "-c", WRONG], capture_output=True, text=True, check=True)
+    assert tuple(done.stdout.splitlines()) == REFUSED

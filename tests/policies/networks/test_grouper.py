@@ -1,0 +1,40 @@
+"""The Grouper's two activations, its initial weights, and groupings drawn at random."""
+
+import torch
+
+from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
+
+
+def test_linear_is_one_linear_map_of_low_rank():
+    grouper = Grouper(10, 30, hidden=4, activation="linear")
+    ops = torch.randn(50, 10)
+    torch.testing.assert_close(grouper(2 * ops) - grouper(ops), grouper(ops) - grouper(0 * ops))
+    assert torch.linalg.matrix_rank(grouper(ops) - grouper(0 * ops)) == 4
+
+
+def test_relu_by_hand():
+    grouper = Grouper(1, 2, hidden=1)
+    with torch.no_grad():
+        for parameter, value in zip(grouper.parameters(), ([[2.0]], [1.0], [[3.0], [-1.0]], [0.0, 5.0]), strict=True):
+            parameter.copy_(torch.tensor(value))
+    assert grouper(torch.tensor([[1.0], [-1.0]])).tolist() == [[9, 2], [0, 5]]
+
+
+def test_ops_are_scored_independently_of_each_other():
+    grouper, ops = Grouper(5, 3), torch.randn(8, 5)
+    torch.testing.assert_close(grouper(ops)[2:3], grouper(ops[2:3]))
+
+
+def test_weights_start_glorot_uniform_and_biases_at_zero():
+    torch.manual_seed(0)
+    first, _, second = Grouper(57, 256).layers
+    for layer, fans in ((first, 57 + 64), (second, 64 + 256)):
+        bound = (6 / fans) ** 0.5
+        assert layer.bias.abs().max() == 0
+        assert 0.98 * bound < layer.weight.abs().max() <= bound
+
+
+def test_a_random_grouping_stays_and_follows_its_seed():
+    assert RandomGrouping(8, 1).draw(100).equal(RandomGrouping(8, 1).draw(100))
+    assert not RandomGrouping(8, 1).draw(100).equal(RandomGrouping(8, 2).draw(100))
+    assert set(RandomGrouping(4, 0).draw(200)[0].tolist()) == {0, 1, 2, 3}

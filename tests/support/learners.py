@@ -1,0 +1,74 @@
+"""A tiny policy whose optimum is known, and learners of it: one logit for each op and device."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from support.graphs import chains
+from torch import nn
+
+from gnnplace.config.training import AdvantageConfig, ExplorationConfig, OptimizerConfig, TrainingConfig, WarmStartConfig
+from gnnplace.placement import Placement
+from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training.best import BestPlacements
+from gnnplace.training.data import Lesson
+from gnnplace.training.learner import Learner
+
+
+class TableState(NamedTuple):
+    samples: int
+
+
+class TablePolicy(nn.Module):
+    """Places every op independently by a table of logits; it can express every placement."""
+
+    def __init__(self, num_ops: int, num_devices: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(num_ops, num_devices))
+
+    def reset(self, problem, samples):
+        return TableState(samples)
+
+    def step(self, state, choose, feedback):
+        device = choose("device", self.logits.expand(state.samples, -1, -1))
+        return tuple(Placement(row) for row in device.numpy().astype(np.int32)), None
+
+    def choices(self, problem, placement):
+        return {"device": torch.from_numpy(placement.device.astype(np.int64))[None]}
+
+
+def settings(updates=6, warm_start=0, advantage="leave-one-out", lr=0.3, samples=8, **knobs) -> TrainingConfig:
+    return TrainingConfig(
+        updates=updates,
+        placements=samples,
+        greedy_every=2,
+        checkpoint_every=100,
+        optimizer=OptimizerConfig(lr=lr),
+        advantage=AdvantageConfig(kind=advantage, initial=15.0),
+        exploration=ExplorationConfig(entropy_start=0.0),
+        warm_start=WarmStartConfig(updates=warm_start, lr=0.1),
+        **knobs,
+    )
+
+
+def ignore(*best) -> None:
+    """A writer of best placements that writes nothing."""
+
+
+def learner(problems, config, *, seed=0, evaluate=simulate, write=ignore, teacher=None) -> Learner:
+    """A learner of the table policy on problems of one size; the reference is one second."""
+    lessons = [Lesson(problem, 10**9, teacher) for problem in problems]
+    policy = TablePolicy(problems[0].num_ops, problems[0].num_devices)
+    return Learner(policy, lessons, config, seed, evaluate, BestPlacements(len(lessons), write))
+
+
+def unit_learner(config: TrainingConfig) -> Learner:
+    """The real policy on three problems, one of them with other devices; imitation first."""
+    torch.manual_seed(1)
+    problems = [chains(2, 3, 2), chains(3, 2, 3), chains(2, 2, 2, time_ns=500)]
+    lessons = [Lesson(p, 3000, Placement((torch.arange(p.num_ops) % 2).int().numpy())) for p in problems]
+    policy = UnitPlacer(units="ops", width=8, rounds=1, hidden=8)
+    return Learner(policy, lessons, config, 3, simulate, BestPlacements(len(lessons), ignore))

@@ -1,0 +1,56 @@
+"""MLflow runs on SQLite: batches, idempotent steps, stale runs; read back through MLflow's own client."""
+
+import mlflow
+import pytest
+
+from gnnplace.training.mlflow import BATCH_STEPS, MlflowRun, database
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+def opened(runs, name, in_use=lambda path: True):
+    (runs / name).mkdir(exist_ok=True)
+    return MlflowRun(runs / name, {"training": {"updates": 3}, "name": name}, in_use)
+
+
+def history(runs, run, key):
+    client = mlflow.MlflowClient(tracking_uri=database(runs))
+    return [(metric.step, metric.value) for metric in client.get_metric_history(run.run_id, key)]
+
+
+def status(runs, run):
+    return mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id).info.status
+
+
+def test_metrics_come_in_batches_and_a_resumed_run_logs_no_step_twice(runs):
+    run = opened(runs, "a-1")
+    for step in range(BATCH_STEPS + 2):
+        run.log_metrics({"seconds": 0.5, "nmt.k40-2/ops on cpu:0": step}, step)
+    assert len(history(runs, run, "seconds")) == BATCH_STEPS  # the rest is kept: a killed run loses it
+    again = opened(runs, "a-1")
+    assert again.run_id == run.run_id
+    for step in range(BATCH_STEPS - 5, BATCH_STEPS + 5):
+        again.log_metrics({"seconds": 0.5, "nmt.k40-2/ops on cpu:0": step}, step)
+    again.end("FINISHED")
+    assert history(runs, run, "nmt.k40-2/ops on cpu:0") == [(step, float(step)) for step in range(BATCH_STEPS + 5)]
+    assert status(runs, run) == "FINISHED"
+
+
+def test_parameters_and_artifacts(runs):
+    run = opened(runs, "b-1")
+    (runs / "b-1" / "config.yaml").write_text("name: b\n")
+    run.artifact(runs / "b-1" / "config.yaml")
+    run.end("FINISHED")
+    stored = mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id)
+    assert stored.data.params == {"training.updates": "3", "name": "b-1"}
+    (artifact,) = (runs / "artifacts").rglob("config.yaml")
+    assert artifact.read_text() == "name: b\n"
+
+
+def test_a_run_that_nothing_runs_is_marked_as_killed_by_the_next(runs):
+    dead, alive = opened(runs, "c-1"), opened(runs, "c-2")
+    opened(runs, "c-3", in_use=lambda path: path.name != "c-1").end("FINISHED")
+    assert (status(runs, dead), status(runs, alive)) == ("KILLED", "RUNNING")
