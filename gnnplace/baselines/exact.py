@@ -8,10 +8,8 @@ and what it gives is never slower. A problem too large to solve is contracted fi
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +21,7 @@ from gnnplace.baselines.cp_sat.contracted import by_start, contracted, lifted
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.legal import legalised
+from gnnplace.isolation import python
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problem import Problem
 from gnnplace.result import Evaluator, LeastTimes, StepResult
@@ -117,9 +116,8 @@ def solve(
 @cache
 def _process() -> subprocess.Popen[bytes]:
     """A process that searches; it ends with its stdin, and so with us."""
-    command = [sys.executable, "-c", "from gnnplace.baselines.cp_sat import search; search.main()"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    command = python.command("-c", f"from {__package__}.cp_sat import search; search.main()")
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=python.environment())
 
 
 def _known(problem: Problem, evaluate: Evaluator, units_name: UnitsName) -> Placement:

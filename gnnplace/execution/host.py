@@ -8,11 +8,9 @@ keeper. When we close it, or end ourselves, however that happens, the keeper kil
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -24,6 +22,7 @@ from typing import Any
 
 from gnnplace.execution.workload import PlacedStep, PlanError, Workload
 from gnnplace.graph import ComputationGraph
+from gnnplace.isolation import python
 from gnnplace.isolation.linux import lift_memory_limit, limit_memory
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import ended, failure
@@ -43,10 +42,9 @@ class Host:
     def __init__(self, loader: str, *arguments: Any, limit_s: float) -> None:
         self.allow(limit_s)
         (life, its_life), (requests, its_requests) = socket.socketpair(), socket.socketpair()
-        own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "KINETO_LOG_LEVEL": "99"}
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | python.environment(KINETO_LOG_LEVEL="99")
         passed = (its_life.fileno(), its_requests.fileno())
-        command = [sys.executable, "-P", "-m", "gnnplace.execution.keeper", *map(str, passed)]
+        command = python.command("-m", "gnnplace.execution.keeper", *map(str, passed))
         with its_life, its_requests:  # stdout is for results: what a workload prints goes to stderr
             self._keeper = subprocess.Popen(
                 command, pass_fds=passed, start_new_session=True, env=environment, stdin=subprocess.DEVNULL, stdout=2

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
 from typing import NamedTuple
 
 from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.isolation import python
 from gnnplace.isolation.worker import usable_cores
 
 GIGA = 10**9
@@ -41,7 +41,9 @@ def gpus() -> tuple[Gpu, ...]:
     Raises ValueError where PyTorch can't say, or says nothing within `LIMIT_S` seconds.
     """
     try:
-        done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False, timeout=LIMIT_S)
+        done = subprocess.run(
+            python.command("-c", _ASK), capture_output=True, text=True, check=False, timeout=LIMIT_S, env=python.environment()
+        )
     except subprocess.TimeoutExpired:
         raise ValueError(f"PyTorch can't tell this machine's GPUs: no answer after {LIMIT_S} s") from None
     if done.returncode:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # whatever they lead to has been opened by somebody else
+
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`. Raises OSError."""
-    target = Path(path)
+    """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`; a link is followed.
+
+    A device, a pipe or a stream (`/dev/null`, `/dev/stdout`) is written to as it is. Raises OSError.
+    """
+    named = Path(path)
+    if os.fspath(named).startswith(STREAMS) or (named.exists() and not named.is_file()):
+        with named.open("ab") as stream:
+            stream.write(data)
+        return
+    target = Path(os.path.realpath(named))
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -17,7 +27,7 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(target)
     except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(target)) from error  # the name that the user knows
+        raise OSError(error.errno, error.strerror, os.fspath(named)) from error  # the name that the user knows
     finally:
         temporary.unlink(missing_ok=True)
 

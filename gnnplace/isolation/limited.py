@@ -13,14 +13,13 @@ import re
 import resource
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gnnplace.isolation import regular_file
+from gnnplace.isolation import python, regular_file
 
 MAX_FILE_BYTES = 2**31 - 1  # as much as protobuf takes
 MOST_DIM = 2**40
@@ -55,10 +54,11 @@ def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
         raise ValueError(f'{path}: reading {child.what} needs the package {child.package}: pip install "gnnplace[{child.package}]"')
     size = _size(child, path)
     limits = {"file": os.path.abspath(path), "cpu_s": child.cpu_s, "memory_bytes": child.memory_bytes + 3 * size}
-    environment = os.environ | ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-P", "-m", child.module, json.dumps(limits | dict(asked))]
+    command = python.command("-m", child.module, json.dumps(limits | dict(asked)))
     try:
-        done = subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, env=python.environment(**ENVIRONMENT)
+        )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{path}: reading it takes more than {LIMIT_S:g} s") from None
     if done.returncode:

@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from gnnplace.execution.tensorflow.memory import recorded
+from gnnplace.isolation import python
 from gnnplace.isolation.outcome import MeasurementError
 
 START_S = 120.0  # the import of TensorFlow on a busy machine
@@ -138,9 +138,8 @@ class Template:
         if self._process is not None and self._process.poll() is not None:
             self.close()  # killed, for want of memory say: the next servers are not to suffer from that
         if self._process is None:
-            command = [sys.executable, "-P", "-m", "gnnplace.execution.tensorflow.server", "--template", str(os.getpid())]
-            own = ONE_THREAD | ONEDNN | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-            environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ | own
+            command = python.command("-m", "gnnplace.execution.tensorflow.server", "--template", str(os.getpid()))
+            environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | python.environment(**ONE_THREAD, **ONEDNN)
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 
     def _write(self, order: Mapping[str, Any]) -> None:
