@@ -6,7 +6,7 @@ from gnnplace import planners as build
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 
 

@@ -14,7 +14,7 @@ from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements

@@ -1,0 +1,62 @@
+"""Device placement for neural-network training steps: which op runs where, how long the step takes, how far that is from a bound.
+
+    >>> import gnnplace as gp
+    >>> problem = gp.problem("dlrm", cluster="k40-2")
+    >>> gp.simulate(problem, gp.place(problem, "heft")).infeasible is None
+    True
+
+What this module offers is imported when it is first used: `import gnnplace` takes no time, and no framework.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gnnplace.api import compare, load, load_policy, lower_bound, measure, place, problem, save, simulate, train
+    from gnnplace.candidates import Candidate
+    from gnnplace.cluster import Cluster, Device, Link
+    from gnnplace.frontends.published.networkx import from_networkx, to_networkx
+    from gnnplace.frontends.tensorflow.function import TensorFlowFunction
+    from gnnplace.frontends.tensorflow.keras import KerasModel
+    from gnnplace.frontends.tensorflow.step import TensorFlowStep
+    from gnnplace.frontends.torch.step import TorchInference, TorchStep
+    from gnnplace.graph import ComputationGraph
+    from gnnplace.graph_columns import Op, Output
+    from gnnplace.isolation.outcome import MeasurementError
+    from gnnplace.placement import Placement
+    from gnnplace.problems import Problem
+    from gnnplace.result import StepResult
+    from gnnplace.version import VERSION as __version__
+
+_WHERE = {
+    "gnnplace.api": ("compare", "load", "load_policy", "lower_bound", "measure", "place", "problem", "save", "simulate", "train"),
+    "gnnplace.candidates": ("Candidate",),
+    "gnnplace.cluster": ("Cluster", "Device", "Link"),
+    "gnnplace.frontends.published.networkx": ("from_networkx", "to_networkx"),
+    "gnnplace.frontends.tensorflow.function": ("TensorFlowFunction",),
+    "gnnplace.frontends.tensorflow.keras": ("KerasModel",),
+    "gnnplace.frontends.tensorflow.step": ("TensorFlowStep",),
+    "gnnplace.frontends.torch.step": ("TorchInference", "TorchStep"),
+    "gnnplace.graph": ("ComputationGraph",),
+    "gnnplace.graph_columns": ("Op", "Output"),
+    "gnnplace.isolation.outcome": ("MeasurementError",),
+    "gnnplace.placement": ("Placement",),
+    "gnnplace.problems": ("Problem",),
+    "gnnplace.result": ("StepResult",),
+}
+_MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("gnnplace.version").VERSION
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'gnnplace' has no attribute {name!r}")
+    return getattr(import_module(_MODULE_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

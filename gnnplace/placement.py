@@ -10,7 +10,7 @@ from jaxtyping import Int32, Int64
 
 from gnnplace.cluster import NO_LINK
 from gnnplace.graph import NONE
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
@@ -31,6 +31,11 @@ class Placement:
         if (self.schedule == "given") != (self.priority is not None):
             raise ValueError(f"priority: the schedule {self.schedule!r} {'needs' if self.priority is None else 'takes no'} priorities")
         self.device.setflags(write=False)
+
+
+def scheduled(placement: Placement, schedule: Schedule) -> Placement:
+    """The same devices under a schedule; its priorities stay for `given` alone."""
+    return Placement(placement.device, schedule, placement.priority if schedule == "given" else None)
 
 
 def check(problem: Problem, placement: Placement) -> str | None:

@@ -36,7 +36,7 @@ from gnnplace.bounds.bounds import least_times
 from gnnplace.config.policies import UnitsName
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
 UnitPlannerName = Literal["scotch", "min-cut", "metis", "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct"]
@@ -175,9 +175,11 @@ def _rule(schedule: Schedule) -> Schedule:
     return "critical-path" if schedule == "given" else schedule
 
 
-def enough(problem: Problem) -> Budget:
-    """The budget of a portfolio where nobody gives one: evaluations that take some ten seconds on a core, the same on every machine."""
-    return Budget(evaluations=max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, SIMULATED_OPS // problem.num_ops)))
+def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:
+    """The budget of a portfolio. Where neither is given: evaluations that take some ten seconds on a core, the same on every machine."""
+    if seconds is None and evaluations is None:
+        evaluations = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, SIMULATED_OPS // problem.num_ops))
+    return Budget(seconds=seconds, evaluations=evaluations)
 
 
 def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "critical-path") -> Placement:

@@ -11,7 +11,7 @@ from jaxtyping import Int32, Int64
 
 from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 
 @dataclass(frozen=True, eq=False)

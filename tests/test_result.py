@@ -13,7 +13,7 @@ from gnnplace.cluster import NO_CHANNEL, Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult, figures
 from gnnplace.simulator.simulator import simulate
 

@@ -21,7 +21,7 @@ from jaxtyping import Int32
 from benchmarks.simulator_speed import workload
 from experiments import output
 from gnnplace.placement import Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate_devices, usable_cores
 

@@ -7,7 +7,7 @@ import numpy as np
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import roofline
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 EDGES_PER_OP = 2.1
 WINDOW = 300  # an op mostly reads what the ops before it made ...

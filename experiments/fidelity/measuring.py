@@ -30,7 +30,7 @@ from gnnplace.execution.workload import PlacedStep, Plan, plan
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Timeline
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources.workload import LOADER

@@ -13,7 +13,7 @@ from gnnplace.baselines.heft import heft
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.random_units import draw
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import rollout

@@ -27,7 +27,7 @@ from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import Policy
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.learner import Learner

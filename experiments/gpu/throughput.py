@@ -14,7 +14,7 @@ from experiments.training import config_of, learner_of
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
-from gnnplace.problem import NS_PER_S, Problem
+from gnnplace.problems import NS_PER_S, Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
 from gnnplace.training.fit import fit

@@ -23,7 +23,7 @@ from jaxtyping import Int64
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 OPS, DEVICES, RATIOS = (20, 30, 40), (2, 3, 4), (0.2, 1.0, 5.0)
 SHAPES = (0.5, 1.0, 2.0)

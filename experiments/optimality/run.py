@@ -23,7 +23,7 @@ from gnnplace.baselines.exact import Limit, Start, solve
 from gnnplace.baselines.fastest import fastest
 from gnnplace.bounds.bounds import bound_name, least_times, lower_bound
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 
@@ -38,9 +38,9 @@ def measured(kind: Kind, seed: int, solve_s: float) -> Cell:
     posed = drawn(kind, seed)
     found = {name: plan(posed) for name, plan in planners.planners(posed, simulate, SEED).items()}
     start, generator = planners.best_heuristic(posed, simulate), np.random.default_rng(SEED)
-    found[ANNEALING] = annealing(posed, simulate, generator, start=start, budget=planners.enough(posed))
-    found[RULED] = planners.portfolio(posed, simulate, SEED, planners.enough(posed)).placement
-    winner = planners.portfolio(posed, simulate, SEED, planners.enough(posed), "given")
+    found[ANNEALING] = annealing(posed, simulate, generator, start=start, budget=planners.budget(posed))
+    found[RULED] = planners.portfolio(posed, simulate, SEED, planners.budget(posed)).placement
+    winner = planners.portfolio(posed, simulate, SEED, planners.budget(posed), "given")
     found[BEST] = winner.placement
     times = {name: simulate(posed, [placement])[0].feasible_ns for name, placement in found.items()}
     begin = fastest(posed, list(found.values()), simulate)

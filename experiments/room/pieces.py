@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.graph import CONTROL, NONE, Categorical, ComputationGraph
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 PER_OP = ("kind", "canonical_kind", "phase", "layer", "allowed", "kernel", "block", "time_step", "given_time_ns")
 OF_THE_LAST = ("flops", "bytes_accessed", "persistent_bytes", "workspace_bytes")  # and the outputs

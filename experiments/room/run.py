@@ -24,7 +24,7 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.corpus import clusters, manifest
 from gnnplace.corpus.manifest import Entry
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 

@@ -22,7 +22,7 @@ from gnnplace.cluster import MAX_RATE, Cluster, Device
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.graph import Categorical, ComputationGraph
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 
 PATH = Path(__file__).resolve().parent / "results" / "why.json"

@@ -25,7 +25,7 @@ from gnnplace import planners
 from gnnplace.baselines.annealing import TOGETHER
 from gnnplace.baselines.searching.moves import guide, moved, moves
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.result import StepResult, Timeline
 from gnnplace.simulator.simulator import simulate, simulate_devices, usable_cores

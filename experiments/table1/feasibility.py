@@ -30,7 +30,7 @@ from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.graph import ComputationGraph
 from gnnplace.graph_columns import MAX_BYTES
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 

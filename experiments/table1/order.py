@@ -20,7 +20,7 @@ from gnnplace.cluster import Cluster, Device
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 

@@ -17,7 +17,7 @@ from gnnplace.baselines.fastest import Standing, standing
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.moves import Devices, Guide, Moves, guide, moved, moves
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 
 TOGETHER = 4  # moves evaluated at once

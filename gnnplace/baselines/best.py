@@ -14,7 +14,7 @@ from typing import NamedTuple
 from gnnplace.baselines.fastest import Standing, standing
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
 FOR_PLANNERS = 0.5  # of the budget

@@ -22,7 +22,7 @@ from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
 from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import MAX_STEP_NS, Problem
+from gnnplace.problems import MAX_STEP_NS, Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, UnitsName, units
 

@@ -23,7 +23,7 @@ from gnnplace.baselines.heft import heft
 from gnnplace.baselines.legal import legalised
 from gnnplace.isolation import python
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, LeastTimes, StepResult
 from gnnplace.units.units import UnitsName, expand, units
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from gnnplace.baselines.fastest import fastest
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import allowed, expand, units
 

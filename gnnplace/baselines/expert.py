@@ -14,7 +14,7 @@ from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.single import single_gpu
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, expand, units
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 
 FEASIBLE, OVERFLOWS, TIMELESS = range(3)

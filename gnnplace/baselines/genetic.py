@@ -18,7 +18,7 @@ from gnnplace.baselines.fastest import Standing, standing
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.random_keys import Code, Plan, code, decoded, encoded, placements
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.schedules.priorities import priorities
 

@@ -13,7 +13,7 @@ from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
 from gnnplace.baselines.scheduling.ranks import upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import UnitsName, units
 

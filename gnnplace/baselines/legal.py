@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64
 
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.units.units import Units, allowed, work_ns
 
 

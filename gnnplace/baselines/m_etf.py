@@ -15,7 +15,7 @@ import numpy as np
 from gnnplace.baselines.scheduling.earliest_first import fastest_earliest_first
 from gnnplace.graph import NONE
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import UnitsName, units
 

@@ -25,7 +25,7 @@ from gnnplace.baselines.scheduling.ranks import upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import numbered
 from gnnplace.graph import NONE
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, UnitsName, unit_edges, units, work_ns
 

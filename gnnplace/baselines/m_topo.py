@@ -18,7 +18,7 @@ from jaxtyping import Int64
 from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, UnitsName, allowed, expand, output_bytes, persistent_bytes, units
 

@@ -19,7 +19,7 @@ from jaxtyping import Int64
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import legalised, mean_transfer_ns
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency, whole
 from gnnplace.units.units import Units, UnitsName, expand, unit_edges, units, work_ns

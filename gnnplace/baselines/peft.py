@@ -21,7 +21,7 @@ from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
 from gnnplace.baselines.scheduling.ranks import mean_costs, message_ns
 from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, UnitsName, units
 

@@ -23,7 +23,7 @@ from gnnplace.baselines.legal import legalised
 from gnnplace.cluster import NO_LINK
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.schedules.unit_order import decision_order
 from gnnplace.units.units import expand, units

@@ -17,7 +17,7 @@ from jaxtyping import Int32, Int64
 from gnnplace.baselines.fastest import Standing, standing
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import RULES, Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.schedules.critical_chain import Waiting, waiting
 from gnnplace.schedules.priorities import priorities

@@ -15,7 +15,7 @@ from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.scotch_library import Weighted, mapped
 from gnnplace.cluster import NO_LINK
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency, whole
 from gnnplace.units.units import Units, UnitsName, expand, unit_edges, units, work_ns

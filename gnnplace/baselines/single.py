@@ -8,7 +8,7 @@ from jaxtyping import Int64
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import legalised, processors
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import expand, units
 

@@ -26,7 +26,7 @@ from gnnplace.bounds.paths import Ends, ends, through_ns
 from gnnplace.bounds.relaxed import NEVER, Relaxed, relaxed
 from gnnplace.bounds.split import split_ns
 from gnnplace.bounds.windows import best_window
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import LeastTimes
 from gnnplace.schedules.paths import longest_paths
 

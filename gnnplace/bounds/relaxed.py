@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.cluster import NO_CHANNEL
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problem import MAX_STEP_NS, Problem
+from gnnplace.problems import MAX_STEP_NS, Problem
 from gnnplace.units.units import Units, persistent_bytes, units
 
 NEVER = MAX_STEP_NS  # longer than any step: what a forbidden device costs, and a transfer without a link

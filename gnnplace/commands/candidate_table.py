@@ -8,16 +8,38 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.baselines.best import Progress
+from gnnplace.baselines.fastest import FEASIBLE, Standing
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands.candidates import Candidate
-from gnnplace.formats.placements import predicted
-from gnnplace.problem import Problem
+from gnnplace.candidates import Candidate, Say
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import StepResult, figures
 
 Column = tuple[str, ...]
 MOST_WIDTH = 140
 MOST_DEVICES = 5  # that are told apart in a cell
+
+
+def news(quiet: bool) -> Say:
+    """What tells the user, on stderr, of each planner's placement as it comes."""
+    say = terminal.progress(quiet)
+
+    def tell(candidate: Candidate) -> None:
+        step, planning = terminal.milliseconds(candidate.result.step_time_ns), terminal.milliseconds(candidate.planning_ns)
+        say(f"{candidate.planner}: {candidate.result.infeasible or step}, planned in {planning}")
+
+    return tell
+
+
+def progress(quiet: bool) -> Progress:
+    """What tells the user, on stderr, of each better placement that `best` finds."""
+    say = terminal.progress(quiet)
+
+    def tell(planner: str, standing: Standing) -> None:
+        say(f"{planner}: {terminal.milliseconds(standing.step_time_ns)}{'' if standing.feasibility == FEASIBLE else ', infeasible'}")
+
+    return tell
 
 
 def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
@@ -54,7 +76,7 @@ def _schedule(found: Sequence[Candidate]) -> str:
 
 def document(problem: Problem, candidate: Candidate) -> dict[str, Any]:
     """A row for programs."""
-    found = predicted(problem.cluster, candidate.result, lower_bound(problem), bound_name(problem))
+    found = candidate.predicted(problem)
     return {
         "planner": candidate.planner,
         "schedule": candidate.result.schedule,

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-from gnnplace import planners as build
+from gnnplace import planners
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands import candidate_table, inputs, portfolio
-from gnnplace.commands.candidates import Candidate, candidates, ranked
+from gnnplace.candidates import Candidate, compared
+from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
-from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.simulator.simulator import simulate
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,29 +21,17 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("compare", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
     inputs.add_planning_arguments(parser)
-    portfolio.add_budget_arguments(parser)
+    inputs.add_budget_arguments(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     chosen = parser.parse_args(arguments)
     problem = inputs.problem(chosen)
-    found = _candidates(problem, chosen)
+    say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
+    found = compared(problem, inputs.budget(chosen, problem), chosen.seed, chosen.schedule, say=say, progress=progress)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found))
     else:
         _print(problem, found)
     return DONE if any(candidate.result.infeasible is None for candidate in found) else NOTHING_FEASIBLE
-
-
-def _candidates(problem: Problem, chosen: argparse.Namespace) -> list[Candidate]:
-    """Every planner's, and that of a portfolio which begins with them: so it is never worse, and nothing is planned twice."""
-    planners = build.planners(problem, simulate, chosen.seed, chosen.schedule)
-    found = candidates(problem, planners, chosen.schedule, terminal.progress(chosen.quiet))
-    placements = {candidate.planner: candidate.placement for candidate in ranked(found)}
-    best = portfolio.best(problem, chosen, starts={name: partial(_again, placement) for name, placement in placements.items()})
-    return ranked([best, *found])
-
-
-def _again(placement: Placement, problem: Problem) -> Placement:
-    return placement
 
 
 def _slower(found: Sequence[Candidate]) -> dict[str, str]:
@@ -63,7 +48,7 @@ def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidat
         "bound": bound_name(problem),
         "planners": [candidate_table.document(problem, candidate) for candidate in found],
         "slower_than_one_device": _slower(found),
-        "missing": build.missing(),
+        "missing": planners.missing(),
     }
 
 
@@ -77,5 +62,5 @@ def _print(problem: Problem, found: list[Candidate]) -> None:
     ]
     candidate_table.print_table(problem, found, more)
     candidate_table.print_reasons("slower than the best single device", _slower(found))
-    for name, how in build.missing().items():
+    for name, how in planners.missing().items():
         print(f"{name}: {how}")

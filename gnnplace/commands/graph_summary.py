@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.graph import NONE, Categorical, ComputationGraph
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.paths import longest_paths
 
 

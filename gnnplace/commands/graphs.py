@@ -5,24 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal, assert_never, get_args
+from typing import Any, get_args
 
 from gnnplace.commands import inputs, synthetic_graph
 from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.corpus import manifest
 from gnnplace.corpus.splits import Split
-from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
-from gnnplace.frontends.published.pipedream import read_pipedream
-from gnnplace.graph import ComputationGraph
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.sources import graphs as sources
 from gnnplace.version import VERSION
-
-Format = Literal["gnnplace", "msr-fiddle", "pipedream"]
-Mode = Literal["training", "inference"]
 
 BUILDER = "gnnplace graphs import"
 LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges", "licence", "sha256")
@@ -107,37 +100,18 @@ def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
 def _import(arguments: Sequence[str]) -> int:
     parser = Parser("graphs import", "Adds a graph of a file to the corpus.")
     parser.add_argument("file", metavar="FILE", help="the file")
-    own = "gnnplace (unless given): by the ending ONNX (.onnx), OpenVINO (.xml) or a GraphDef (.pb, .pbtxt), else JSON of FORMATS.md"
-    explained = f"{own}; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
-    parser.add_argument("--format", choices=get_args(Format), default="gnnplace", help=explained)
-    inputs.add_file_arguments(parser)
+    inputs.add_reading_arguments(parser, mode=None)
     parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
     for option in ("family", "lineage", "source", "licence"):
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--split", choices=get_args(Split), required=True)
-    parser.add_argument("--mode", choices=get_args(Mode), required=True)
-    chosen = vars(parser.parse_args(arguments))
-    graph = _read(chosen.pop("file"), chosen.pop("format"), chosen.pop("name"), chosen["mode"], chosen.pop("dim"), chosen.pop("fetch"))
+    chosen = parser.parse_args(arguments)
+    graph = sources.graph_file(chosen.file, inputs.reading(chosen))
+    if chosen.name is not None:
+        graph = replace(graph, name=chosen.name)
     if graph.name in manifest.names():
         raise ValueError(f"{graph.name!r} is in the corpus already; choose another --name")
-    entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", **chosen)
+    about = {name: getattr(chosen, name) for name in ("family", "lineage", "source", "licence", "split", "mode")}
+    entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", **about)
     print(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
     return DONE
-
-
-def _read(
-    file: str, written: Format, name: str | None, mode: Mode, dims: Sequence[tuple[str, int]], fetches: Sequence[str]
-) -> ComputationGraph:
-    """The graph of the file; published formats name none, and of a profile the mode takes what it needs."""
-    if (dims or fetches) and written != "gnnplace":
-        raise ValueError(f"{'--dim' if dims else '--fetch'}: a graph of {written} has nothing to choose")
-    match written:
-        case "gnnplace":
-            graph = sources.graph_file(file, dims, fetches)
-            return graph if name is None else replace(graph, name=name)
-        case "msr-fiddle":
-            return read_msr_fiddle(file, name=name or Path(file).stem)
-        case "pipedream":
-            return read_pipedream(file, name=name or Path(file).stem, mode=mode)
-        case _:
-            assert_never(written)

@@ -1,41 +1,52 @@
-"""Arguments that several commands share, and how they are checked."""
+"""Arguments that several commands share: the problem, planning, the budget of `best`; and how their values are checked."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import get_args
 
+from gnnplace import planners
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.candidates import BEST
+from gnnplace.commands.usage import Parser
 from gnnplace.placement import SCHEDULES, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
+from gnnplace.report import terminal
 from gnnplace.sources import graphs as sources
+from gnnplace.sources.graphs import Format, Mode, Reading
 
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
-    """GRAPH, --dim, --fetch, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
+    """GRAPH and how it is read, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
     explained = (
         "a graph: FILE.py:FUNCTION or package.module:FUNCTION that returns a step, a network with its inputs or a graph; an ONNX file "
         "(ends in .onnx), an OpenVINO model (.xml), a TensorFlow GraphDef (.pb, or .pbtxt as text), a JSON file (ends in .json or has a "
         "'/'); or a name of the corpus"
     )
     parser.add_argument("graph", metavar="GRAPH", help=explained)
-    add_file_arguments(parser)
+    add_reading_arguments(parser)
     explained = f"a cluster: a JSON file likewise, or a preset{f' ({preset} unless given)' if preset else ' such as k40-2'}"
     parser.add_argument("--cluster", metavar="CLUSTER", required=preset is None, default=preset, help=explained)
     costs = "measured costs of GRAPH, a JSON file: times of ops instead of a roofline, and links instead of CLUSTER's where it has them"
     parser.add_argument("--costs", metavar="FILE", help=costs)
 
 
-def add_file_arguments(parser: argparse.ArgumentParser) -> None:
-    """--dim and --fetch, for graphs that may be files of other programs."""
+def add_reading_arguments(parser: argparse.ArgumentParser, mode: Mode | None = "training") -> None:
+    """--dim, --fetch, --format and --mode (required where there is no `mode` to fall to), for graphs in files of other programs."""
     add_dim_argument(parser)
-    explained = "what the step of a GraphDef computes: a tensor (loss:0) or an op (train); once for each; all results unless given"
+    explained = "what the step of a GraphDef computes: a tensor (loss:0) or an op (train); repeatable; all results unless given"
     parser.add_argument("--fetch", metavar="NAME", action="append", default=[], help=explained)
+    explained = "gnnplace (unless given): what its ending says; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
+    parser.add_argument("--format", choices=get_args(Format), default="gnnplace", help=explained)
+    explained = f"what is taken of a profile of PipeDream{f'; {mode} unless given' if mode else ', and what the corpus says of the graph'}"
+    parser.add_argument("--mode", choices=get_args(Mode), required=mode is None, default=mode, help=explained)
 
 
 def add_dim_argument(parser: argparse.ArgumentParser, several: str = "") -> None:
     """--dim, for graphs that may be such files; `several` says what it means where there are more than one."""
-    explained = "the size of a dimension that an ONNX file only names (--dim batch=8) or an input has not (--dim 'x[0]=8'); once for each"
-    parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=f"{explained}{several}")
+    explained = f"size of a symbolic (batch=8) or unknown ('x[0]=8') input dimension; repeatable{several}"
+    parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=explained)
 
 
 def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = "") -> None:
@@ -45,6 +56,29 @@ def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule |
     parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)
     parser.add_argument("--seed", type=int, default=0, help="0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+
+
+def add_budget_arguments(parser: Parser) -> None:
+    """--budget or --evaluations."""
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine")
+    budget.add_argument("--evaluations", metavar="N", type=positive, help=f"of {BEST}; the same result everywhere")
+
+
+def reading(arguments: argparse.Namespace) -> Reading:
+    """How GRAPH is read."""
+    return Reading(tuple(arguments.dim), tuple(arguments.fetch), arguments.format, arguments.mode)
+
+
+def problem(arguments: argparse.Namespace) -> Problem:
+    """The problem of GRAPH and CLUSTER under --costs."""
+    graph, cluster = sources.graph(arguments.graph, reading(arguments)), sources.cluster(arguments.cluster)
+    return sources.costed(graph, cluster, arguments.costs, terminal.progress(arguments.quiet))
+
+
+def budget(arguments: argparse.Namespace, problem: Problem) -> Budget:
+    """What `best` may spend."""
+    return planners.budget(problem, arguments.budget, arguments.evaluations)
 
 
 def count(text: str) -> int:
@@ -78,11 +112,8 @@ def check_folder(path: str) -> None:
         raise ValueError(f"{path}: there is no such folder to write to")
 
 
-def problem(arguments: argparse.Namespace) -> Problem:
-    """The problem that GRAPH and CLUSTER pose under --costs."""
-    return sources.costed(
-        sources.graph(arguments.graph, arguments.dim, arguments.fetch), sources.cluster(arguments.cluster), arguments.costs, arguments.quiet
-    )
+def _duration(text: str) -> float:
+    return seconds(text.removesuffix("s"))
 
 
 def _dim(text: str) -> tuple[str, int]:

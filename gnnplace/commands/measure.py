@@ -6,25 +6,21 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.commands import inputs
-from gnnplace.commands.candidates import scheduled
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
-from gnnplace.costs import roofline
 from gnnplace.execution.host import Host
-from gnnplace.execution.measure import Measurement, measure
+from gnnplace.execution.measured_step import MeasuredStep, first_device, measured_step
 from gnnplace.execution.timing import PROTOCOLS, Estimate, estimate, ratio
-from gnnplace.execution.workload import Plan, plan
-from gnnplace.formats.placements import Predicted, predicted, read_placement
+from gnnplace.formats.placements import predicted, read_placement
 from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.placement import SCHEDULES, Placement, Schedule, check
-from gnnplace.problem import Problem
+from gnnplace.placement import SCHEDULES, Placement, scheduled
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.result import StepResult
+from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER
@@ -34,25 +30,15 @@ NO_REFERENCE = "nothing"
 
 def main(arguments: Sequence[str]) -> int:
     """Times a placed step on real devices, in turns with a reference placement; its losses and variables must equal the unplaced step's."""
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
+    chosen = _parser().parse_args(arguments)
     try:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
-            problem = roofline.problem(host.graph, sources.cluster(chosen.cluster))
-            placements = [_legal(problem, placement) for placement in _placements(problem, chosen)]
-            host.allow(chosen.limit)
-            plans = [_plan(problem, placement) for placement in placements]
-            result = _as_run(host, problem, plans[0], placements[0].schedule)
-            found = measure(host, plans, PROTOCOLS[chosen.protocol])
+            cluster, protocol = sources.cluster(chosen.cluster), PROTOCOLS[chosen.protocol]
+            found = measured_step(host, cluster, _planner(chosen), _reference(chosen), protocol, chosen.limit)
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
-    if not _first_rank():
-        return DONE
-    simulated = predicted(problem.cluster, result, lower_bound(problem), bound_name(problem))
-    if chosen.json:
-        terminal.print_json(_document(problem, chosen, found, result.schedule, simulated))
-    else:
-        _print(problem, chosen, found, result.schedule, simulated)
+    if _first_rank():
+        (_print_json if chosen.json else _print)(chosen, found)
     return DONE
 
 
@@ -65,7 +51,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
     )
-    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, where it is not to be the placement's own")
+    parser.add_argument("--schedule", choices=SCHEDULES, help="another schedule than the placement's own")
     parser.add_argument(
         "--protocol", choices=tuple(PROTOCOLS), default="steady", help="steady unless given; paper: ten steps, the last five"
     )
@@ -85,37 +71,25 @@ def add_workload_arguments(parser: Parser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
-def _placements(problem: Problem, chosen: argparse.Namespace) -> list[Placement]:
-    """The placement to be measured, then the reference, if any."""
-    if chosen.placement:
-        placed = read_placement(chosen.placement, problem.graph, problem.cluster)
-    else:
-        placed = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
-    placed = scheduled(placed, chosen.schedule or placed.schedule)
+def _planner(chosen: argparse.Namespace) -> Planner:
+    """What proposes the placement that is measured."""
+
+    def plan(problem: Problem) -> Placement:
+        if chosen.placement:
+            placed = read_placement(chosen.placement, problem.graph, problem.cluster)
+        else:
+            placed = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
+        return scheduled(placed, chosen.schedule or placed.schedule)
+
+    return plan
+
+
+def _reference(chosen: argparse.Namespace) -> Planner | None:
     if chosen.against == NO_REFERENCE:
-        return [placed]
-    if chosen.against:
-        return [placed, read_placement(chosen.against, problem.graph, problem.cluster)]
-    return [placed, Placement(problem.allowed.argmax(axis=1).astype("int32"))]
-
-
-def _legal(problem: Problem, placement: Placement) -> Placement:
-    if reason := check(problem, placement):
-        raise ValueError(f"placement: {reason}")
-    return placement
-
-
-def _plan(problem: Problem, placement: Placement) -> Plan:
-    (result,) = simulate(problem, [placement], timeline=True)
-    assert result.timeline is not None
-    return plan(problem, placement, result.timeline)
-
-
-def _as_run(host: Host, problem: Problem, plan: Plan, schedule: Schedule) -> StepResult:
-    """What the simulator says of a plan as the executor runs it."""
-    runs = Problem(host.as_run(plan), problem.cluster, problem.time_ns, problem.contended_ns)
-    (result,) = simulate(runs, [Placement(plan.device, "fifo")])
-    return replace(result, schedule=schedule)
+        return None
+    if not chosen.against:
+        return first_device
+    return lambda problem: read_placement(chosen.against, problem.graph, problem.cluster)
 
 
 def _first_rank() -> bool:
@@ -133,38 +107,38 @@ def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int
     return MEASUREMENT_FAILED
 
 
-def _document(
-    problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], schedule: Schedule, simulated: Predicted
-) -> dict[str, Any]:
+def _print_json(chosen: argparse.Namespace, found: MeasuredStep) -> None:
+    problem, own = found.problem, found.measured
     names = problem.cluster.device_names
-    own = found[0]
+    simulated = predicted(problem.cluster, found.simulated, lower_bound(problem), bound_name(problem))
     document: dict[str, Any] = {
         "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
-        "schedule": schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": estimate(own.step_ns)._asdict(),
+        "schedule": found.simulated.schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": found.step_time_ns._asdict(),
         "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
         "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference), "load": own.load._asdict(),
         "simulated": simulated.model_dump(),
     }  # fmt: skip
-    if len(found) > 1:
+    if found.reference is not None:
+        step_ns = found.reference.step_ns
         document["reference"] = {
-            "step_ns": list(found[1].step_ns), "step_time_ns": estimate(found[1].step_ns)._asdict(),
-            "ratio": ratio(own.step_ns, found[1].step_ns)._asdict(),
+            "step_ns": list(step_ns), "step_time_ns": estimate(step_ns)._asdict(), "ratio": ratio(own.step_ns, step_ns)._asdict(),
         }  # fmt: skip
-    return document
+    terminal.print_json(document)
 
 
-def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measurement], schedule: Schedule, simulated: Predicted) -> None:
-    own, same = found[0], found[0].difference
+def _print(chosen: argparse.Namespace, found: MeasuredStep) -> None:
+    problem, own, same = found.problem, found.measured, found.measured.difference
+    simulated = predicted(problem.cluster, found.simulated, lower_bound(problem), bound_name(problem))
     rows = [
-        ("step time, measured", f"{_interval(estimate(own.step_ns))}, {len(own.step_ns)} steps"),
+        ("step time, measured", f"{_interval(found.step_time_ns)}, {len(own.step_ns)} steps"),
         ("step time, simulated", terminal.milliseconds(simulated.step_time_ns)),
         ("bound, simulated", terminal.bounded(simulated.bound_ns, bound_name(problem), simulated.room)),
         ("load balance, simulated", terminal.percent(simulated.load_balance)),
         ("busiest channel occupied, simulated", terminal.percent(simulated.communication_share)),
     ]
-    if len(found) > 1:
-        faster = ratio(found[1].step_ns, own.step_ns)
-        rows.append(("reference, measured", f"{_interval(estimate(found[1].step_ns))}, {len(found[1].step_ns)} steps in turns"))
+    if found.reference is not None and (faster := found.speedup) is not None:
+        step_ns = found.reference.step_ns
+        rows.append(("reference, measured", f"{_interval(estimate(step_ns))}, {len(step_ns)} steps in turns"))
         rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
     equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
     rows.append(("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}"))
@@ -173,7 +147,8 @@ def _print(problem: Problem, chosen: argparse.Namespace, found: Sequence[Measure
         memory, idle = terminal.mebibytes(simulated.peak_memory_bytes[device]), terminal.milliseconds(simulated.idle_ns[device])
         rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {memory}, idle {idle}"))
     rows.append(("machine meanwhile", f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen"))
-    terminal.print_table((f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {schedule}", ""), rows)
+    title = f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {found.simulated.schedule}"
+    terminal.print_table((title, ""), rows)
 
 
 def _interval(found: Estimate) -> str:

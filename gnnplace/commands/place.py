@@ -1,4 +1,4 @@
-"""`gnnplace place`: a placement from a planner or, zero-shot, from a trained policy, written with what it is predicted to take."""
+"""`gnnplace place`: a placement from a planner or, zero-shot, from a trained policy: what stands where, and how long the step takes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gnnplace import planners as build
-from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands import inputs, portfolio
-from gnnplace.commands.candidates import Candidate, candidates
-from gnnplace.commands.portfolio import BEST
+from gnnplace import candidates, planners
+from gnnplace.bounds.bounds import bound_name
+from gnnplace.candidates import BEST, Candidate
+from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.formats import strict_json
-from gnnplace.formats.placements import Predicted, Provenance, predicted, write_placement
-from gnnplace.problem import Problem
-from gnnplace.report import terminal
+from gnnplace.formats.placements import Predicted, Provenance, described_placement, write_placement
+from gnnplace.problems import Problem
+from gnnplace.report import placement_table, terminal
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
@@ -35,30 +34,24 @@ class Source(NamedTuple):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes a placement of a graph on a cluster; where none is feasible, nothing."""
+    """Finds a placement of a graph on a cluster and shows it; with -o it is also written. Nothing is written where none is feasible."""
     parser = _parser()
-    chosen = parser.parse_args(arguments)
-    if chosen.planner not in (None, BEST):
-        for option in ("checkpoint", "budget", "evaluations"):
-            if getattr(chosen, option) is not None:
-                parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
-    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None or chosen.evaluations is not None):
-        chosen.planner = BEST
-    if chosen.schedule is None:
-        chosen.schedule = "given" if chosen.planner == BEST else "critical-path"
-    inputs.check_folder(chosen.output)
+    chosen = _completed(parser.parse_args(arguments), parser)
     problem = inputs.problem(chosen)
     started = time.perf_counter_ns()
     source = _policy(chosen) if chosen.checkpoint else Source({})
-    if chosen.planner == BEST:
-        best = portfolio.best(problem, chosen, policy=next(iter(source.planners.values()), None))
-    else:
-        planners = _one(problem, chosen, parser) if chosen.planner else source.planners
-        best = candidates(problem, planners, chosen.schedule, terminal.progress(chosen.quiet))[0]
-    if best.result.infeasible is not None:
-        print(f"gnnplace place: nothing feasible found; {best.planner}: {best.result.infeasible}", file=sys.stderr)
+    found = _found(problem, chosen, source, parser)
+    if found.result.infeasible is not None:
+        print(f"gnnplace place: nothing feasible found; {found.planner}: {found.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE
-    _write(chosen, problem, source, best, time.perf_counter_ns() - started)
+    step, provenance = found.predicted(problem), _provenance(chosen, source, found, time.perf_counter_ns() - started)
+    cluster = sources.cluster(chosen.cluster)
+    if chosen.output is not None:
+        write_placement(chosen.output, problem.graph, cluster, found.placement, step, provenance)
+    if chosen.json:
+        terminal.print_json(described_placement(problem.graph, cluster, found.placement, step, provenance))
+    else:
+        _print(chosen, problem, found, step)
     return DONE
 
 
@@ -66,7 +59,7 @@ def _parser() -> Parser:
     parser = Parser("place", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
     inputs.add_planning_arguments(parser, None, f"given with {BEST}, else critical-path")
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", required=True, help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write")
     parser.add_argument(
         "--planner",
         metavar="NAME",
@@ -76,17 +69,41 @@ def _parser() -> Parser:
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of that and of N samples"
     )
-    portfolio.add_budget_arguments(parser)
+    inputs.add_budget_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
     return parser
 
 
+def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
+    """The arguments with planner and schedule, checked."""
+    if chosen.planner not in (None, BEST):
+        for option in ("checkpoint", "budget", "evaluations"):
+            if getattr(chosen, option) is not None:
+                parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
+    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None or chosen.evaluations is not None):
+        chosen.planner = BEST
+    if chosen.schedule is None:
+        chosen.schedule = "given" if chosen.planner == BEST else "critical-path"
+    if chosen.output is not None:
+        inputs.check_folder(chosen.output)
+    return chosen
+
+
+def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser) -> Candidate:
+    if chosen.planner == BEST:
+        policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
+        return candidates.best(problem, inputs.budget(chosen, problem), chosen.seed, chosen.schedule, policy=policy, progress=progress)
+    asked = _one(problem, chosen, parser) if chosen.planner else source.planners
+    return candidates.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
+
+
 def _one(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Mapping[str, Planner]:
-    planners = build.planners(problem, simulate, chosen.seed, chosen.schedule)
-    if chosen.planner in build.missing():
-        parser.error(f"--planner: {chosen.planner}: {build.missing()[chosen.planner]}")
-    if chosen.planner not in planners:
-        parser.error(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *planners))}")
-    return {chosen.planner: planners[chosen.planner]}
+    named = planners.planners(problem, simulate, chosen.seed, chosen.schedule)
+    if chosen.planner in planners.missing():
+        parser.error(f"--planner: {chosen.planner}: {planners.missing()[chosen.planner]}")
+    if chosen.planner not in named:
+        parser.error(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *named))}")
+    return {chosen.planner: named[chosen.planner]}
 
 
 def _policy(chosen: argparse.Namespace) -> Source:
@@ -97,24 +114,25 @@ def _policy(chosen: argparse.Namespace) -> Source:
     return Source({policy.name: policy}, policy.encoder, checksum)
 
 
-def _write(chosen: argparse.Namespace, problem: Problem, source: Source, best: Candidate, wall_ns: int) -> None:
-    prediction = predicted(problem.cluster, best.result, lower_bound(problem), bound_name(problem))
-    provenance = Provenance(
+def _provenance(chosen: argparse.Namespace, source: Source, found: Candidate, wall_ns: int) -> Provenance:
+    return Provenance(
         tool=f"gnnplace {VERSION}",
-        planner=best.planner,
+        planner=found.planner,
         encoder=source.encoder,
         checkpoint_sha256=source.checkpoint_sha256,
         seed=chosen.seed,
         wall_ns=wall_ns,
     )
-    write_placement(chosen.output, problem.graph, sources.cluster(chosen.cluster), best.placement, prediction, provenance)
-    bound = terminal.bounded(prediction.bound_ns, bound_name(problem), prediction.room)
-    balance, share = terminal.percent(prediction.load_balance), terminal.percent(prediction.communication_share)
-    say = terminal.progress(chosen.quiet)
-    say(f"{chosen.output}: {best.planner}, {terminal.milliseconds(prediction.step_time_ns)}; bound {bound}")
-    say(f"load balance {balance}, busiest channel occupied {share}, {_idle(prediction)}")
 
 
-def _idle(prediction: Predicted) -> str:
-    assert prediction.idle_ns is not None  # the placement is feasible
-    return ", ".join(f"{name} idle {terminal.milliseconds(idle)}" for name, idle in prediction.idle_ns.items())
+def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step: Predicted) -> None:
+    print(f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}\n")
+    placement_table.print_layers(problem, found.placement)
+    print()
+    placement_table.print_devices(problem, found.placement, step)
+    bound = terminal.bounded(step.bound_ns, bound_name(problem), step.room)
+    print(f"\nstep time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
+    print(f"found by   {found.planner}")
+    print(f"bound      {bound}")
+    if chosen.output is not None:
+        print(f"written to {chosen.output}")

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.commands import inputs
-from gnnplace.commands.candidates import scheduled
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.formats.placements import Predicted, predicted, read_placement
-from gnnplace.placement import SCHEDULES, Placement
-from gnnplace.problem import Problem
+from gnnplace.placement import SCHEDULES, Placement, scheduled
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
@@ -21,7 +20,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("simulate", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
-    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, where it is not to be the placement's own")
+    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, another than the placement's own")
     parser.add_argument("--picture", metavar="FILE", help="draw what each device runs and sends over time: .png, .svg or .pdf")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")

@@ -19,7 +19,6 @@ from gnnplace.training import run_folder
 from gnnplace.training.fit import accelerator
 from gnnplace.training.run import TrainingRun
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 DEVICE = "--training.device"
 KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
 
@@ -75,7 +74,7 @@ def _parser() -> Parser:
 
 def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     if chosen.resume is None:
-        config = files.read_config(chosen.config or CONFIGS / f"{chosen.encoder}.yaml", overrides)
+        config = files.read_config(files.shipped(chosen.config or chosen.encoder), overrides)
         return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
     others = ["--dim"] * bool(chosen.dim) + [word for word in overrides if word.startswith("--") and word.partition("=")[0] != DEVICE]
     if others:

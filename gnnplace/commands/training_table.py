@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from gnnplace import planners as build
+from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name
+from gnnplace.candidates import Candidate, candidates, known
 from gnnplace.commands import candidate_table
-from gnnplace.commands.candidates import Candidate, candidates
-from gnnplace.placement import Placement
-from gnnplace.problem import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
@@ -18,23 +16,16 @@ from gnnplace.training.run import TrainingRun, compare
 
 def results(run: TrainingRun) -> list[list[Candidate]]:
     """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first."""
-    progress = terminal.progress(run.quiet)
+    say = candidate_table.news(run.quiet)
     found = []
     for number, lesson in enumerate(run.learner.lessons):
-        planners: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
+        asked: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
         best = run.learner.best.found[number]
         if best is not None:
-            planners[f"policy, best found ({best.origin})"] = _known(best.placement)
-        planners |= build.planners(lesson.problem, simulate, run.config.seed, run.config.policy.schedule)
-        found.append(candidates(lesson.problem, planners, run.config.policy.schedule, progress))
+            asked[f"policy, best found ({best.origin})"] = known(best.placement)
+        asked |= planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.schedule)
+        found.append(candidates(lesson.problem, asked, run.config.policy.schedule, say))
     return found
-
-
-def _known(placement: Placement) -> Planner:
-    def plan(problem: Problem) -> Placement:
-        return placement
-
-    return plan
 
 
 def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -19,6 +20,9 @@ from gnnplace.config.policies import PolicyConfig
 from gnnplace.config.run import RunConfig
 
 POLICIES: dict[str, type[PolicyConfig]] = {config.kind: config for config in get_args(PolicyConfig)}
+
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 class UsageError(ValueError):
@@ -46,6 +50,12 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
         return _build(parser, parser.parse_args(list(overrides)))
     except (ArgumentError, ValueError) as error:
         raise UsageError(f"command line: {_one_line(error)}") from error
+
+
+def shipped(name: str | os.PathLike[str]) -> Path:
+    """The YAML file of a configuration: one of ours by its name ("gnn", "paper"), or a file by its path."""
+    path = CONFIGS / f"{os.fspath(name)}.yaml"
+    return path if path.is_file() else Path(name)
 
 
 def knobs_help() -> str:

@@ -18,7 +18,7 @@ from gnnplace.costs import links, roofline
 from gnnplace.costs.measured import NOT_MEASURED, MeasuredCosts
 from gnnplace.costs.robust_fit import fit
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problem import NS_PER_S
+from gnnplace.problems import NS_PER_S
 
 MIN_OPS = 20  # ops with flops of a dtype that give it a rate of its own; 20 ops bound by a constant determine it
 REACHED = (0.5, 0.8, 0.95)  # the fit starts from rates that this part of the ops doesn't reach

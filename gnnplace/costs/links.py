@@ -14,7 +14,7 @@ import numpy as np
 from gnnplace.cluster import MAX_RATE, Cluster, Link
 from gnnplace.costs.measured import LinkSample, MeasuredCosts
 from gnnplace.costs.robust_fit import fit
-from gnnplace.problem import NS_PER_S
+from gnnplace.problems import NS_PER_S
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from gnnplace.cluster import Cluster, Device
 from gnnplace.costs import roofline
 from gnnplace.costs.measured import NOT_MEASURED, MeasuredCosts
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problem import Problem, allowed_on
+from gnnplace.problems import Problem, allowed_on
 
 
 def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()) -> Problem:

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 
 from gnnplace.cluster import Cluster, Device
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problem import Problem, duration_ns
+from gnnplace.problems import Problem, duration_ns
 
 
 def problem(graph: ComputationGraph, cluster: Cluster) -> Problem:

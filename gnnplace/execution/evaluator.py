@@ -25,7 +25,7 @@ from gnnplace.execution.timing import STEADY, Protocol, timed
 from gnnplace.execution.workload import Plan, plan
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement, check
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 
 LOSES_HOST = ("timeout", "crash")  # outcomes after which a host may be busy with what nobody waits for

@@ -18,7 +18,7 @@ from gnnplace.costs.measured import LinkSample
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Timeline
 
 

@@ -17,7 +17,7 @@ from gnnplace.formats import atomic, references, strict_json
 from gnnplace.formats.references import GraphReference, Text
 from gnnplace.formats.strict_json import Document, Source
 from gnnplace.graph import ComputationGraph
-from gnnplace.problem import allowed_on
+from gnnplace.problems import allowed_on
 
 MAX_DOCUMENT_BYTES = 2**30
 MAX_SAMPLES = 1_000_000

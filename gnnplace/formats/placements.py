@@ -96,9 +96,15 @@ def write_placement(
     provenance: Provenance,
 ) -> None:
     """Writes the document of a placement, atomically. Raises OSError where the file can't be written."""
-    document = placement_document(graph, cluster, placement)
-    document |= {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
-    atomic.write_text(path, json.dumps(document) + "\n")
+    atomic.write_text(path, json.dumps(described_placement(graph, cluster, placement, predicted, provenance)) + "\n")
+
+
+def described_placement(
+    graph: ComputationGraph, cluster: Cluster, placement: Placement, predicted: Predicted, provenance: Provenance
+) -> dict[str, Any]:
+    """The document of a placement with what its step is predicted to take, and who made it."""
+    more = {"predicted": predicted.model_dump(exclude_unset=True), "provenance": provenance.model_dump()}
+    return placement_document(graph, cluster, placement) | more
 
 
 def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, Any]:

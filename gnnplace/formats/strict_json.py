@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -69,6 +69,18 @@ def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_
         return build(parse(_read(Path(source), max_bytes), model, max_bytes))
     except ValueError as error:
         raise ValueError(f"{os.fspath(source)}: {error}") from error
+
+
+def read_any(path: str | os.PathLike[str], builders: Mapping[str, Callable[[dict[str, Any]], T]], max_bytes: int) -> T:
+    """What the builder of its `format` makes of the document in a file. Raises ValueError (one line, the path first), OSError."""
+    try:
+        document = _loads(_read(Path(path), max_bytes))
+        found = document.get("format") if isinstance(document, dict) else None
+        if not isinstance(document, dict) or found not in builders:
+            raise ValueError(f"format: {shown(found)} is none of {', '.join(builders)}")
+        return builders[str(found)](document)
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)}: {error}") from error
 
 
 def parse(data: bytes, model: type[ModelT], max_bytes: int) -> ModelT:

@@ -14,7 +14,7 @@ from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
 from gnnplace.graph import CANONICAL_KINDS, NONE, PHASES, Categorical
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.paths import longest_paths
 from gnnplace.units.units import Units, output_bytes, persistent_bytes, unit_edges, work_ns
 

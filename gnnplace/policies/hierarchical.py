@@ -26,7 +26,7 @@ from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
 from gnnplace.policies.networks.seq2seq import Encoded, Seq2Seq
 from gnnplace.policies.protocol import Choose
 from gnnplace.policies.states import beside, unit_placements
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, allowed, units
 

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 
 State = TypeVar("State")

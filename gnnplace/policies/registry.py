@@ -20,7 +20,7 @@ from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.ungrouped import UngroupedPlanner
 from gnnplace.policies.unit_placer import UnitPlacer
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 
 class PolicyShape(NamedTuple):

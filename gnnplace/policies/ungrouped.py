@@ -18,7 +18,7 @@ from gnnplace.policies.hierarchical import OpEncoder
 from gnnplace.policies.networks.grouper import Grouper
 from gnnplace.policies.protocol import Choose
 from gnnplace.policies.states import beside, unit_placements
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, allowed, units
 

@@ -24,7 +24,7 @@ from gnnplace.policies.observations import OBSERVATIONS, STATIC, PartialPlacemen
 from gnnplace.policies.protocol import Choose
 from gnnplace.policies.states import beside
 from gnnplace.policies.unit_tables import unit_tables
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.schedules.unit_order import decision_order
 from gnnplace.units.units import Units, UnitsName, allowed, expand, units

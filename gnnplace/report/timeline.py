@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report.picture import bars, check_ending, coloured_phases, name_colours, save
 from gnnplace.result import StepResult, Timeline
 

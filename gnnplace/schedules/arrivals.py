@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int32, Int64
 
 from gnnplace.graph import NONE
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Timeline
 
 

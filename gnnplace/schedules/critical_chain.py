@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.graph import NONE
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Timeline
 from gnnplace.schedules.arrivals import Arrivals, arrivals, ending
 

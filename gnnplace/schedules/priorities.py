@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Int64, UInt32
 
 from gnnplace.placement import Placement, Schedule, missing_link
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.buffers import buffers
 from gnnplace.schedules.memory_order import fill_memory_orders
 from gnnplace.schedules.ranks import delays, fill_ranks

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike
 
 from gnnplace.cluster import NO_CHANNEL, NO_LINK
 from gnnplace.placement import missing_link
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 NOTHING = np.uint32(2**32 - 1)  # no output, edge or message
 EDGE = np.dtype([("dst", np.uint32), ("output", np.uint32)])  # an output by its number, NOTHING for control

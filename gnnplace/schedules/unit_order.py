@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.paths import longest_paths
 from gnnplace.units.units import Units
 

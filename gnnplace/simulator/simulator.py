@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt32
 
 from gnnplace.placement import RULES, Placement, Schedule, check
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult, Timeline
 from gnnplace.schedules.priorities import computed
 from gnnplace.simulator.kernel import NEVER, NO_LIMIT, simulate_rows

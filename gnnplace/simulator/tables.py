@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int32, Int64, Shaped, UInt32
 
 from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.buffers import Buffers, buffers
 from gnnplace.schedules.ranks import Delays, compact, delays
 

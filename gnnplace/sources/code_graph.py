@@ -21,15 +21,15 @@ LOADER = f"{__name__}:load"  # for a host
 LOADING_S = 600.0
 SEED = 0
 KNOWN = "TorchStep, TorchInference, TensorFlowStep, TensorFlowFunction, KerasModel and ComputationGraph"
-_NO_INPUTS = "has no inputs yet; return "
+_NO_INPUTS = "has no inputs yet; give "
 _FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
-# By the class that a function may return by mistake: what is missing, and what to return.
+# By the class that a function may return by mistake: what is missing, and what to give.
 ADVICE: Mapping[str, str] = {
     "torch.nn.modules.module.Module": f"{_NO_INPUTS}TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
     "keras.src.models.model.Model": f"{_NO_INPUTS}KerasModel(model, inputs), with targets for its training step",
     f"{_FUNCTIONS}.polymorphic_function.Function": f"{_NO_INPUTS}TensorFlowFunction(function, specs)",
-    f"{_FUNCTIONS}.concrete_function.ConcreteFunction": "is no graph yet; return TensorFlowFunction(function)",
-    "tensorflow.python.framework.ops.Graph": "does not say what its step computes; return TensorFlowStep(name, build)",
+    f"{_FUNCTIONS}.concrete_function.ConcreteFunction": "is no graph yet; give TensorFlowFunction(function)",
+    "tensorflow.python.framework.ops.Graph": "does not say what its step computes; give TensorFlowStep(name, build)",
 }
 
 
@@ -64,10 +64,11 @@ def load(text: str) -> Loaded:
 
     torch.manual_seed(SEED)
     with theirs(f"{text}: can't be built"):
-        return Loaded(_graph(build(), name))
+        return Loaded(graph_of(build(), name, "returned"))
 
 
-def _graph(made: Any, name: str) -> ComputationGraph:
+def graph_of(made: Any, name: str, verb: str = "is") -> ComputationGraph:
+    """The graph of a step, of a network with example inputs, or a graph itself. Raises ValueError, after `verb`, for anything else."""
     match made:
         case ComputationGraph():
             return made
@@ -82,4 +83,4 @@ def _graph(made: Any, name: str) -> ComputationGraph:
             return TensorFlowWorkload(replace(made, name=name, seed=SEED)).graph
     classes = [f"{base.__module__}.{base.__qualname__}" for base in type(made).__mro__]
     advice = next((ADVICE[base] for base in classes if base in ADVICE), f"is none of {KNOWN}")
-    raise ValueError(f"returned a {type(made).__name__}, which {advice}")
+    raise ValueError(f"{verb} a {type(made).__name__}, which {advice}")

@@ -1,10 +1,11 @@
-"""GRAPH and CLUSTER as text, to a graph, a cluster and the problem that they pose: names of the corpus, files, code."""
+"""GRAPH and CLUSTER to a graph, a cluster and the problem that they make: names of the corpus, files, code, or the objects themselves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
@@ -14,24 +15,48 @@ from gnnplace.formats.costs import read_costs
 from gnnplace.formats.graphs import read_graph
 from gnnplace.frontends.onnx.read import read_onnx
 from gnnplace.frontends.openvino.read import read_openvino
+from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
+from gnnplace.frontends.published.pipedream import read_pipedream
 from gnnplace.frontends.tensorflow.graphdef import read_graphdef
 from gnnplace.graph import ComputationGraph
-from gnnplace.problem import Problem
-from gnnplace.report import terminal
+from gnnplace.problems import Problem
 from gnnplace.sources.code import is_code
 from gnnplace.sources.code_graph import code_graph
 
 MOST_LINKS = 3
 
+Format = Literal["gnnplace", "msr-fiddle", "pipedream"]
+Mode = Literal["training", "inference"]
 Form = Literal["onnx", "openvino", "graphdef", "json", "code", "corpus"]
 ENDINGS: dict[str, Form] = {".onnx": "onnx", ".xml": "openvino", ".pb": "graphdef", ".pbtxt": "graphdef", ".json": "json"}
 SIZED: tuple[Form, ...] = ("onnx", "graphdef")
 FILES = "ONNX file (*.onnx) or GraphDef (*.pb, *.pbtxt)"
 
 
-def graph(text: str, dims: Sequence[tuple[str, int]] = (), fetches: Sequence[str] = ()) -> ComputationGraph:
-    """The graph that GRAPH means; `dims` are what --dim says, `fetches` what --fetch does."""
-    return _read(text, _form(text), dims, fetches)
+class Reading(NamedTuple):
+    """How a graph is read.
+
+    `dims` are the sizes of dimensions that a file leaves open, `fetches` what the step of a GraphDef computes. `format` is that of a
+    published file, or `gnnplace` where the file's ending says what it is; `mode` is what is taken of a profile of PipeDream.
+    """
+
+    dims: tuple[tuple[str, int], ...] = ()
+    fetches: tuple[str, ...] = ()
+    format: Format = "gnnplace"
+    mode: Mode = "training"
+
+
+BY_ITS_ENDING = Reading()
+
+
+def graph(text: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
+    """The graph that GRAPH means. Raises ValueError (one line) where it is none, or can't be read so; OSError where it is unreadable."""
+    return _read(text, _form(text), how) if how.format == "gnnplace" else _published(text, how)
+
+
+def graph_file(path: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
+    """The graph in a file, which is JSON unless its ending or `how.format` says otherwise."""
+    return _read(path, ENDINGS.get(Path(path).suffix, "json"), how) if how.format == "gnnplace" else _published(path, how)
 
 
 def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, ComputationGraph]:
@@ -42,12 +67,29 @@ def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, C
     files = [text for text in texts if _form(text) in SIZED]
     if dims and not files:
         raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: no graph is an {FILES}, so their dimensions have sizes")
-    return {text: graph(text, _dims_of(text, files, dims)) for text in texts}
+    return {text: graph(text, Reading(dims=_dims_of(text, files, dims))) for text in texts}
 
 
-def graph_file(path: str, dims: Sequence[tuple[str, int]] = (), fetches: Sequence[str] = ()) -> ComputationGraph:
-    """The graph in a file, which is JSON unless its ending says otherwise."""
-    return _read(path, ENDINGS.get(Path(path).suffix, "json"), dims, fetches)
+def cluster(text: str | os.PathLike[str]) -> Cluster:
+    """The cluster that CLUSTER means: a JSON file (its name ends in .json or has a '/') or a preset."""
+    named = os.fspath(text)
+    return read_cluster(named) if _is_path(named) else clusters.cluster(named)
+
+
+def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Callable[[str], object]) -> Problem:
+    """The problem of a graph on a cluster under the costs that were measured (a file), or roofline costs without one.
+
+    Measured links make its cluster another than CLUSTER (another checksum), which is what placements refer to. `say` is told which links
+    were not measured.
+    """
+    if costs is None:
+        return roofline.problem(graph, cluster)
+    found = read_costs(costs, graph)
+    if unmeasured := links.unmeasured(cluster, [found]):
+        named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
+        more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
+        say(f"{costs}: without transfers on {named}{more}, which stay as the cluster has them")
+    return profiled.problem(graph, links.measured(cluster, [found]), found)
 
 
 def _form(text: str) -> Form:
@@ -58,19 +100,19 @@ def _form(text: str) -> Form:
     return ENDINGS.get(Path(text).suffix, "json" if _is_path(text) and not _is_source(text) else "corpus")
 
 
-def _read(text: str, form: Form, dims: Sequence[tuple[str, int]], fetches: Sequence[str]) -> ComputationGraph:
+def _read(text: str, form: Form, how: Reading) -> ComputationGraph:
     """Raises ValueError for `dims` and `fetches` of a form that takes none."""
-    if dims and form not in SIZED:
-        raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
-    if fetches and form != "graphdef":
-        raise ValueError(f"--fetch {fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
+    if how.dims and form not in SIZED:
+        raise ValueError(f"--dim {how.dims[0][0]}={how.dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
+    if how.fetches and form != "graphdef":
+        raise ValueError(f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
     match form:
         case "onnx":
-            return read_onnx(text, dict(dims)).graph
+            return read_onnx(text, dict(how.dims)).graph
         case "openvino":
             return read_openvino(text).graph
         case "graphdef":
-            return read_graphdef(text, dict(dims), fetches)
+            return read_graphdef(text, dict(how.dims), how.fetches)
         case "json":
             return read_graph(text)
         case "code":
@@ -82,6 +124,14 @@ def _read(text: str, form: Form, dims: Sequence[tuple[str, int]], fetches: Seque
             assert_never(form)
 
 
+def _published(path: str, how: Reading) -> ComputationGraph:
+    """The graph of a published file, which names none."""
+    if how.dims or how.fetches:
+        raise ValueError(f"{'--dim' if how.dims else '--fetch'}: a graph of {how.format} has nothing to choose")
+    name = Path(path).stem
+    return read_msr_fiddle(path, name=name) if how.format == "msr-fiddle" else read_pipedream(path, name=name, mode=how.mode)
+
+
 def _refuse_file(text: str) -> None:
     """Raises ValueError where a name that should be the corpus' is a file's: of code without its function, or of a form we don't know."""
     if _is_source(text):
@@ -90,32 +140,12 @@ def _refuse_file(text: str) -> None:
         raise ValueError(f"{text}: its ending is none of {', '.join(ENDINGS)}, so it is not known what it holds")
 
 
-def cluster(text: str) -> Cluster:
-    """The cluster that CLUSTER means."""
-    return read_cluster(text) if _is_path(text) else clusters.cluster(text)
-
-
-def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, quiet: bool) -> Problem:
-    """The problem of a graph on a cluster under the costs that were measured (a file), or roofline costs without one.
-
-    Measured links make its cluster another than CLUSTER (another checksum), which is what placements refer to.
-    """
-    if costs is None:
-        return roofline.problem(graph, cluster)
-    found = read_costs(costs, graph)
-    if unmeasured := links.unmeasured(cluster, [found]):
-        named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
-        more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
-        terminal.progress(quiet)(f"{costs}: without transfers on {named}{more}, which stay as the cluster has them")
-    return profiled.problem(graph, links.measured(cluster, [found]), found)
-
-
-def _dims_of(file: str, files: Sequence[str], dims: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+def _dims_of(file: str, files: Sequence[str], dims: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
     """The sizes that are for one of the files: those for all, then its own, which come before them."""
     if file not in files:
-        return []
+        return ()
     common = [(name, size) for name, size in dims if not any(name.startswith(f"{other}:") for other in files)]
-    return common + [(name.removeprefix(f"{file}:"), size) for name, size in dims if name.startswith(f"{file}:")]
+    return (*common, *((name.removeprefix(f"{file}:"), size) for name, size in dims if name.startswith(f"{file}:")))
 
 
 def _is_path(text: str) -> bool:

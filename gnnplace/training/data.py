@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 
 from gnnplace.baselines.single import on_device
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 
 ORDER, SAMPLES = 0, 1  # what a draw is for: draws for one purpose don't depend on those for another

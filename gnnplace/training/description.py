@@ -11,7 +11,7 @@ from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.policies import registry
 from gnnplace.policies.registry import PolicyShape
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.training.checkpoint import Checkpoint
 
 

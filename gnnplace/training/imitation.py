@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor
 
+from gnnplace import planners
+from gnnplace.config.run import RunConfig
+from gnnplace.formats import strict_json
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import Imitates, Policy
 from gnnplace.policies.tape import Tape
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
+from gnnplace.simulator.simulator import simulate
 from gnnplace.training.rollout import fastest
 
 
@@ -28,10 +32,23 @@ def imitation_loss(policy: Policy, problem: Problem, placement: Placement) -> Fl
     return -tape.log_probability().mean() / max(1, decisions)
 
 
-def teacher(problem: Problem, planners: Sequence[Planner], evaluate: Evaluator) -> Placement:
-    """The fastest feasible placement of `planners`. Raises ValueError where none of them finds one."""
-    placements = [planner(problem) for planner in planners]
+def teacher(problem: Problem, asked: Sequence[Planner], evaluate: Evaluator) -> Placement:
+    """The fastest feasible placement of the planners that are `asked`. Raises ValueError where none of them finds one."""
+    placements = [planner(problem) for planner in asked]
     placement, result = fastest(list(zip(placements, evaluate(problem, placements), strict=True)))
     if result.feasible_ns is None:
         raise ValueError(f"warm_start: no planner places {problem.graph.name} on {problem.cluster.name}: {result.infeasible}")
     return placement
+
+
+def named_planners(config: RunConfig, problem: Problem) -> list[Planner]:
+    """The planners that a warm start names; where it names none, all heuristics, which searches are not.
+
+    Raises ValueError for a name that is none.
+    """
+    named = planners.planners(problem, simulate, config.seed, config.policy.schedule)
+    for name in config.training.warm_start.planners:
+        if name not in named:
+            raise ValueError(f"training.warm_start.planners: {strict_json.unknown('planner', name, tuple(named))}")
+    names = config.training.warm_start.planners or [name for name in named if name not in planners.SEARCHES]
+    return [planner for name, planner in named.items() if name in names]

@@ -17,7 +17,7 @@ from gnnplace.execution.evaluator import POLICY, MeasuredEvaluator
 from gnnplace.execution.timing import Estimate, estimate, ratio
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import Best

@@ -17,7 +17,8 @@ from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.profile import hardware
 from gnnplace.execution.timing import PROTOCOLS
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
+from gnnplace.report import terminal
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
@@ -45,7 +46,9 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
     graphs |= sources.graphs([text for text in texts if text not in hosts], config.dims)
     costs = config.costs or [None] * len(config.problems)
     posed = zip(config.problems, costs, strict=True)
-    problems = tuple(sources.costed(graphs[text], sources.cluster(cluster), cost, quiet) for (text, cluster), cost in posed)
+    problems = tuple(
+        sources.costed(graphs[text], sources.cluster(cluster), cost, terminal.progress(quiet)) for (text, cluster), cost in posed
+    )
     if config.evaluate == "simulated":
         return RunProblems(problems, simulate)
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}

@@ -8,7 +8,7 @@ from lightning import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gnnplace.problem import NS_PER_S
+from gnnplace.problems import NS_PER_S
 from gnnplace.training.learner import Learner
 
 

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.problem import NS_PER_S
+from gnnplace.problems import NS_PER_S
 from gnnplace.result import StepResult
 
 INVALID = -10.0  # the paper's reward of a placement that cannot run: that of a step of 100 s

@@ -10,7 +10,7 @@ import torch
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import Policy
 from gnnplace.policies.tape import Tape
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, StepResult
 
 

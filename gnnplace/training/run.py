@@ -11,17 +11,16 @@ from typing import Any
 
 import torch
 
-from gnnplace import planners as build
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.config.run import RunConfig
 from gnnplace.execution.evaluator import HEURISTICS, MeasuredEvaluator
-from gnnplace.formats import atomic, strict_json
+from gnnplace.formats import atomic
 from gnnplace.formats.placements import Provenance, predicted, read_placement, write_placement
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.result import Evaluator, Planner, StepResult
+from gnnplace.result import Evaluator, StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
 from gnnplace.training import description as run_description
 from gnnplace.training import problems as run_problems
@@ -31,7 +30,7 @@ from gnnplace.training.checkpoint import Checkpoint, load_checkpoint, restore_po
 from gnnplace.training.data import Lesson, reference_ns
 from gnnplace.training.description import Described
 from gnnplace.training.fit import fit
-from gnnplace.training.imitation import teacher
+from gnnplace.training.imitation import named_planners, teacher
 from gnnplace.training.interrupt import Interrupt
 from gnnplace.training.learner import Learner
 from gnnplace.training.measured import Compared, compared
@@ -168,19 +167,9 @@ def _lesson(config: RunConfig, problem: Problem, evaluate: Evaluator, updates_do
     if not (measures or imitates):
         return Lesson(problem, reference)
     terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for the best heuristic's placement")
-    taught = teacher(problem, _teachers(config, problem), simulate)
+    taught = teacher(problem, named_planners(config, problem), simulate)
     evaluate(problem, [taught])  # a run that measures measures it now: it is one of the candidates
     return Lesson(problem, reference, taught if imitates else None)
-
-
-def _teachers(config: RunConfig, problem: Problem) -> list[Planner]:
-    """The planners that a warm start names; where it names none, all heuristics, which searches are not."""
-    planners = build.planners(problem, simulate, config.seed, config.policy.schedule)
-    for name in config.training.warm_start.planners:
-        if name not in planners:
-            raise ValueError(f"training.warm_start.planners: {strict_json.unknown('planner', name, tuple(planners))}")
-    names = config.training.warm_start.planners or [name for name in planners if name not in build.SEARCHES]
-    return [planner for name, planner in planners.items() if name in names]
 
 
 def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: tuple[int, ...], evaluate: Evaluator) -> BestPlacements:

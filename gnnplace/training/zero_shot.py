@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from gnnplace.config.policies import HierarchicalConfig, PolicyConfig
+from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import Policy
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.checkpoint import load_checkpoint, restore_policy
 from gnnplace.training.description import of_checkpoint
@@ -33,13 +36,18 @@ class ZeroShot:
         return fastest(list(zip(placements, simulate(problem, placements), strict=True)))[0]
 
 
-def planner(checkpoint: str, seed: int, samples: int = 0) -> ZeroShot:
+def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0) -> ZeroShot:
     """The policy of a checkpoint. Raises ValueError (one line) where it is damaged, or of another version or shape."""
     loaded = load_checkpoint(checkpoint)
     run = of_checkpoint(loaded)
     restore_policy(loaded, run.policy)
-    assert isinstance(run.policy, Policy)
-    return ZeroShot(run.config.policy.kind, encoder_name(run.config.policy), run.policy.eval(), samples, seed)
+    return of_policy(run.config, run.policy, seed, samples)
+
+
+def of_policy(config: RunConfig, policy: nn.Module, seed: int = 0, samples: int = 0) -> ZeroShot:
+    """The policy of a configuration, with the weights that it has."""
+    assert isinstance(policy, Policy)
+    return ZeroShot(config.policy.kind, encoder_name(config.policy), policy.eval(), samples, seed)
 
 
 def encoder_name(config: PolicyConfig) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.config.policies import UnitsName as UnitsName
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.units import cells, variables
 
 

@@ -12,7 +12,7 @@ from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.units.units import allowed, units
 
 DOWNWARD = [0.000, 31.000, 25.000, 22.000, 24.000, 27.000, 62.333, 66.667, 63.667, 93.333]

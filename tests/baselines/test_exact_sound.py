@@ -19,7 +19,7 @@ from gnnplace.cluster import Cluster, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 
 PAIRS = [(a, b) for a in range(3) for b in range(3) if a != b]

@@ -15,7 +15,7 @@ from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import allowed, units
 

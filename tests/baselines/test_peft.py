@@ -12,7 +12,7 @@ from gnnplace.baselines.scheduling.instance import instance
 from gnnplace.baselines.scheduling.list_schedule import schedule_units
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import allowed, units
 

@@ -14,7 +14,7 @@ from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.bounds import bounds as module
 from gnnplace.bounds.bounds import bound_name, bounds, least_times, lower_bound
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import feasible, simulate_devices
 
 NAMES = {"critical-path", "load", "paths", "windows", "split"}

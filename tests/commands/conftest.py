@@ -4,16 +4,12 @@ import json
 
 import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, PLACEMENT
-
-from gnnplace import planners
-
-LITTLE = {"SEARCH_EVALUATIONS": 40, "LEAST_EVALUATIONS": 100, "MOST_EVALUATIONS": 200, "EXACT_S": 0.1, "ORDER_S": 0.1}
+from support.short_searches import shorten
 
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in LITTLE.items():
-        monkeypatch.setattr(planners, name, value)
+    shorten(monkeypatch)
 
 
 @pytest.fixture

@@ -99,7 +99,7 @@ def line(text: str) -> str:
 
 REFUSED = {
     "number": "returned a int, which is none of TorchStep, TorchInference, TensorFlowStep, TensorFlowFunction, KerasModel and Computation",
-    "bare_module": "returned a Linear, which has no inputs yet; return TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
+    "bare_module": "returned a Linear, which has no inputs yet; give TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
     "fails": f"fails: can't be built: {line('torch.zeros(1, 5)')}RuntimeError: mat1 and mat2 shapes cannot be multiplied",
     "no_graph": "no_graph: can't be built: Source.computation_graph returned a int, which is no ComputationGraph",
     "no_optimizer": f"no_optimizer: can't be built: {line('rmsprop')}optimizer: 'rmsprop' is none of adam, sgd",
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_code_is_said_in_a_line(function, capsys):
 
 @pytest.mark.parametrize(
     "function, message",
-    [("bare_keras", "which has no inputs yet; return KerasModel(model, inputs)"), ("bare_function", "TensorFlowFunction(function, specs)")],
+    [("bare_keras", "which has no inputs yet; give KerasModel(model, inputs)"), ("bare_function", "TensorFlowFunction(function, specs)")],
 )
 def test_what_is_missing_in_tensorflow_is_said_in_a_line(function, message, capsys):
     pytest.importorskip("tensorflow")

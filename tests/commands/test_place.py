@@ -7,8 +7,7 @@ import signal
 import pytest
 from support.fork_on_pair import CLUSTER, IN, run
 
-from gnnplace import planners
-from gnnplace.commands import candidates
+from gnnplace import candidates, planners
 from gnnplace.formats.graphs import read_graph
 
 
@@ -37,7 +36,7 @@ def test_quiet_is_quiet_and_fifo_is_fifo(folder, capsys):
 
 def test_a_written_placement_simulates_as_predicted(folder, capsys):
     status, out, _ = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json", "--seed", "3", "-q")
-    assert (status, out) == (0, "")
+    assert status == 0 and "written to found.json" in out
     document = json.loads((folder / "found.json").read_text())
     assert document["provenance"]["seed"] == 3 and document["provenance"]["tool"].startswith("gnnplace ")
     assert document["graph"]["sha256"] == read_graph(folder / "graph.json").sha256
@@ -120,3 +119,35 @@ def test_an_interrupt_and_a_termination_have_their_status(folder, capsys, monkey
         found, out, err = run(capsys, "place", *IN, "-o", "found.json", "-q")
         assert (found, out, err.count("\n")) == (status, "", 1)
         assert not (folder / "found.json").exists()
+
+
+def test_without_an_output_the_answer_is_shown_and_nothing_written(folder, capsys):
+    before = sorted(folder.iterdir())
+    status, out, _ = run(capsys, "place", *IN, "--planner", "gpu", "-q")
+    lines = {line.split("  ")[0]: line for line in out.splitlines()}
+    assert status == 0 and sorted(folder.iterdir()) == before and lines["fork (3 ops) on pair"]
+    assert lines["(Read)"].split()[1] == "gpu:0" and lines["(MatMul)"].split()[1] == "gpu:0"
+    assert lines["step time"].endswith("0.000 ms, schedule critical-path") and lines["found by"].endswith("gpu") and "%" in lines["bound"]
+    assert lines["gpu:0"].split()[1] == "3" and lines["cpu:0"].split()[1] == "0"
+
+
+def test_json_is_the_document_that_is_written(folder, capsys):
+    status, out, _ = run(capsys, "place", *IN, "--planner", "heft", "-o", "found.json", "--json", "-q")
+    assert status == 0 and json.loads(out) == json.loads((folder / "found.json").read_text())
+    status, again, _ = run(capsys, "place", *IN, "--planner", "heft", "--json", "-q")
+    assert status == 0 and json.loads(again)["device"] == json.loads(out)["device"]
+
+
+def test_a_published_file_is_placed_without_the_corpus(folder, capsys):
+    costs = "forward_compute_time=1.000, backward_compute_time=2.000, activation_size=8.0, parameter_size=0.000"
+    (folder / "vgg.txt").write_text(f"node1 -- Linear(2) -- {costs}\n")
+    placed = ("place", "vgg.txt", "--cluster", "cluster.json", "--format", "pipedream", "--planner", "gpu", "--json", "-q")
+    for mode, ops in (("training", 2), ("inference", 1)):
+        status, out, _ = run(capsys, *placed, "--mode", mode)
+        assert status == 0 and json.loads(out)["graph"]["ops"] == ops
+    status, out, _ = run(capsys, *placed)
+    (folder / "p.json").write_text(out)
+    simulated = ("simulate", "vgg.txt", "--cluster", "cluster.json", "--format", "pipedream", "--placement", "p.json", "--json")
+    assert json.loads(run(capsys, *simulated)[1]) == json.loads(out)["predicted"]
+    status, _, err = run(capsys, *placed, "--dim", "x=3")
+    assert status == 4 and "--dim: a graph of pipedream has nothing to choose" in err

@@ -17,7 +17,7 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, check
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import allowed, units

@@ -60,13 +60,13 @@ def test_seeds_differ_in_more_than_their_names(family):
 
 
 SUMS = f"""
-from donors import donor
+from support.donors import donor
 from gnnplace.corpus.synthetic import synthetic
 print([synthetic(family, num_ops=99, seed=4, donors=[donor()]).sha256 for family in {FAMILIES}])
 """
 SECONDS = f"""
 import time
-from donors import donor
+from support.donors import donor
 from gnnplace.corpus.synthetic import synthetic
 donors = [donor(rows=1000)]
 for family in {FAMILIES}:

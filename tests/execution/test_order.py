@@ -10,7 +10,7 @@ from gnnplace.execution.order import in_order
 from gnnplace.execution.workload import plan
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement, missing_link
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 
 

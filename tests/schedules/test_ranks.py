@@ -8,7 +8,7 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, missing_link
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.ranks import rank_ns
 from gnnplace.simulator.simulator import simulate
 

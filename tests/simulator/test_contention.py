@@ -11,7 +11,7 @@ from support.by_hand import gpus, link, made, op, starts, step
 from gnnplace.cluster import NO_MEMORY, Cluster, ClusterError
 from gnnplace.costs import roofline
 from gnnplace.graph import CONTROL, ComputationGraph, Op
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 
 def sharing(*names: str | None) -> Cluster:

@@ -10,7 +10,7 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 

@@ -11,7 +11,7 @@ from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.cluster import Cluster
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import NONE, ComputationGraph, Op
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.units.units import allowed, units
 
 

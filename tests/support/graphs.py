@@ -5,7 +5,7 @@ from __future__ import annotations
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 
 def op(name: str, time_ns: int = 10, size: int = 0, **columns) -> Op:

@@ -8,7 +8,7 @@ from gnnplace.baselines.scheduling.instance import Guide
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 TIMES = [
     (14, 16, 9),

@@ -15,7 +15,7 @@ from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
 from gnnplace.placement import SCHEDULES, Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 KINDS = ("cpu", "gpu", "npu")
 

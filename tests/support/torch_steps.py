@@ -19,7 +19,7 @@ from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.frontends.torch.training import TracedStep
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import colocation_closure, expand, units

@@ -16,7 +16,7 @@ from jaxtyping import Int32, Int64
 
 from gnnplace.graph import CONTROL, NONE, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, missing_link
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.ranks import rank_ns
 from gnnplace.units.cells import legality
 from gnnplace.units.contraction import contract

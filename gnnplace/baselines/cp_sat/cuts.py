@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.cp_sat.model import Program
-from gnnplace.problem import MAX_STEP_NS
+from gnnplace.problems import MAX_STEP_NS
 from gnnplace.result import LeastTimes
 
 MOST_WINDOWS = 6  # heads, and as many tails, whose windows limit a device's work

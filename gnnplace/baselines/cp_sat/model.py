@@ -21,7 +21,7 @@ from jaxtyping import Bool, Int64
 
 from gnnplace.cluster import NO_CHANNEL, NO_LINK
 from gnnplace.graph import CONTROL
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar

@@ -23,7 +23,7 @@ from gnnplace.baselines.cp_sat.queues import add_queues
 from gnnplace.baselines.cp_sat.symmetry import add_symmetry
 from gnnplace.baselines.exact import Limit, Solution, Start
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import LeastTimes
 from gnnplace.units.units import UnitsName, allowed, units
 

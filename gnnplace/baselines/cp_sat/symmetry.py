@@ -18,7 +18,7 @@ from jaxtyping import Int32
 
 from gnnplace.baselines.cp_sat.model import Program
 from gnnplace.cluster import NO_CHANNEL, NO_LINK
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 
 def add_symmetry(program: Program) -> None:

@@ -26,7 +26,7 @@ from gnnplace.baselines.scheduling.sequence import append_after_inputs, costly, 
 from gnnplace.baselines.scheduling.waiting import nobody_yet, offer, withdraw
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, expand
 

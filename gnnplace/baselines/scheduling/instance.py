@@ -10,7 +10,7 @@ from jaxtyping import Bool, Int32, Int64
 from gnnplace.baselines.scheduling.gaps import Gaps, free
 from gnnplace.baselines.scheduling.sequence import Sequence
 from gnnplace.graph import NONE
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.ranks import compact
 from gnnplace.units.units import Units, persistent_bytes, work_ns
 

@@ -19,7 +19,7 @@ from gnnplace.baselines.scheduling.compiled import allocates_nothing
 from gnnplace.baselines.scheduling.gaps import earliest, take
 from gnnplace.baselines.scheduling.instance import Guide, Instance, instance, nothing_yet
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, expand
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from gnnplace.cluster import NO_CHANNEL
 from gnnplace.graph import CONTROL
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 
 
 class MeanCosts(NamedTuple):

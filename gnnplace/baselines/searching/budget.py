@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Shaped
 
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.schedules.critical_chain import chain_ns
 from gnnplace.units.adjacency import Adjacency, adjacency

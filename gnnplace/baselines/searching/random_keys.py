@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64
 
 from gnnplace.placement import Placement, Schedule
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.schedules.priorities import computed
 from gnnplace.units.blocks import grains
 from gnnplace.units.units import Units, allowed, expand, units

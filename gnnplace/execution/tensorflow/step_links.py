@@ -21,7 +21,7 @@ from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.control_messages import control_messages
 from gnnplace.execution.workload import PlacedStep, Plan
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problem import NS_PER_S
+from gnnplace.problems import NS_PER_S
 from gnnplace.units.units import UnitsName, expand, units
 
 SEED = 0

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.units.units import Units, unit_edges
 
 

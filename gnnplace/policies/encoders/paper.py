@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.policies.encoders.breadth_first import breadth_first_index
 from gnnplace.policies.encoders.groups import edges_between, group_adjacency, sum_by_group
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.units.units import Units
 
 KINDS, KIND_WIDTH = 200, 20

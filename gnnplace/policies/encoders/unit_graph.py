@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from gnnplace.policies.encoders.gnn import GNNEncoder
 from gnnplace.policies.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.units.units import Units
 
 

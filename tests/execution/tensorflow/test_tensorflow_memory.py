@@ -23,7 +23,7 @@ from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
 from gnnplace.execution.workload import plan
 from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 
 Optimized = tuple[tf.Tensor, tf.Operation]

@@ -27,7 +27,7 @@ from gnnplace.frontends.tensorflow.step import Machine, TensorFlowStep
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import usable_cores
 from gnnplace.placement import Placement
-from gnnplace.problem import Problem
+from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import expand, units

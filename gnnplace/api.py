@@ -1,0 +1,286 @@
+"""The Python API, which `import gnnplace as gp` offers: a problem, its placement, its step, its bound; policies; measurements; files.
+
+>>> import gnnplace as gp
+>>> problem = gp.problem("dlrm", cluster="k40-2")
+>>> placement = gp.place(problem, planner="heft")
+>>> step = gp.simulate(problem, placement)
+>>> step.infeasible is None and step.step_time_ns >= gp.lower_bound(problem)
+True
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gnnplace import candidates, planners
+from gnnplace.baselines.best import Progress
+from gnnplace.bounds import bounds
+from gnnplace.candidates import BEST, Candidate
+from gnnplace.cluster import Cluster
+from gnnplace.formats import atomic, clusters, graphs, placements, strict_json
+from gnnplace.graph import ComputationGraph
+from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.problems import Problem
+from gnnplace.result import Evaluator, Planner, StepResult
+from gnnplace.simulator import simulator
+from gnnplace.sources import graphs as sources
+from gnnplace.sources.code_graph import graph_of
+from gnnplace.sources.graphs import Format, Mode, Reading
+
+if TYPE_CHECKING:  # these import torch
+    from lightning import Callback
+
+    from gnnplace.execution.measured_step import MeasuredStep
+    from gnnplace.training.in_memory import Trained
+    from gnnplace.training.zero_shot import ZeroShot
+
+PathText = str | os.PathLike[str]
+MAX_DOCUMENT_BYTES = 2**30
+
+
+def problem(
+    graph: Any,
+    cluster: PathText | Cluster,
+    *,
+    costs: PathText | None = None,
+    dims: Mapping[str, int] | None = None,
+    fetches: Sequence[str] = (),
+    format: Format = "gnnplace",
+    mode: Mode = "training",
+    name: str = "step",
+) -> Problem:
+    """A graph on a cluster, with the time of every op on every device.
+
+    Args:
+        graph: a step or a network with its inputs (`TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction`, `KerasModel`),
+            a `ComputationGraph`, or text as commands take it: a name of the corpus, a file, FILE.py:FUNCTION
+        cluster: a `Cluster`, a preset such as "k40-2", or a JSON file
+        costs: measured costs of the graph, a file of `gnnplace profile`; a roofline model without it
+        dims: sizes of dimensions that an ONNX file or a GraphDef leaves open
+        fetches: what the step of a GraphDef computes
+        format: "msr-fiddle" or "pipedream" for a file of these
+        mode: what is taken of a profile of PipeDream
+        name: the graph's, where `graph` is a step, which has none
+
+    Raises ValueError (one line) for what is no graph or no cluster, OSError for an unreadable file.
+
+        >>> from gnnplace import ComputationGraph, Op, Output
+        >>> ops = [Op("x", "MatMul", (Output(4096),), flops=10**9), Op("y", "Relu", (Output(4096),), flops=1024)]
+        >>> problem(ComputationGraph.from_ops("two ops", ops, [(0, 0, 1)]), "k40-2").num_ops
+        2
+    """
+    if isinstance(graph, str | os.PathLike):
+        made = sources.graph(os.fspath(graph), Reading(tuple((dims or {}).items()), tuple(fetches), format, mode))
+    else:
+        made = graph_of(graph, name, "graph: is")
+    machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
+    return sources.costed(made, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3))
+
+
+def place(
+    problem: Problem,
+    planner: str | Planner = BEST,
+    *,
+    seconds: float | None = None,
+    evaluations: int | None = None,
+    schedule: Schedule | None = None,
+    seed: int = 0,
+    progress: Progress = lambda planner, standing: None,
+) -> Placement:
+    """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
+
+    `seconds` or `evaluations` is the budget of `best`; with evaluations the result is the same on every machine, without either they are
+    as many as take some ten seconds. `best` orders ops by itself, other planners plan for `critical-path`, unless a schedule is named.
+    Raises ValueError for an unknown planner, and where a budget is given to one that takes none.
+
+        >>> import gnnplace as gp
+        >>> problem = gp.problem("dlrm", cluster="k40-2")
+        >>> gp.place(problem, "heft").device.shape == (problem.num_ops,)
+        True
+    """
+    if planner == BEST:
+        budget = planners.budget(problem, seconds, evaluations)
+        return candidates.best(problem, budget, seed, schedule or "given", progress=progress).placement
+    if seconds is not None or evaluations is not None:
+        raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
+    asked = planners.planner_named(planner, problem, simulator.simulate, seed) if isinstance(planner, str) else planner
+    placement = asked(problem)
+    return placement if schedule is None else scheduled(placement, schedule)
+
+
+def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -> StepResult:
+    """One simulated step: its time, why it is infeasible or None, peak memory and busy time of devices, and when what ran.
+
+    >>> import gnnplace as gp
+    >>> problem = gp.problem("dlrm", cluster="k40-2")
+    >>> step = gp.simulate(problem, gp.place(problem, "gpu"))
+    >>> int(step.timeline.end_ns.max()) == step.step_time_ns, len(step.peak_memory_bytes)
+    (True, 3)
+    """
+    return simulator.simulate(problem, [placement], timeline=timeline)[0]
+
+
+def lower_bound(problem: Problem) -> int:
+    """Nanoseconds that no step of a feasible placement is shorter than, the best of all proved bounds.
+
+    >>> import gnnplace as gp
+    >>> gp.lower_bound(gp.problem("dlrm", cluster="k40-2")) > 0
+    True
+    """
+    return bounds.lower_bound(problem)
+
+
+def compare(
+    problem: Problem,
+    *policies: Planner,
+    seconds: float | None = None,
+    evaluations: int | None = None,
+    schedule: Schedule = "critical-path",
+    seed: int = 0,
+) -> list[Candidate]:
+    """The placement of every planner, of policies besides, and of a search from the best of all; the fastest feasible first.
+
+    >>> import gnnplace as gp
+    >>> rows = gp.compare(gp.problem("dlrm", cluster="k40-2"), evaluations=10)
+    >>> rows[0].planner.startswith("best: "), rows[0].step_time_ns <= rows[1].step_time_ns
+    (True, True)
+    """
+    more = {getattr(policy, "name", None) or f"policy {number}": policy for number, policy in enumerate(policies, 1)}
+    return candidates.compared(problem, planners.budget(problem, seconds, evaluations), seed, schedule, more=more)
+
+
+def load_policy(checkpoint: PathText, *, samples: int = 0, seed: int = 0) -> ZeroShot:
+    """The policy of a checkpoint as a planner of any problem: its greedy placement, or the fastest of that and of `samples` samples.
+
+    Raises ValueError (one line) where the checkpoint is damaged, or of another version.
+    """
+    from gnnplace.training import zero_shot
+
+    return zero_shot.planner(checkpoint, seed, samples)
+
+
+def train(
+    problems: Problem | Sequence[Problem],
+    config: PathText = "gnn",
+    knobs: Mapping[str, Any] | None = None,
+    *,
+    teachers: Sequence[Placement | None] | None = None,
+    evaluate: Evaluator = simulator.simulate,
+    callbacks: Sequence[Callback] = (),
+) -> Trained:
+    """Trains one policy on problems, in memory. `gnnplace train` besides writes a run folder, tracks with MLflow and resumes.
+
+    Args:
+        problems: what it trains on
+        config: "gnn", "paper", or a YAML file that is complete
+        knobs: what differs from it, by dotted name: `{"training.updates": 100, "policy.width": 32}`
+        teachers: placements that a warm start imitates, one each; those of the best heuristics unless given
+        evaluate: what a placement takes; the simulator unless given
+        callbacks: Lightning's
+
+    Raises ValueError for knobs that are none, and for problems that one policy can't place.
+
+        >>> import gnnplace as gp
+        >>> few = {"training.updates": 1, "training.warm_start.updates": 0, "training.placements": 2, "policy.width": 8}
+        >>> problem = gp.problem("squeezenet", cluster="k40-2")
+        >>> trained = gp.train(problem, knobs=few)
+        >>> gp.simulate(problem, gp.place(problem, trained.policy)).step_time_ns > 0
+        True
+    """
+    from gnnplace.config import files
+    from gnnplace.training import in_memory
+
+    overrides = [f"--{name}={json.dumps(value) if not isinstance(value, str) else value}" for name, value in (knobs or {}).items()]
+    chosen = files.read_config(files.shipped(config), overrides)
+    given = [problems] if isinstance(problems, Problem) else problems
+    return in_memory.train(chosen, given, teachers, evaluate, callbacks)
+
+
+def measure(
+    workload: str,
+    placement: Placement | Planner,
+    cluster: PathText | Cluster,
+    *,
+    against: Placement | Planner | None = None,
+    protocol: str = "steady",
+    limit_s: float = 600.0,
+    seed: int = 0,
+) -> MeasuredStep:
+    """A placed step run on this machine, in a process of its own: proved equal to the unplaced step, and timed in turns with a reference.
+
+    Args:
+        workload: FILE.py:FUNCTION, package.module:FUNCTION or a name of the corpus
+        placement: of the workload's graph on the cluster, or a planner
+        cluster: this machine, as `gnnplace calibrate` describes it
+        against: the reference; every op on its first device unless given
+        protocol: "steady", or "paper": ten steps, of which the last five count
+        limit_s: seconds to load, and again to measure
+        seed: of initial values and inputs
+
+    Raises ValueError for what is no workload or no legal placement, MeasurementError where the step does not run, or not right.
+    """
+    from gnnplace.execution.host import Host
+    from gnnplace.execution.measured_step import first_device, measured_step
+    from gnnplace.execution.timing import PROTOCOLS, ProtocolName
+    from gnnplace.sources.workload import LOADER
+
+    if protocol not in PROTOCOLS:
+        raise ValueError(strict_json.unknown("protocol", protocol, tuple(PROTOCOLS)))
+    named: ProtocolName = "paper" if protocol == "paper" else "steady"
+    machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
+    with Host(LOADER, workload, seed, limit_s=limit_s) as host:
+        reference = first_device if against is None else _planner(against)
+        return measured_step(host, machine, _planner(placement), reference, PROTOCOLS[named], limit_s)
+
+
+def save(what: Placement | ComputationGraph | Cluster | Trained, path: PathText, problem: Problem | None = None) -> None:
+    """Writes a document that `load` reads, atomically; of what was trained, a checkpoint that `load_policy` reads.
+
+    A placement needs its problem, whose ops and devices it names. Raises ValueError without it, OSError where the file can't be written.
+
+        >>> import gnnplace as gp, tempfile
+        >>> problem = gp.problem("dlrm", cluster="k40-2")
+        >>> placement = gp.place(problem, "gpu")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gp.save(placement, f"{folder}/p.json", problem)
+        ...     again = gp.load(f"{folder}/p.json", problem)
+        >>> (again.device == placement.device).all().item()
+        True
+    """
+    match what:
+        case ComputationGraph():
+            document = graphs.graph_document(what)
+        case Cluster():
+            document = clusters.cluster_document(what)
+        case Placement():
+            if problem is None:
+                raise ValueError("problem: a placement is saved with its problem, whose ops and devices it names")
+            document = placements.placement_document(problem.graph, problem.cluster, what)
+        case _:
+            return what.save(path)
+    return atomic.write_text(path, json.dumps(document) + "\n")
+
+
+def load(path: PathText, problem: Problem | None = None) -> Placement | ComputationGraph | Cluster:
+    """The graph, cluster or placement of a JSON document. A placement needs its problem.
+
+    Raises ValueError (one line) for a bad document, OSError where the file is unreadable.
+    """
+    if problem is not None:
+        return placements.read_placement(path, problem.graph, problem.cluster)
+
+    def unplaced(document: dict[str, Any]) -> Placement:
+        raise ValueError("format: a placement is loaded with its problem, whose ops and devices it names")
+
+    readers: dict[str, Callable[[dict[str, Any]], Placement | ComputationGraph | Cluster]]
+    readers = {"gnnplace.graph": graphs.graph_of, "gnnplace.cluster": clusters.cluster_of, "gnnplace.placement": unplaced}
+    return strict_json.read_any(path, readers, MAX_DOCUMENT_BYTES)
+
+
+def _planner(given: Placement | Planner) -> Planner:
+    return candidates.known(given) if isinstance(given, Placement) else given

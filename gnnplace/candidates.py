@@ -1,0 +1,123 @@
+"""Placements of one problem by several planners, each simulated; and the portfolio's, which is never slower than any of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from gnnplace import planners
+from gnnplace.baselines.best import Progress
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.formats.placements import Predicted, predicted
+from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.problems import Problem
+from gnnplace.result import Planner, StepResult
+from gnnplace.simulator.simulator import simulate
+
+BEST = "best"
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """What a planner proposes: its step under its own schedule (`result`) and under `fifo`, and how long the planner took."""
+
+    planner: str
+    placement: Placement
+    result: StepResult
+    fifo: StepResult
+    planning_ns: int
+
+    @property
+    def step_time_ns(self) -> int | None:
+        """The step time, None where the placement is infeasible."""
+        return self.result.feasible_ns
+
+    def predicted(self, problem: Problem) -> Predicted:
+        """The step as documents describe it, with the lower bound of its problem."""
+        return predicted(problem.cluster, self.result, lower_bound(problem), bound_name(problem))
+
+
+Say = Callable[[Candidate], object]
+
+
+def candidate(problem: Problem, planner: str, placement: Placement, planning_ns: int) -> Candidate:
+    """A placement simulated under its own schedule and under `fifo`."""
+    result, fifo = simulate(problem, [placement, scheduled(placement, "fifo")])
+    return Candidate(planner, placement, result, fifo, planning_ns)
+
+
+def candidates(problem: Problem, asked: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None) -> list[Candidate]:
+    """What each planner proposes under a schedule, the fastest feasible first; `say` hears of each as it comes."""
+    found = []
+    for name, planner in asked.items():
+        start = time.perf_counter_ns()
+        placement = planned(planner(problem), schedule)
+        found.append(candidate(problem, name, placement, time.perf_counter_ns() - start))
+        say(found[-1])
+    return ranked(found)
+
+
+def best(
+    problem: Problem,
+    budget: Budget,
+    seed: int = 0,
+    schedule: Schedule = "given",
+    *,
+    policy: Planner | None = None,
+    starts: Mapping[str, Planner] | None = None,
+    progress: Progress = lambda planner, standing: None,
+) -> Candidate:
+    """The winner of `planners.portfolio`, whose arguments these are, named `best: ` and whose placement it is."""
+
+    def asked(problem: Problem) -> Placement:
+        assert policy is not None
+        return planned(policy(problem), schedule)
+
+    start, own = time.perf_counter_ns(), None if policy is None else asked
+    winner = planners.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts)
+    return candidate(problem, f"{BEST}: {winner.planner}", winner.placement, time.perf_counter_ns() - start)
+
+
+def compared(
+    problem: Problem,
+    budget: Budget,
+    seed: int = 0,
+    schedule: Schedule = "critical-path",
+    *,
+    more: Mapping[str, Planner] | None = None,
+    say: Say = lambda candidate: None,
+    progress: Progress = lambda planner, standing: None,
+) -> list[Candidate]:
+    """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower, nothing is planned
+    twice. The fastest feasible first.
+    """
+    asked = planners.planners(problem, simulate, seed, schedule) | dict(more or {})
+    found = candidates(problem, asked, schedule, say)
+    starts = {each.planner: known(each.placement) for each in found}
+    return ranked([best(problem, budget, seed, schedule, starts=starts, progress=progress), *found])
+
+
+def ranked(found: list[Candidate]) -> list[Candidate]:
+    """The fastest feasible first, then the infeasible; equals as they came."""
+    return sorted(found, key=lambda candidate: _rank(candidate.result))
+
+
+def known(placement: Placement) -> Planner:
+    """The planner that always gives this placement."""
+    return partial(_known, placement)
+
+
+def planned(placement: Placement, schedule: Schedule) -> Placement:
+    """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
+    return placement if schedule == "given" else scheduled(placement, schedule)
+
+
+def _known(placement: Placement, problem: Problem) -> Placement:
+    return placement
+
+
+def _rank(result: StepResult) -> tuple[bool, bool, int]:
+    return result.infeasible is not None, result.step_time_ns is None, result.step_time_ns or 0

@@ -1,0 +1,130 @@
+"""A placement as people read it: which layers stand on which devices, and what each device does and holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.formats.placements import Predicted
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
+from gnnplace.report import terminal
+
+MOST_ROWS = 30
+DEEPEST = 4  # levels of a layer's name
+MOST_DEVICES = 3  # that a row names
+SEPARATORS = re.compile(r"[/.]")
+
+
+class LayerRow(NamedTuple):
+    """Layers that follow one another and stand alike: their work on each device, and the bytes of their variables."""
+
+    first: str
+    last: str
+    work_ns: Int64[np.ndarray, " devices"]
+    persistent_bytes: int
+
+    @property
+    def name(self) -> str:
+        return self.first if self.first == self.last else f"{self.first} ... {self.last}"
+
+
+def layer_rows(problem: Problem, placement: Placement) -> list[LayerRow]:
+    """The layers of a placement in the order in which they begin, at most `MOST_ROWS`: names as deep as fit, neighbours on the same
+    single device in one row; where the shortest names are still too many, those with most work, and all others in one row.
+    """
+    rows: list[LayerRow] = []
+    for depth in range(DEEPEST, 0, -1):
+        rows = _merged(_rows(problem, placement, depth))
+        if len(rows) <= MOST_ROWS:
+            return rows
+    rows.sort(key=lambda row: -int(row.work_ns.sum()))
+    return [*rows[: MOST_ROWS - 1], _sum(rows[MOST_ROWS - 1 :], "others", "others")]
+
+
+def print_layers(problem: Problem, placement: Placement) -> None:
+    """The table of `layer_rows` on stdout."""
+    names = problem.cluster.device_names
+    rows = [
+        (row.name, _devices(names, row.work_ns), f"{row.work_ns.sum() / 1e6:,.3f}", f"{row.persistent_bytes / 2**20:,.1f}")
+        for row in layer_rows(problem, placement)
+    ]
+    terminal.print_table(("layer", "devices, by work", "work\nms", "variables\nMiB"), rows)
+
+
+def print_devices(problem: Problem, placement: Placement, step: Predicted) -> None:
+    """What each device runs and holds over a step, on stdout."""
+    ops = np.bincount(placement.device, minlength=problem.num_devices).tolist()
+    rows = []
+    for device, count in zip(problem.cluster.devices, ops, strict=True):
+        peak, idle = (None if values is None else values[device.name] for values in (step.peak_memory_bytes, step.idle_ns))
+        share = terminal.NONE if peak is None or not device.memory_bytes else f"{100 * peak / device.memory_bytes:.1f}"
+        busy = terminal.milliseconds(step.busy_ns[device.name])
+        rows.append((device.name, f"{count:,}", busy, terminal.milliseconds(idle), terminal.mebibytes(peak), share))
+    terminal.print_table(("device", "ops", "busy", "idle", "peak memory", "of its memory\n%"), rows)
+
+
+def _rows(problem: Problem, placement: Placement, depth: int) -> list[LayerRow]:
+    graph = problem.graph
+    labels = _labels(graph, depth)
+    names = sorted(dict.fromkeys(labels), key=_first_level(graph, labels).__getitem__)
+    index = {name: row for row, name in enumerate(names)}
+    row = np.array([index[label] for label in labels])
+    work = np.zeros((len(names), problem.num_devices), dtype=np.int64)
+    np.add.at(work, (row, placement.device), problem.time_ns[np.arange(problem.num_ops), placement.device])
+    held = np.zeros(len(names), dtype=np.int64)
+    np.add.at(held, row, graph.persistent_bytes)
+    return [LayerRow(name, name, work[i], int(held[i])) for i, name in enumerate(names)]
+
+
+def _labels(graph: ComputationGraph, depth: int) -> list[str]:
+    """The layer of each op, shortened; its block or its kind where it has none."""
+    short = ["/".join(SEPARATORS.split(layer)[:depth]) for layer in graph.layer.values]
+    return [short[layer] if layer != NONE else _unnamed(graph, op) for op, layer in enumerate(graph.layer.index.tolist())]
+
+
+def _unnamed(graph: ComputationGraph, op: int) -> str:
+    return f"block {graph.block[op]}" if graph.block[op] != NONE else f"({graph.kind[op]})"
+
+
+def _first_level(graph: ComputationGraph, labels: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for label, level in zip(labels, graph.level.tolist(), strict=True):
+        found[label] = min(level, found.get(label, level))
+    return found
+
+
+def _merged(rows: list[LayerRow]) -> list[LayerRow]:
+    """Neighbours on the same single device as one row, where there are too many rows."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    found: list[list[LayerRow]] = []
+    for row in rows:
+        if found and _alone(found[-1][-1]) == _alone(row) != NONE:
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return [_sum(run, run[0].first, run[-1].last) for run in found]
+
+
+def _alone(row: LayerRow) -> int:
+    """The device that does all of a row's work, `NONE` where several do."""
+    busy = np.flatnonzero(row.work_ns)
+    return int(busy[0]) if len(busy) == 1 else NONE
+
+
+def _sum(rows: list[LayerRow], first: str, last: str) -> LayerRow:
+    return LayerRow(first, last, np.sum([row.work_ns for row in rows], axis=0), sum(row.persistent_bytes for row in rows))
+
+
+def _devices(names: tuple[str, ...], work_ns: Int64[np.ndarray, " devices"]) -> str:
+    busy = [device for device in np.argsort(-work_ns, kind="stable").tolist() if work_ns[device]]
+    if len(busy) == 1:
+        return names[busy[0]]
+    shown = ", ".join(f"{names[device]} {100 * work_ns[device] / work_ns.sum():.0f} %" for device in busy[:MOST_DEVICES])
+    return shown if len(busy) <= MOST_DEVICES else f"{shown}, {len(busy) - MOST_DEVICES} more"

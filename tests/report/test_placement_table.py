@@ -1,0 +1,43 @@
+"""The table of a placement's layers: every nanosecond and byte is in it once, and it stays short."""
+
+from __future__ import annotations
+
+import numpy as np
+from support.graphs import equal_gpus
+
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
+from gnnplace.report.placement_table import MOST_ROWS, layer_rows
+
+
+def chain(layers: list[str | None]) -> Problem:
+    ops = [Op(f"op{i}", "MatMul", (Output(8),), layer=layer, time_ns={"gpu": 10 + i}, persistent_bytes=i) for i, layer in enumerate(layers)]
+    return problem(ComputationGraph.from_ops("chain", ops, [(i, 0, i + 1) for i in range(len(ops) - 1)]), equal_gpus(2))
+
+
+def placed(problem: Problem, device: list[int]) -> list[tuple[str, list[int], int]]:
+    rows = layer_rows(problem, Placement(np.array(device, dtype=np.int32)))
+    return [(row.name, row.work_ns.tolist(), row.persistent_bytes) for row in rows]
+
+
+def test_layers_stand_in_their_order_with_their_work_and_variables():
+    found = placed(chain(["encoder.0", "decoder/a", "encoder.0", None]), [0, 1, 1, 0])
+    assert found == [("encoder/0", [10, 12], 2), ("decoder/a", [0, 11], 1), ("(MatMul)", [13, 0], 3)]
+
+
+def test_many_layers_are_shortened_and_neighbours_on_one_device_joined():
+    layers = [f"h.{block}.{part}" for block in range(24) for part in ("attention", "mlp")]
+    device = [0 if block < 12 else 1 for block in range(24) for _ in range(2)]
+    found = placed(chain(layers), device)
+    assert [name for name, _, _ in found] == ["h/0/attention ... h/11/mlp", "h/12/attention ... h/23/mlp"]
+    mixed = placed(chain(layers), [number % 2 for number in range(48)])
+    assert len(mixed) == 24 and mixed[0][:2] == ("h/0", [10, 11])
+
+
+def test_what_does_not_fit_is_in_one_row_and_nothing_is_lost():
+    layers, device = [f"layer_{number}" for number in range(90)], [number % 2 for number in range(90)]
+    found = placed(chain(layers), device)
+    assert len(found) == MOST_ROWS and found[-1][0] == "others" and found[0][0] == "layer_89"
+    assert np.sum([work for _, work, _ in found]) == sum(10 + i for i in range(90)) and sum(held for _, _, held in found) == sum(range(90))
