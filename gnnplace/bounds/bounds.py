@@ -3,12 +3,12 @@
 Feasible: legal, groups whole, all links there, every memory large enough. Each bound holds by itself; files named prove theirs:
 
 - `critical-path`: the longest path with every op on its fastest device where it is allowed and fits, and free transfers.
-- `load`: all work, divided as if units could be split among unequal devices and their memories (`bound_load`).
+- `load`: all work, divided as if units could be split among unequal devices and their memories (`load`).
 - `paths`: for some op, what must come before it, itself, and what must come after it, counting transfers that no placement
-  avoids, ops that wait for one device, and the load of its ancestors and descendants (`bound_paths`).
+  avoids, ops that wait for one device, and the load of its ancestors and descendants (`paths`).
 - `transfers`: the same without the load of ancestors and descendants, instead of `paths` beyond `MOST_QUADRATIC` ops.
-- `windows`: the load of the ops that can only run in some window of time, and what is left at its ends (`bound_windows`).
-- `split`: ops that hang together stand on one device, if it holds them, or something is sent between them (`bound_split`).
+- `windows`: the load of the ops that can only run in some window of time, and what is left at its ends (`windows`).
+- `split`: ops that hang together stand on one device, if it holds them, or something is sent between them (`split`).
 
 A bound that finds that no placement is feasible at all is left out.
 """

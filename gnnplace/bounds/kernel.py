@@ -1,4 +1,4 @@
-"""The pass over the ops that finds their heads, compiled: the three arguments of `bound_paths`, on classes of devices.
+"""The pass over the ops that finds their heads, compiled: the three arguments of `paths`, on classes of devices.
 
 `machine` is the times of ops, the streams of classes, the bytes that ops hold, the memories of classes (`relaxed`).
 """

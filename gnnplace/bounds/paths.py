@@ -4,7 +4,7 @@ Three arguments, taken together in one pass over the ops in topological order, e
 
 - **path**: an op starts after each of its inputs has ended and, unless that stands on a device of the same class, has been sent.
 - **load**: what must end before it runs between the first start among it and its own, so for every a, the ancestors whose head
-  is at least a take together their load (at given prices of devices, `bound_load`) after a (Fernandez and Bussell, 1973).
+  is at least a take together their load (at given prices of devices, `load`) after a (Fernandez and Bussell, 1973).
 - **together or apart**: an ancestor on another device sends something on every path to the op; ancestors on the op's own device
   run there one after another, as many at a time as it has streams, if they fit its memory at all. If b is the time at which the
   op starts, the ancestors from which anything sent would arrive after b stand on its device; so, these taken in the order of that

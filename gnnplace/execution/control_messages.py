@@ -1,7 +1,6 @@
-"""A graph whose control edges between devices are messages, as TensorFlow's are: empty tensors that take what any other one takes.
+"""Turns control edges between devices into transfers of empty tensors, as TensorFlow does.
 
-A device that does its ops in a fixed order need wait for no op of another device before the last that it has waited for, so that most of
-these edges say nothing new, and are not sent.
+Devices run their ops in a fixed order, so most of these edges are implied by earlier transfers. Implied edges are dropped.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from gnnplace.graph import CONTROL, NONE, Categorical, ComputationGraph
 
 
 def needed(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> Bool[np.ndarray, " edges"]:
-    """False for a control edge between devices that the other edges and the order of each device imply.
+    """False for each control edge between devices that other edges and the devices' orders imply.
 
-    (Vector clocks; Fidge 1988, Mattern 1989.)
+    Computed by vector clocks (Fidge 1988, Mattern 1989).
     """
     num_devices = int(device.max()) + 1
     done = np.zeros((graph.num_ops, num_devices), dtype=np.int64)  # when op i is done: how many ops of each device are
@@ -40,7 +39,7 @@ def needed(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: In
 
 
 def control_messages(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
-    """The graph without the edges that are not needed; an op that another device waits for has one more output, of no bytes."""
+    """The graph without implied control edges. An op that other devices wait for gets one more output, of 0 bytes."""
     kept = needed(graph, device, order)
     src, output, dst = graph.edge_src[kept], graph.edge_output[kept], graph.edge_dst[kept]
     away = (output == CONTROL) & (device[src] != device[dst])

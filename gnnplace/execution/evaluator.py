@@ -1,8 +1,8 @@
-"""Real step times for a learner: each placement is started on this machine, timed and ended, and never measured twice.
+"""Measured step times as an `Evaluator`: each placement is started on this machine, timed, and never measured twice.
 
-What is measured: the step time (the median of the protocol's steps), the peak memory (of one more step), how long each device was busy
-(from the op times of one more). The simulator, which comes as an argument, says in which order ops run, what is legal, and how much is
-transferred. Losses are not compared here, which would take longer than the steps; `compare` does, for the two placements that it times.
+Measured are the step time (the median of the protocol's steps), the peak memory (of one more step) and the busy time of each device (from
+the op times of one more). The simulator, given as an argument, decides the order of ops, feasibility and the transferred bytes. Results are
+not checked against the unplaced step, which would take longer than the steps; only `compare` checks them.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 
-LOSES_HOST = ("timeout", "crash")  # outcomes after which a host may be busy with what nobody waits for
-POLICY, HEURISTICS = "policy", "heuristics"  # for whom something is measured
+LOSES_HOST = ("timeout", "crash")  # outcomes after which the host may still be busy
+POLICY, HEURISTICS = "policy", "heuristics"  # who proposed a measured placement
 RECORDS = 3  # the version of all records, part of their keys: 1 had placements as `ok` whose peaks exceed their devices, 2 nobody's names
-COMPARISON_LIMITS = 5  # a placement may take so many times as long in a comparison
+COMPARISON_LIMITS = 5  # time limit of a placement in a comparison, as a multiple of `limit_s`
 
 
 class LastingHost:
-    """A host that is opened when it is first asked for, and again after it was closed."""
+    """A host that is opened on first use, and reopened on the first use after `close`."""
 
     def __init__(self, open_host: Callable[[], Host]) -> None:
         self._open = open_host
         self._host: Host | None = None
 
     def __call__(self) -> Host:
-        """The host. Raises what opening it raises."""
+        """The open host. Raises what opening it raises."""
         if self._host is None:
             self._host = self._open()
         return self._host
 
     def close(self) -> None:
-        """Ends it and what runs in it."""
+        """Closes the host, if it is open."""
         if self._host is not None:
             self._host.close()
             self._host = None
 
 
 class MeasuredEvaluator:
-    """An `Evaluator` of placements on this machine. `hosts` are those of the workloads, by the sha256 of their graphs.
+    """An `Evaluator` that measures placements on this machine. `hosts` maps the sha256 of a graph to the host of its workload.
 
-    A placement that comes to another outcome than `ok` within `limit_s` seconds is infeasible with `outcome: reason`, and stays so:
-    the ledger keeps every outcome. A key is of all that a step time depends on: graph, cluster and costs (they make the order), devices,
-    schedule, priorities, protocol, hardware.
+    A placement whose outcome within `limit_s` seconds is not `ok` is infeasible, with the reason `outcome: reason`. The ledger keeps
+    every outcome, so it is never tried again. Its key covers all that a step time depends on: graph, cluster, costs, devices, schedule,
+    priorities, protocol and hardware.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MeasuredEvaluator:
         self._protocol, self._limit_s, self._hardware, self._by = protocol, limit_s, hardware, POLICY
 
     def of(self, by: str) -> MeasuredEvaluator:
-        """The same, for placements of somebody else than the policy, whose name is kept with what is measured."""
+        """The same evaluator for placements proposed by `by`; the ledger records that name (by default `policy`)."""
         other = copy(self)
         other._by = by
         return other
@@ -83,26 +83,26 @@ class MeasuredEvaluator:
     def __call__(
         self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
     ) -> tuple[StepResult, ...]:
-        """Measures those that were not, one after another, whatever `limit_ns` says: what is measured is kept.
+        """The results of the placements; those not in the ledger are measured, one after another. Ignores `limit_ns`.
 
-        Raises MeasurementError where the workload itself can't be loaded again.
+        Raises ValueError for `timeline=True`, MeasurementError if the workload can't be loaded again.
         """
         if timeline:
-            raise ValueError("timeline: a measured step has none; the simulator has")
+            raise ValueError("timeline: a measured step has no timeline; use the simulator")
         simulated = self._simulate(problem, placements)
         return tuple(self._result(problem, *pair) for pair in zip(placements, simulated, strict=True))
 
     def measured(self, problem: Problem, by: str | None = None) -> list[Placement]:
-        """Every placement of a problem that was measured, for whom `by` names where it is given, in the order of first measurements."""
+        """The measured placements of a problem, oldest first; only those proposed by `by` if it is given."""
         records = [record for record in self._ledger if record.get("graph") == problem.graph.sha256 and by in (None, record.get("by"))]
         placements = ((record[KEY], _unpacked(record)) for record in records)
         return [placement for key, placement in placements if key == self.key(problem, placement)]
 
     def compare(self, problem: Problem, placements: Sequence[Placement], purpose: str) -> list[list[int]]:
-        """Steps of each, timed in turns by the protocol *steady* and proved to compute the same as the unplaced step; kept, too, for this
-        purpose and no other: who was chosen by a measurement is flattered by it.
+        """The step times (ns) of several placements, timed in turns (*steady*) and checked against the unplaced step.
 
-        Raises MeasurementError with the outcome of the first that fails.
+        The record is kept for this `purpose` alone: reusing the measurement that selected a placement would favour that placement.
+        Raises MeasurementError with the outcome of the first placement that fails.
         """
         key = _digest(purpose, *(self.key(problem, placement) for placement in placements), STEADY)
         record = self._ledger.find(key)
@@ -119,7 +119,7 @@ class MeasuredEvaluator:
         return found
 
     def key(self, problem: Problem, placement: Placement) -> str:
-        """What a measurement is found by."""
+        """The ledger key of a placement."""
         order = placement.device, placement.priority, problem.time_ns
         return _digest(RECORDS, problem.graph.sha256, problem.cluster.sha256, placement.schedule, self._protocol, self._hardware, *order)
 
@@ -139,7 +139,7 @@ class MeasuredEvaluator:
         return replace(simulated, step_time_ns=median, infeasible=None, peak_memory_bytes=peak, busy_ns=busy, occupied_ns=None)
 
     def _measure(self, problem: Problem, placement: Placement) -> Record:
-        """Times one placement. A host that can't be loaded is not the placement's fault: that is raised."""
+        """Times one placement. Raises if the host can't be loaded, which is not the placement's fault."""
         placed = self._plan(problem, placement)
 
         def act(host: Host) -> Record:
@@ -156,7 +156,7 @@ class MeasuredEvaluator:
         return self._attempt(problem, self._limit_s, act)
 
     def _attempt(self, problem: Problem, limit_s: float, act: Callable[[Host], Record]) -> Record:
-        """What `act` finds on the problem's host, or the outcome that it comes to."""
+        """The record of `act` on the problem's host, or of its failure."""
         lasting = self._hosts[problem.graph.sha256]
         host = lasting()
         host.allow(limit_s)
@@ -174,7 +174,7 @@ class MeasuredEvaluator:
 
 
 def _infeasible(simulated: StepResult, reason: str) -> StepResult:
-    """A step that didn't run: it took no time, kept no device busy and had no peak."""
+    """The result of a step that did not run."""
     idle = np.zeros_like(simulated.busy_ns)
     return replace(simulated, step_time_ns=None, infeasible=reason, peak_memory_bytes=None, busy_ns=idle, occupied_ns=None)
 

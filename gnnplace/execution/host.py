@@ -1,8 +1,8 @@
-"""A process of its own for each measurement: it loads the workload and starts what runs it, so that nothing there can hurt us.
+"""The child process that loads a workload and runs its placements, so that a crash, a hang or lack of memory there can't harm the parent.
 
-`Host` is our side. Whatever happens there (a crash, a hang, no memory) is a MeasurementError with its outcome, within the time that was
-given and 5 s. A device process that hangs is ended and the host lives on, for the next placement; a host that hangs is ended by its
-keeper. When we close it, or end ourselves, however that happens, the keeper kills it and every process that it has left.
+`Host` is the parent's side. A failure in the child is a MeasurementError with its outcome, at most 5 s after the time limit. A device
+process that hangs is killed, and the host goes on with the next placement. A host that hangs is killed by its keeper. When the parent
+closes the host, or ends itself for any reason, the keeper kills the host and all its descendants.
 """
 
 from __future__ import annotations
@@ -27,16 +27,14 @@ from gnnplace.isolation.linux import lift_memory_limit, limit_memory
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import ended, failure
 
-Loader = Callable[..., Workload]
-
-GRACE_S = 2.0  # for a host to say itself that its time is up, and to end what it runs
+GRACE_S = 2.0  # for a host to report its own timeout and to stop what it runs
 
 
 class Host:
-    """A child process with the workload that `loader(*arguments)` returns there; `loader` is `package.module:function`.
+    """A child process that holds the workload `loader(*arguments)`; `loader` is `package.module:function`.
 
-    A request takes at most what is left of `limit_s` seconds since the host, or since `allow` was called; what takes longer is a
-    MeasurementError(timeout). Use it as a context: leaving it kills the process and all its children.
+    All requests share `limit_s` seconds, counted from the start or from the last call of `allow`. A request that takes longer raises
+    MeasurementError(timeout). Use it as a context manager: leaving it kills the process and its children.
     """
 
     def __init__(self, loader: str, *arguments: Any, limit_s: float) -> None:
@@ -57,7 +55,7 @@ class Host:
             raise
 
     def allow(self, limit_s: float) -> None:
-        """Gives what follows so many seconds from now."""
+        """Sets the time limit of the following requests: `limit_s` seconds from now."""
         self._limit_s, self._deadline = limit_s, monotonic() + limit_s
 
     def start(self, *arguments: Any) -> PlacedStep:
@@ -78,11 +76,11 @@ class Host:
 
     @property
     def alive(self) -> bool:
-        """Whether there is anybody to answer."""
+        """Whether the child is running."""
         return self._keeper.poll() is None
 
     def close(self) -> None:
-        """Kills the host and every process that it has left."""
+        """Kills the child and all its descendants."""
         self._connection.close()
         self._life.close()
         try:
@@ -98,7 +96,7 @@ class Host:
         self.close()
 
     def _ask(self, what: str, *arguments: Any, at_least_s: float = 0.0) -> Any:
-        """The answer to a request. A host that gives none, or to which nobody listens any more (Ctrl-C), is closed."""
+        """The answer to a request. Closes the host if it gives none or the wait is interrupted (Ctrl-C)."""
         deadline = max(self._deadline, monotonic() + at_least_s)
         too_late = MeasurementError("timeout", f"{what}: not done after {self._limit_s:g} s")
         try:
@@ -116,7 +114,7 @@ class Host:
         return answer
 
     def _gone(self, what: str) -> MeasurementError:
-        """Why a host that was still in time has not answered."""
+        """Why the host has not answered although time was left."""
         try:
             with suppress(EOFError, OSError):  # of a keeper that is gone, too, or a host that is closed
                 if self._life.poll(GRACE_S):
@@ -165,9 +163,7 @@ def serve(connection: Connection) -> None:
 
 
 def _in_time(answer: Callable[[], Any], deadline: float, too_late: MeasurementError, bad_input: type[ValueError]) -> Any:
-    """What `answer()` returns or raises (see `failure`), `too_late` where it waits at the deadline. In native code nothing but the keeper
-    ends it.
-    """
+    """What `answer()` returns or raises (see `failure`); `too_late` if the deadline passes. Only the keeper can end native code."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise too_late
@@ -186,7 +182,7 @@ def _in_time(answer: Callable[[], Any], deadline: float, too_late: MeasurementEr
 
 
 class _Life:
-    """The workload, and the steps that were started and not closed."""
+    """The workload and its open placed steps."""
 
     def __init__(self) -> None:
         self._workload: Workload | None = None
@@ -194,7 +190,7 @@ class _Life:
         self._numbers = count()
 
     def answer(self, what: str, *arguments: Any) -> Any:
-        """What one request asks for."""
+        """The answer to one request."""
         if what == "load":
             loader, given = arguments
             module, _, function = loader.partition(":")

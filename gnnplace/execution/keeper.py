@@ -1,9 +1,9 @@
-"""The process between us and a host: it outlives the host and ends whatever the host has left, then itself.
+"""The process between the parent and a host: it outlives the host, kills all its descendants, and then ends.
 
-Nothing here is slow to import or allocates much. The keeper is the subreaper of the host's descendants, so that it inherits and finds
-those of a session of their own, too. It ends them all when the host ends, when its deadline has passed, or when we close our end of its
-pipe, which happens however we end. What it can't end is a process that kills or stops the keeper first, or that somebody else started
-for it (a daemon); the host and its device processes die with the keeper even then.
+The keeper is the subreaper of the host's descendants, so it also inherits those in sessions of their own. It kills all of them when the
+host ends, when the deadline passes, or when the parent's end of the pipe closes, which happens however the parent ends. It can't kill a
+process that kills or stops the keeper first, or that a daemon started; the host and its device processes die with the keeper even then.
+This module imports and allocates little.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
-    """`keeper LIFE REQUESTS`, two descriptors: forks a host that serves the second. Over the first come deadlines (`monotonic`, or
-    None), and goes the status with which the host ended.
+    """`keeper LIFE REQUESTS`, two file descriptors: forks a host that serves REQUESTS. LIFE receives deadlines (`monotonic`, or None) and
+    sends the exit status of the host.
     """
     life, requests = int(sys.argv[1]), int(sys.argv[2])
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -50,7 +50,7 @@ def _serve(requests: int) -> None:
 
 
 def _keep(life: Connection, host: int) -> None:
-    """Waits for the end, brings it to all, and tells how the host ended, if anybody listens."""
+    """Waits for the end, kills all descendants, and sends the exit status of the host."""
     ended, deadline = os.pidfd_open(host), None
     with suppress(EOFError, ConnectionResetError):
         while life in wait([life, ended], None if deadline is None else max(0.0, deadline - monotonic())):
@@ -61,7 +61,7 @@ def _keep(life: Connection, host: int) -> None:
 
 
 def _end_all(host: int) -> int:
-    """Kills children until there are none; those of a child that ends become ours. Returns the host's status."""
+    """Kills children until none is left; the keeper inherits the children of a dead child. Returns the host's status."""
     found = 0
     while True:
         for child in _children():

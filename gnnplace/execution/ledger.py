@@ -1,6 +1,6 @@
-"""What was measured, kept: a file of JSON lines that is only ever appended to, each record found by its key.
+"""The ledger of measurements: an append-only file of JSON lines, each record found by its key.
 
-A record is on the disk before `add` returns. A line that is not whole (the machine went down meanwhile) is ignored, with a warning.
+`add` returns after the record is on disk. An incomplete line, left by a crash of the machine, is ignored with a warning.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KEY = "key"
 
 
 class Ledger:
-    """The records of a file, which the first `add` makes where it doesn't exist. One process at a time may write to it."""
+    """The records of a file; the first `add` creates it. Only one process at a time may write to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,14 +33,14 @@ class Ledger:
             record = json.loads(line)
             self._records.setdefault(record[KEY], record)
         except (ValueError, KeyError, TypeError):
-            warnings.warn(f"{self._path}: line {number} is not a whole record and is ignored", stacklevel=3)
+            warnings.warn(f"{self._path}: line {number} is not a complete record and is ignored", stacklevel=3)
 
     def find(self, key: str) -> Record | None:
-        """The record of a key, None where there is none."""
+        """The record of a key, or None."""
         return self._records.get(key)
 
     def add(self, key: str, record: Record) -> Record:
-        """Appends a record and returns it as it would be read again. Raises OSError."""
+        """Appends a record and returns it as a later read would. Raises OSError if the file can't be written."""
         line = json.dumps({KEY: key, **record})
         with self._path.open("ab") as file:
             file.write(b"\n" * self._torn + line.encode() + b"\n")

@@ -1,7 +1,7 @@
-"""This machine as a cluster: a CPU device for each core that this process may use, or its GPUs with one CPU device beside them.
+"""This machine as a cluster: its GPUs and one CPU device, or without GPUs one CPU device for each usable core.
 
-The rates are placeholders that a calibration replaces. A CPU device copies by itself, as the executors have it; its memory is an equal
-share of the machine's. A GPU's is what its driver says.
+The rates are placeholders that a calibration replaces. A CPU device copies its own transfers, as the executors do. Its memory is an equal
+share of the machine's; the memory of a GPU is what its driver reports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gnnplace.isolation import python
 from gnnplace.isolation.worker import usable_cores
 
 GIGA = 10**9
-LIMIT_S = 120  # to import PyTorch and ask the driver, which may hang
+LIMIT_S = 120  # for importing PyTorch and querying the driver, which may hang
 
 _ASK = """
 import json, torch
@@ -36,29 +36,29 @@ class Gpu(NamedTuple):
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that PyTorch sees, asked for in a process of its own: CUDA, once initialised in this one, would not outlive a fork.
+    """The GPUs that PyTorch sees. A child process asks, because CUDA does not work in forks of a process that has initialised it.
 
-    Raises ValueError where PyTorch can't say, or says nothing within `LIMIT_S` seconds.
+    Raises ValueError if the query fails or takes more than `LIMIT_S` seconds.
     """
     try:
         done = subprocess.run(
             python.command("-c", _ASK), capture_output=True, text=True, check=False, timeout=LIMIT_S, env=python.environment()
         )
     except subprocess.TimeoutExpired:
-        raise ValueError(f"PyTorch can't tell this machine's GPUs: no answer after {LIMIT_S} s") from None
+        raise ValueError(f"PyTorch can't list this machine's GPUs: no answer after {LIMIT_S} s") from None
     if done.returncode:
-        raise ValueError(f"PyTorch can't tell this machine's GPUs: {done.stderr.strip().rpartition(chr(10))[2]}")
+        raise ValueError(f"PyTorch can't list this machine's GPUs: {done.stderr.strip().rpartition(chr(10))[2]}")
     return tuple(Gpu(*found) for found in json.loads(done.stdout))
 
 
 def machine(name: str, receive: bool = False) -> Cluster:
-    """Its GPUs and a CPU device, or its cores where it has no GPU; `receive` as for `cores`."""
+    """The cluster of this machine: its GPUs and one CPU device, or its cores if it has no GPU; `receive` as in `cores`."""
     found = gpus()
     return with_gpus(name, found) if found else cores(name, receive=receive)
 
 
 def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:
-    """A CPU device and these GPUs; each GPU has one copy engine for all that leaves it."""
+    """A cluster of one CPU device and these GPUs; each GPU has one copy engine for all its outgoing transfers."""
     devices = (_core(0), *(_gpu(place, gpu) for place, gpu in enumerate(found)))
     pairs = permutations(devices, 2)
     links = (Link(a.name, b.name, 10 * GIGA, overhead_ns=10_000, channel=a.name if a.kind == "cpu" else None) for a, b in pairs)
@@ -66,12 +66,12 @@ def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:
 
 
 def cores(name: str, count: int | None = None, receive: bool = False) -> Cluster:
-    """The first `count` cores, all unless given; `receive`: they copy what arrives, too, each output into a buffer of its own, as
-    TensorFlow's do. Raises ValueError where there are fewer.
+    """A cluster of the first `count` usable cores (default: all). With `receive` each core also copies incoming transfers, each output into
+    a buffer of its own, as TensorFlow does. Raises ValueError if fewer cores are usable.
     """
     usable = len(usable_cores())
     if count is not None and not 1 <= count <= usable:
-        raise ValueError(f"cores: {count} of {usable} that can be used")
+        raise ValueError(f"cores: {count} is not between 1 and the {usable} cores that this process may use")
     devices = tuple(replace(_core(core), received="outputs" if receive else "parts") for core in range(count or usable))
     pairs = ((src.name, dst.name) for src, dst in permutations(devices, 2))
     links = (Link(*pair, 5 * GIGA, overhead_ns=5000, channel=pair[0], receive_channel=pair[1] if receive else None) for pair in pairs)

@@ -1,6 +1,7 @@
-"""One placement measured: started, proved to compute the same as the unplaced step, timed, its memory read.
+"""Measures placements: starts them, checks them against the unplaced step, times them, reads their memory.
 
-The order matters: what is checked are the first steps, from the initial values on; memory is read last, under a profiler that slows.
+The order matters. The check compares the first steps, which begin with the initial values. Memory is read last, since its profiler slows
+the step.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Measurement:
-    """An `ok` measurement: every timed step, how equal the results are, what each device was and held, the machine's load."""
+    """A successful measurement: step times (ns), deviation from the unplaced step, peak memory and hardware of each device, load."""
 
     step_ns: tuple[int, ...]
     difference: Difference
@@ -37,9 +38,9 @@ class Measurement:
 
 
 def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tuple[Outputs, str] | None = None) -> list[Measurement]:
-    """Measures placements of the host's workload, timed in turns. `unplaced` are `CHECKED_STEPS` of `Workload.unplaced`, run if absent.
+    """Measures placements of the host's workload, timed in turns. `unplaced` is the result of `CHECKED_STEPS` unplaced steps, run if None.
 
-    Raises MeasurementError with the outcome of the first that fails.
+    Raises MeasurementError with the outcome of the first placement that fails.
     """
     outputs, words = unplaced or host.unplaced(CHECKED_STEPS, reference_kind(plans))
     with ExitStack() as started:
@@ -53,30 +54,30 @@ def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tup
 
 
 def fitting_peaks(step: PlacedStep, plan: Plan) -> tuple[int, ...]:
-    """The most bytes that each device held in a step. What an executor can stop in time is not exact; what a device held is.
+    """The peak memory of each device in one step, in bytes. An executor enforces capacities only roughly; this check is exact.
 
-    Raises MeasurementError(out_of_memory) where a device held more than it has.
+    Raises MeasurementError(out_of_memory) if a peak exceeds the memory of its device.
     """
     peaks = tuple(step.peak_memory_bytes())
     for device, peak in zip(plan.devices, peaks, strict=True):
         if peak > device.memory_bytes:
-            raise MeasurementError("out_of_memory", f"{device.name} held {peak} bytes, and has {device.memory_bytes}")
+            raise MeasurementError("out_of_memory", f"{device.name} held {peak} bytes; its memory is {device.memory_bytes} bytes")
     return peaks
 
 
 def reference_kind(plans: Sequence[Plan]) -> str:
-    """The kind of device on which the unplaced step runs: a GPU where any of the plans has one."""
+    """The kind of device that runs the unplaced step: `gpu` if any plan has a GPU, else `cpu`."""
     return "gpu" if any(device.kind == "gpu" for plan in plans for device in plan.devices) else "cpu"
 
 
 def difference(placed: Outputs, unplaced: Outputs, words: str) -> Difference:
-    """How far a placed step's losses and variables are from the unplaced ones.
+    """The largest relative deviation of a placed step's losses and variables from the unplaced ones; `words` describes the unplaced step.
 
-    Raises MeasurementError(wrong_output) where one side has variables that the other lacks.
+    Raises MeasurementError(wrong_output) if the two have different variables.
     """
     if placed.variables.keys() != unplaced.variables.keys():
         odd = sorted(placed.variables.keys() ^ unplaced.variables.keys())
-        raise MeasurementError("wrong_output", f"{len(odd)} variables are on one side alone: {', '.join(odd[:3])}")
+        raise MeasurementError("wrong_output", f"{len(odd)} variables exist on one side only: {', '.join(odd[:3])}")
     steps = len(unplaced.losses)
     losses = [_relative(np.array(a), np.array(b)) for a, b in zip(placed.losses[:steps], unplaced.losses, strict=True)]
     found = {f"the loss of step {step + 1}": value for step, value in enumerate(losses)}
@@ -101,7 +102,7 @@ def _check(step: PlacedStep, unplaced: Outputs, words: str) -> Difference:
 
 
 def _relative(value: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference relative to the largest element; infinite where one side is not a number and the other is."""
+    """The largest difference relative to the largest element; infinite if only one side is NaN or infinite."""
     if not value.size or np.array_equal(value, other, equal_nan=value.dtype.kind == "f"):
         return 0.0
     with np.errstate(invalid="ignore"):

@@ -1,6 +1,6 @@
-"""A graph whose ops also wait for the op before them on their device: what runs where each device takes its ops in a fixed order.
+"""Adds the fixed order of each device to a graph as control edges.
 
-An executor enqueues in the order in which a step was simulated, and keeps it whatever the step then does.
+An executor enqueues ops in the order of the simulated step, and keeps that order whatever happens.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gnnplace.graph import CONTROL, ComputationGraph
 
 
 def in_order(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
-    """The graph with a control edge between every two ops that follow each other on a device; `order` is a topological one of all ops."""
+    """The graph with a control edge between any two successive ops of a device; `order` is a topological order of all ops."""
     grouped = order[np.argsort(device[order], kind="stable")]
     follows = device[grouped[:-1]] == device[grouped[1:]]
     src, dst = grouped[:-1][follows], grouped[1:][follows]

@@ -1,7 +1,7 @@
-"""The costs of a workload on this machine: every op on every kind of device, every link between two kinds, as `MeasuredCosts`.
+"""Profiles a workload on this machine: the time of every op on every kind of device, and transfers between the kinds (`MeasuredCosts`).
 
-Ops are timed where they run, in whole steps on one device, so that what they find in its caches is what a step leaves there; of each op
-the median over steps counts. What nothing executes (a variable, an input) takes no time.
+Ops are timed within whole steps on one device, so that they find its caches as in a real step. An op's time is its median over the steps.
+Ops that nothing executes (variables, inputs) take no time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ TIMED_TOGETHER = 5
 
 
 def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> MeasuredCosts:
-    """Times a workload on the first device of each kind, in so many steps (at least 1), and the first link between each pair of kinds.
+    """Times a workload's ops on the first device of each kind, in `steps` steps (at least 1), and the first link of each pair of kinds.
 
-    Raises MeasurementError where the step can't run on one of them alone.
+    Raises MeasurementError if one of these devices can't run the step alone.
     """
     graph = workload.graph
     first = {device.kind: device for device in reversed(cluster.devices)}
@@ -44,7 +44,7 @@ def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> Measure
 
 
 def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarray, " ops"]:
-    """What each op takes on one device: the median over steps of `durations`, fitted to steps whose ops nobody times."""
+    """The time of each op on one device in ns: its median over `steps` steps, scaled to steps without op timing."""
     profiler = Profiler(workload, (device,))
     try:
         warm_up(profiler.step.run, STEADY)
@@ -56,7 +56,7 @@ def op_medians(workload: Workload, device: Device, steps: int) -> Int64[np.ndarr
 
 
 class _Window(NamedTuple):
-    """The nanoseconds of some steps, and of as many more those of each op and before it (`_durations`)."""
+    """Step times in ns; and, of as many further steps, the time of each op and the gap before it (`_durations`)."""
 
     steps: list[int]
     work: list[Int64[np.ndarray, " ops"]]
@@ -64,7 +64,7 @@ class _Window(NamedTuple):
 
 
 class Profiler:
-    """A step all of whose work one device does. `run` times steps and, op by op, as many more: in turns with others, if so wished."""
+    """Profiles a step on one device. Each `run` times some steps, then the ops of as many more; profilers may take turns."""
 
     def __init__(self, workload: Workload, devices: Sequence[Device], works: int = 0) -> None:
         placed = np.full(workload.graph.num_ops, works, dtype=np.int32)
@@ -72,16 +72,16 @@ class Profiler:
         self._windows: list[_Window] = []
 
     def run(self, steps: int) -> list[int]:
-        """Runs steps as they are, then with their ops timed; the nanoseconds of the former."""
+        """Runs steps, then as many with op timing. Returns the times of the former in ns."""
         found = self.step.run(steps)
         self._windows.append(_Window(found, *map(list, zip(*map(_durations, self.step.op_times(steps)), strict=True))))
         return found
 
     def op_ns(self, counted: Sequence[int] | None = None) -> Int64[np.ndarray, " ops"]:
-        """The median nanoseconds of each op, 0 for what nothing executes; of the runs with these numbers (from 0), or of all.
+        """The median time of each op in ns (0 if nothing executes it), over the runs with the indices `counted` (default: all).
 
-        An op takes its own time and what passes between the end of the op before it and its start: the framework's dispatch. To look at
-        the clock makes that longer, so all of it is scaled until the ops add up to the median step that was run without.
+        An op's time includes the gap between the end of the op before it and its start, which is the framework's dispatch. Op timing
+        lengthens these gaps, so they are scaled until the ops add up to the median step without op timing.
         """
         windows = self._windows if counted is None else [self._windows[number] for number in counted]
         step, work, gaps = (np.median(list(chain.from_iterable(values)), axis=0) for values in zip(*windows, strict=True))
@@ -89,12 +89,12 @@ class Profiler:
         return np.rint(work + gaps * (between / max(1.0, gaps.sum()))).astype(np.int64)
 
     def close(self) -> None:
-        """Ends what runs the step."""
+        """Closes the step."""
         self.step.close()
 
 
 def _durations(times: OpTimes) -> tuple[Int64[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:
-    """Of each op the time that it ran, and the time from the end of the op before it."""
+    """The run time of each op, and the gap between it and the end of the op before it."""
     ran = np.flatnonzero(times.end_ns >= 0)
     ran = ran[np.argsort(times.start_ns[ran], kind="stable")]
     work, gap = np.zeros((2, len(times.end_ns)), dtype=np.int64)
@@ -104,7 +104,7 @@ def _durations(times: OpTimes) -> tuple[Int64[np.ndarray, " ops"], Int64[np.ndar
 
 
 def hardware(with_gpus: bool = False) -> str:
-    """This machine's processor in words, and its GPUs where asked for."""
+    """The names of this machine's processor, of its GPUs if `with_gpus`, and of its operating system."""
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
     return ", ".join([model, *([gpu.name for gpu in gpus()] if with_gpus else []), platform.system()])

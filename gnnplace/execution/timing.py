@@ -1,10 +1,10 @@
-"""How steps are timed, stated once: warm-up, steps of several placements in turns, medians with bootstrap intervals, the machine's load.
+"""Timing protocols: warm-up, placements timed in turns, medians with bootstrap intervals, the load of the machine.
 
-*steady*: windows of steps until the medians of two in a row agree within 5 % (at most 20 windows), then windows in turns until each
-placement has at least 30 steps, or 5 seconds of them. *paper* (Mirhoseini et al. 2018, section 3): ten steps, the median of the last five.
+*steady*: windows of steps until two successive medians agree within 5 % (at most 20 windows), then windows in turns until each placement
+has 30 steps or 5 seconds. *paper* (Mirhoseini et al. 2018, section 3): ten steps, the median of the last five.
 
-On a virtual machine a step of several cores lasts longer by whatever the host takes from any of them: of each placement the windows of
-which it took least may be the ones that count.
+On a virtual machine the hypervisor steals CPU time, which lengthens a step on several cores. A protocol may therefore keep only the windows
+with the least stolen time (`counted`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ ProtocolName = Literal["steady", "paper"]
 
 @dataclass(frozen=True)
 class Protocol:
-    """The constants of a protocol; times in nanoseconds. `discarded` steps are run first, then windows until two agree.
+    """The constants of a protocol; times in ns. First `discarded` steps run, then windows until two medians agree.
 
-    So large a share of the windows of a placement count, above 0: those of which the host took least, and all that are equal to these.
+    Keep the fraction `counted` of windows with the least stolen CPU time; ties are kept.
     """
 
     name: ProtocolName = "steady"
@@ -54,9 +54,7 @@ class Estimate(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What the machine did meanwhile: the load average, the share of its cores' time in which they worked (for us too), and the share
-    that its host took.
-    """
+    """The machine's load average, the busy share of its cores' time (our own included), and the share stolen by the hypervisor."""
 
     load_average: float
     busy: float
@@ -64,14 +62,14 @@ class Load(NamedTuple):
 
 
 def timed(runs: Sequence[Run], protocol: Protocol) -> list[list[int]]:
-    """The step times of several placements, measured in turns after each has been warmed up."""
+    """The step times of several placements in ns, timed in turns after the warm-up of each."""
     for run in runs:
         warm_up(run, protocol)
     return in_turns(runs, protocol).times
 
 
 def in_turns(runs: Sequence[Run], protocol: Protocol) -> Turns:
-    """The step times of several placements that are warm: a window of each in turn until all have enough that count."""
+    """The step times of several warm placements: one window of each in turn, until all have enough steps."""
     windows: list[list[list[int]]] = [[] for _ in runs]
     stolen: list[list[float]] = [[] for _ in runs]
     steps, enough_ns = protocol.steps / protocol.counted, protocol.enough_ns / protocol.counted
@@ -86,7 +84,7 @@ def in_turns(runs: Sequence[Run], protocol: Protocol) -> Turns:
 
 
 def _calmest(stolen: Sequence[float], share: float) -> list[int]:
-    """The numbers of the windows that count."""
+    """The indices of the windows to keep."""
     if not stolen:
         return []
     most = sorted(stolen)[ceil(share * len(stolen)) - 1]
@@ -94,7 +92,7 @@ def _calmest(stolen: Sequence[float], share: float) -> list[int]:
 
 
 def warm_up(run: Run, protocol: Protocol) -> int:
-    """Runs steps until their time is steady; returns how many."""
+    """Runs steps until their time is steady. Returns the number of steps."""
     steps, before = protocol.discarded, 0.0
     if protocol.discarded:
         run(protocol.discarded)
@@ -108,14 +106,14 @@ def warm_up(run: Run, protocol: Protocol) -> int:
 
 
 def estimate(times: Sequence[int], seed: int = 0) -> Estimate:
-    """The median of independent step times, with its percentile-bootstrap interval."""
+    """The median of independent step times (ns) with its 95 % percentile-bootstrap interval."""
     array = np.asarray(times, dtype=float)
     draws = np.random.default_rng(seed).integers(len(array), size=(RESAMPLES, len(array)))
     return Estimate(float(np.median(array)), *np.percentile(np.median(array[draws], axis=1), INTERVAL).tolist())
 
 
 def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Estimate:
-    """The median of one placement's step times over another's, resampled apart."""
+    """The ratio of the medians of two placements' step times, with its 95 % interval; the two are resampled independently."""
     generator = np.random.default_rng(seed)
     resampled = []
     for values in (np.asarray(times, dtype=float), np.asarray(reference, dtype=float)):
@@ -125,9 +123,7 @@ def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Esti
 
 
 class Turns(NamedTuple):
-    """Of each placement the step times of the windows that count, the numbers of these windows, from 0, and what share of the cores' time
-    the host took in every window.
-    """
+    """For each placement: the step times (ns) of the kept windows, the indices of these windows, and the stolen share of every window."""
 
     times: list[list[int]]
     counted: list[list[int]]
@@ -135,13 +131,13 @@ class Turns(NamedTuple):
 
 
 class LoadMeter:
-    """Reads the machine's load from when it is made."""
+    """Measures the machine's load since its creation."""
 
     def __init__(self) -> None:
         self._first = _ticks()
 
     def load(self) -> Load:
-        """The load since the meter was made."""
+        """The load since then."""
         spent = _ticks() - self._first
         total = max(1, int(spent.sum()))
         idle = int(spent[3] + spent[4])

@@ -1,7 +1,6 @@
-"""What an executor is: the step of a framework that can be placed, run, checked and profiled. PyTorch and TensorFlow each have one.
+"""The executor protocols. A `Workload` is a framework's training step; a `PlacedStep` is that step running on real devices.
 
-A `Workload` lives in a host process (host.py), never in the user's own: a step that crashes or hangs takes that process with it and
-nothing else. `PlacedStep` is one placement of it that runs on real devices.
+PyTorch and TensorFlow each have one. A workload lives in a child process (host.py): if a step crashes or hangs, only that process is lost.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from gnnplace.result import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Where every op runs and the order in which each device takes its ops: that of `order`, a topological order of all ops.
+    """The device of every op, and the order in which devices run their ops: that of `order`, a topological order of all ops.
 
-    `devices` are those of the cluster. Where all are of kind `cpu`, the k-th is a process on the k-th core that this process may use.
-    Else the k-th of kind `gpu` is the k-th GPU (PyTorch counts round where there are fewer), and one of kind `cpu` is a thread of PyTorch's
-    process, or TensorFlow's process on a core as before.
+    `devices` are those of the cluster. If all are of kind `cpu`, the k-th is a process on the k-th usable core. Otherwise the k-th device
+    of kind `gpu` is the k-th GPU (PyTorch wraps around if there are fewer), and a device of kind `cpu` is a thread of PyTorch's process or,
+    with TensorFlow, a process on a core.
     """
 
     devices: tuple[Device, ...]
@@ -37,7 +36,7 @@ class Plan:
 
 
 def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Plan:
-    """The plan of a placement: ops in the order in which they start in its simulated step."""
+    """The plan of a placement: ops run in the order of their start times in the simulated step."""
     position = np.empty(problem.num_ops, dtype=np.int64)
     position[problem.graph.order] = np.arange(problem.num_ops)
     order = np.lexsort((position, timeline.start_ns)).astype(np.int32)
@@ -45,14 +44,14 @@ def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Plan:
 
 
 class PlanError(ValueError):
-    """A plan that is bad input. Any other ValueError of a step is its failure."""
+    """A plan that is wrong input, as opposed to a ValueError of the step itself."""
 
 
 def refuse(graph: ComputationGraph, plan: Plan) -> None:
-    """Raises MeasurementError where a plan names no device or breaks a rule of the graph, PlanError where its order does."""
+    """Checks a plan. Raises MeasurementError for an unknown or forbidden device or a split group, PlanError for a wrong order."""
     for i, d in enumerate(plan.device.tolist()):
         if not 0 <= d < len(plan.devices):
-            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the {len(plan.devices)} of the plan")
+            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the plan's {len(plan.devices)} devices")
         allowed = graph.allowed[i]
         if allowed is not None and plan.devices[d].kind not in allowed.split(","):
             raise MeasurementError("unsupported", f"op {graph.op_names[i]!r} may only run on {allowed}, not on {plan.devices[d].name}")
@@ -60,30 +59,30 @@ def refuse(graph: ComputationGraph, plan: Plan) -> None:
     for i, group in enumerate(graph.colocation.index.tolist()):
         if group != NONE and plan.device[first.setdefault(group, i)] != plan.device[i]:
             names = f"{graph.op_names[first[group]]!r} and {graph.op_names[i]!r}"
-            raise MeasurementError("unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} stand on different devices")
+            raise MeasurementError("unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} are on different devices")
     _require_topological(graph, plan)
 
 
 def _require_topological(graph: ComputationGraph, plan: Plan) -> None:
     if not np.array_equal(np.sort(plan.order), np.arange(graph.num_ops)):
-        raise PlanError(f"order: must name each of the {graph.num_ops} ops once")
+        raise PlanError(f"order: must contain each of the {graph.num_ops} ops once")
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[plan.order] = np.arange(graph.num_ops)
     late = np.flatnonzero(position[graph.edge_src] >= position[graph.edge_dst])
     if len(late):
         src, dst = (graph.op_names[int(ends[late[0]])] for ends in (graph.edge_src, graph.edge_dst))
-        raise PlanError(f"order: {dst!r} comes before {src!r}, for which it waits")
+        raise PlanError(f"order: {dst!r} comes before {src!r}, on which it depends")
 
 
 class Outputs(NamedTuple):
-    """The loss of each step so far, and the value of each variable after the last."""
+    """The loss of each step so far, and the value of each variable after the last step."""
 
     losses: tuple[float, ...]
     variables: dict[str, np.ndarray]
 
 
 class OpTimes(NamedTuple):
-    """When every op of one step ran on its device, nanoseconds since the step began; -1 for an op that nothing executes."""
+    """Start and end of every op in one step, in ns since the step began; -1 for an op that nothing executes."""
 
     start_ns: Int64[np.ndarray, " ops"]
     end_ns: Int64[np.ndarray, " ops"]
@@ -91,37 +90,37 @@ class OpTimes(NamedTuple):
 
 @runtime_checkable
 class PlacedStep(Protocol):
-    """One placement on real devices, its processes and memory. What goes wrong is a MeasurementError."""
+    """One placement on real devices, with its processes and memory. Its failures are MeasurementErrors."""
 
     def run(self, steps: int) -> list[int]:
-        """Runs steps; the nanoseconds of each, all devices being done when it ends.
+        """Runs steps and returns their step times in ns; a step ends when all devices are done.
 
-        PyTorch: from the start of the first device to the end of the last, or on several hosts the time of the rank that took longest.
-        TensorFlow: from asking for the step to hearing of its end, so that messages to and from its servers count.
+        PyTorch: from the start of the first device to the end of the last; on several hosts, the time of the slowest rank.
+        TensorFlow: from the request to the reply, so messages to and from its servers count.
         """
         ...
 
     def outputs(self) -> Outputs:
-        """The losses of the steps so far and the variables now."""
+        """The losses of the steps so far and the present values of the variables."""
         ...
 
     def op_times(self, steps: int) -> list[OpTimes]:
-        """Runs steps and times every op in them; not for step times: to look at the clock costs."""
+        """Runs steps and times every op. The timing slows the steps: take step times from `run`."""
         ...
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step (the first time it may be two) and returns the most memory that each device held: variables, buffers, workspace.
+        """Runs a step (two on the first call of some executors). Returns each device's peak memory in bytes: variables, buffers, workspace.
 
-        Logical devices on one GPU are one memory: each has the figure of all.
+        Logical devices on one GPU share its memory, so each reports the peak of the whole GPU.
         """
         ...
 
     def described(self) -> list[str]:
-        """What each device of the plan is here, in words: a core, a GPU, one of several logical devices on one."""
+        """The hardware of each device in words: a core, a GPU, or one of several logical devices on a GPU."""
         ...
 
     def close(self) -> None:
-        """Ends its processes and frees its memory."""
+        """Stops its processes and frees its memory."""
         ...
 
 
@@ -131,23 +130,23 @@ class Workload(Protocol):
 
     @property
     def graph(self) -> ComputationGraph:
-        """The step's ops; those of every plan."""
+        """The graph of the step, whose ops a plan places."""
         ...
 
     def start(self, plan: Plan) -> PlacedStep:
-        """Places the step and starts what runs it, with the same variables and inputs every time."""
+        """Places the step and starts its processes, with the same initial variables and inputs every time."""
         ...
 
     def as_run(self, plan: Plan) -> ComputationGraph:
-        """The graph whose simulation is what the executor does under a plan: the same ops, which devices take in the plan's order."""
+        """The graph to simulate for what the executor does under a plan: the same ops, in the plan's order on each device."""
         ...
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
-        """The same steps as the framework itself runs them on one device of a kind, without placement, and what that was in words."""
+        """The same steps run by the framework itself on one device of kind `kind`, and a description of that device."""
         ...
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers from the first device to the second (or back, where they are alike), as a placed step makes them."""
+        """Measured transfers from the first device to the second; if the two are alike, in either direction."""
         ...
 
 

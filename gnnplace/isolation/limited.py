@@ -1,7 +1,7 @@
-"""Reading a file that may be hostile, in a child process that has little time and memory: both sides of it.
+"""Reads a possibly hostile file in a child process with limited time and memory: both sides of it.
 
-`ask` runs `python -m CHILD REQUEST`, whose `main` calls `answer`. Promises: whatever the file holds, a ValueError of one line or what
-the child says, within the limits below; nothing of the file is parsed in the process that asks.
+`ask` runs `python -m CHILD REQUEST`, whose `main` calls `answer`. Whatever the file holds, `ask` returns the child's answer or raises a
+one-line ValueError, within the limits below. The parent never parses the file.
 """
 
 from __future__ import annotations
@@ -28,27 +28,26 @@ ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class Child(NamedTuple):
-    """Who reads: the module of the child process, the package that it needs (an extra of ours), what a file is, and the limits."""
+    """A reader: the module of the child process, the package (an extra of gnnplace) that it needs, what a file is called, and limits."""
 
     module: str
     package: str
     what: str
     cpu_s: int = 120
-    memory_bytes: int = 4 * 2**30  # of addresses, beside three times the file and what the imports took
+    memory_bytes: int = 4 * 2**30  # of address space, beyond the imports and three times the file
 
 
 def check_dims(dims: Mapping[str, int]) -> None:
-    """Raises ValueError where the size of a dimension is none."""
+    """Raises ValueError for a size that is no integer from 1 to `MOST_DIM`."""
     for name, size in dims.items():
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= MOST_DIM:
             raise ValueError(f"dims: {name!r}: {size!r} is no size between 1 and {MOST_DIM}")
 
 
 def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
-    """What the child says of the file at `path`, asked for what JSON can hold.
+    """The child's answer about the file at `path`; `asked` holds further JSON arguments.
 
-    Raises ValueError where the package is missing, and with the reason for which the child refuses the file, or for which it ended;
-    OSError for an unreadable file.
+    Raises ValueError if the package is missing, the child refuses the file or the child fails; OSError if the file can't be read.
     """
     if find_spec(child.package) is None:
         raise ValueError(f'{path}: reading {child.what} needs the package {child.package}: pip install "gnnplace[{child.package}]"')
@@ -70,12 +69,12 @@ def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
 
 
 def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
-    """In the child: prints what `read` finds, or why it refuses (a ValueError), in one line of JSON; other output goes to stderr."""
+    """In the child: prints the result or the ValueError of `read` as one line of JSON; other output goes to stderr."""
     asked = json.loads(request)
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # as below, beside what the imports took
+        cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # beyond the imports, as below
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
         memory_bytes = asked["memory_bytes"] + _addresses_bytes()
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -96,7 +95,7 @@ def _addresses_bytes() -> int:
 
 
 def _failure(child: Child, status: int, errors: str) -> str:
-    """What went wrong in the child, in words."""
+    """Why the child failed."""
     if -status == signal.SIGXCPU:
         return f"reading it takes more than {child.cpu_s} s of processor time"
     more = f"more memory than {child.memory_bytes // 2**20} MiB and three times the file"

@@ -1,4 +1,4 @@
-"""What a process asks of Linux for itself: to end with its parent, no more memory than it may have, and steady times."""
+"""Linux settings of a process: it dies with its parent, its memory is limited, its timing is steady."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _SLICE_NS = 100_000  # the shortest that Linux grants
 
 
 def die_with_parent(parent: int) -> None:
-    """This process is killed when its parent (whose id it was) ends, however that happens, or has ended already."""
+    """Has this process killed when its parent (process id `parent`) ends for any reason, or has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def processor_ns(pid: int) -> int:
-    """The nanoseconds of processors that all threads of a process have used since it began."""
+    """The CPU time of all threads of a process since its start, in ns."""
     return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
 
 
@@ -65,7 +65,7 @@ def limit_memory(memory_bytes: int | None = None) -> None:
 
 
 def lift_memory_limit() -> None:
-    """What this process allocates from now on is not the step's."""
+    """Removes the memory limit of this process."""
     _set_limit(resource.getrlimit(resource.RLIMIT_DATA)[1])
 
 

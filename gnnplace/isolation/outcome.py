@@ -1,16 +1,15 @@
-"""What measuring a placed step can come to: exactly one outcome, with its reason, and the figures of an `ok` one."""
+"""The outcomes of measuring a placed step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 Outcome = Literal["ok", "out_of_memory", "timeout", "crash", "wrong_output", "unsupported"]
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
 
 class MeasurementError(Exception):
-    """A measurement that came to another outcome than `ok`, with its reason in one line."""
+    """A failed measurement: its outcome, not `ok`, and a one-line reason."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
         super().__init__(f"{outcome}: {reason}")
@@ -23,14 +22,14 @@ class MeasurementError(Exception):
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the losses and the updated variables of a placed step are from those of the unplaced one.
+    """The deviation of a placed step's losses and updated variables from those of the unplaced step.
 
-    `largest` is the largest difference of an element, relative to the largest element of its variable (or to the loss); `worst` says
-    where.
+    `largest` is the largest difference of an element, relative to the largest element of its variable (or to the loss); `worst` names
+    that variable or loss.
     """
 
     largest: float
     worst: str
     variables: int
     steps: int
-    reference: str  # what was compared with, in words
+    reference: str  # description of the unplaced step

@@ -1,4 +1,4 @@
-"""Opens a file that someone else made: a regular one, of a size that its format may have."""
+"""Opens an untrusted file: it must be regular and not too large."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A forked process of its own core: it dies with its parent, holds no more memory than it may, and answers over a pipe.
+"""A forked worker process on one core: it dies with its parent, its memory is limited, and it answers over a pipe.
 
-The parent sleeps while it waits. Whatever ends a worker comes back as a MeasurementError.
+The parent sleeps while it waits. The end of a worker, whatever the cause, is a MeasurementError in the parent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def usable_cores() -> list[int]:
 
 
 class Worker:
-    """A forked process that runs `serve(connection)` on one core (None: on all). `name` is how failures call it."""
+    """A forked process that runs `serve(connection)` on one core (None: on all). Failures name it `name`."""
 
     def __init__(self, name: str, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
         self.name = name
@@ -41,14 +41,14 @@ class Worker:
         theirs.close()
 
     def send(self, request: Any) -> None:
-        """Asks for something; a worker that has died is noticed by `answers`."""
+        """Sends a request. If the worker has died, `answers` raises."""
         try:
             self.connection.send(request)
         except (BrokenPipeError, ConnectionResetError):
             return
 
     def kill(self) -> int:
-        """Ends the process for good, if it has not ended itself, and returns its exit status (negative: the signal)."""
+        """Kills the process, if it has not ended, and returns its exit status (negative: the signal)."""
         self.connection.close()
         if self._pid == 0:
             return 0
@@ -60,14 +60,14 @@ class Worker:
         return os.waitstatus_to_exitcode(status)
 
     def ended_by(self) -> MeasurementError:
-        """Why a worker that closed its pipe is gone."""
+        """The outcome of a worker that closed its pipe."""
         _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return ended(self.name, os.waitstatus_to_exitcode(status))
 
 
 def answers(workers: Sequence[Worker]) -> list[Any]:
-    """One answer of each worker. Raises what one of them raised, and MeasurementError(crash) where one has died."""
+    """One answer of each worker. Raises what a worker raised, or MeasurementError if one died."""
     found: dict[Worker, Any] = {}
     while len(found) < len(workers):
         ready = wait([worker.connection for worker in workers if worker not in found])
@@ -83,7 +83,7 @@ def answers(workers: Sequence[Worker]) -> list[Any]:
 
 
 def ended(name: str, status: int) -> MeasurementError:
-    """What it means that a process has ended with a status (negative: a signal) that we have not given it."""
+    """The outcome of a process that ended unexpectedly with this exit status (negative: a signal)."""
     if status >= 0:
         return MeasurementError("crash", f"{name} ended with status {status}")
     if status == -signal.SIGKILL:

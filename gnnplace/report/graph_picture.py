@@ -1,7 +1,7 @@
-"""A graph as a picture: how much of it could run at once, and when each of its layers could, before any device is chosen.
+"""Draws a graph before placement: its parallelism over time, and when each of its layers could run.
 
-Every op starts as soon as its inputs are there and lasts what it does where it is fastest; transfers are free. So the picture is as wide
-as the critical path, and the mean height of its upper part is work / critical path: what placement on several devices can gain at most.
+Every op starts when its inputs are ready and takes its time on its fastest device; transfers are free. The picture is as wide as the
+critical path. The mean height of its upper part is work / critical path, an upper bound on the speed-up of several devices.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ HALF = 0.45  # of a layer's row
 
 
 def write_graph_picture(path: str | os.PathLike[str], graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]) -> None:
-    """Draws a graph whose op i lasts `time_ns[i]`, in the format of the ending of `path`, one of `picture.FORMATS`.
+    """Draws a graph whose op i takes `time_ns[i]`, in the format of the extension of `path` (see `picture.FORMATS`).
 
-    Raises ValueError for another ending, OSError where the file can't be written.
+    Raises ValueError for another extension, OSError if the file can't be written.
     """
     check_ending(path)
     start_ns = longest_paths(graph, time_ns).head_ns
@@ -41,7 +41,7 @@ def write_graph_picture(path: str | os.PathLike[str], graph: ComputationGraph, t
 
 
 def draw_parallelism(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"]) -> None:
-    """How many ops run at once, in the mean of each interval, phase upon phase."""
+    """Draws the mean number of concurrent ops in each interval, stacked by phase."""
     edges = np.linspace(0, int(end_ns.max()), INTERVALS + 1)
     phases, floor = coloured_phases(graph), np.zeros(INTERVALS)
     for phase in phases:
@@ -53,9 +53,9 @@ def draw_parallelism(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.nda
 
 
 def draw_layers(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"]) -> None:
-    """A row for each layer with a line for each phase, the layer that could start first on top, ops without a layer at the bottom.
+    """Draws a row for each layer, in order of earliest start, with a line for each phase; ops without a layer come last.
 
-    Where there are many layers only some have their names beside them.
+    If there are many layers, only some are labelled.
     """
     names = (*graph.layer.values, "no layer")
     layer = np.where(graph.layer.index < 0, len(names) - 1, graph.layer.index)
@@ -78,12 +78,12 @@ def draw_layers(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray,
 def at_once(
     start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"], edges_ns: Float[np.ndarray, " edges"]
 ) -> Float[np.ndarray, " intervals"]:
-    """How many ops run at once, in the mean of each interval between edges."""
+    """The mean number of concurrent ops in each interval between edges."""
     return np.diff(_passed(start_ns, edges_ns) - _passed(end_ns, edges_ns)) / np.diff(edges_ns)
 
 
 def _passed(since_ns: Int64[np.ndarray, " ops"], edges_ns: Float[np.ndarray, " edges"]) -> Float[np.ndarray, " edges"]:
-    """The time that has passed at each edge since those times that lie before it, in sum."""
+    """For each edge, the sum of its distances from all earlier times, in ns."""
     ordered = np.sort(since_ns)
     before = np.searchsorted(ordered, edges_ns)
     return before * edges_ns - np.append(0, np.cumsum(ordered))[before]

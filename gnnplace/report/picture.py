@@ -1,4 +1,4 @@
-"""What pictures share: the formats of their files, the colours of phases, and bars over time."""
+"""Shared parts of pictures: file formats, colours of phases, bars over time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ from matplotlib.patches import Patch
 from gnnplace.formats import atomic
 from gnnplace.graph import NONE, PHASES, ComputationGraph
 
-FORMATS: dict[str, dict[str, None]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # and what not to write of now
+FORMATS: dict[str, dict[str, None]] = {
+    ".png": {},
+    ".svg": {"Date": None},
+    ".pdf": {"CreationDate": None},
+}  # metadata to omit, so that bytes are reproducible
 
 
 class Phase(NamedTuple):
-    """A phase that a graph has, its colour and its ops."""
+    """A phase of a graph, its colour and its ops (a mask)."""
 
     name: str
     colour: str
@@ -30,32 +34,32 @@ class Phase(NamedTuple):
 
 
 def coloured_phases(graph: ComputationGraph) -> list[Phase]:
-    """The phases that ops of a graph have, those without one last; a phase has the same colour in every picture."""
+    """The phases that occur in a graph; ops without a phase come last. A phase has the same colour in every picture."""
     found = [Phase(name, f"C{number}", graph.phase.among([name])) for number, name in enumerate(PHASES)]
     return [phase for phase in (*found, Phase("no phase", "lightgrey", graph.phase.index == NONE)) if phase.ops.any()]
 
 
 def name_colours(axes: Axes, colours: Sequence[tuple[str, str]]) -> None:
-    """A legend above the axes: colours and what they mean."""
+    """Adds a legend above the axes, from pairs of a colour and its name."""
     handles = [Patch(color=colour, label=name) for colour, name in colours]
     axes.legend(handles=handles, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), frameon=False)
 
 
 def bars(start_ns: np.ndarray, end_ns: np.ndarray, row: np.ndarray, low: float, high: float) -> list[np.ndarray]:
-    """The corners `[4, 2]` of a rectangle for each entry, from start to end in ms, between `low` and `high` of its row's line."""
+    """The corners `[4, 2]` of one rectangle for each entry: from start to end in ms, from `row + low` to `row + high`."""
     left, right = start_ns / 1e6, end_ns / 1e6
     corners = [(left, row + low), (right, row + low), (right, row + high), (left, row + high)]
     return list(np.stack([np.stack(corner, axis=1) for corner in corners], axis=1))
 
 
 def check_ending(path: str | os.PathLike[str]) -> None:
-    """Raises ValueError where the ending of `path` is not one of `FORMATS`."""
+    """Raises ValueError if the extension of `path` is not in `FORMATS`."""
     if Path(path).suffix not in FORMATS:
         raise ValueError(f"{path}: the ending is none of {', '.join(FORMATS)}")
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure, atomically; the same figure gives the same bytes. Raises OSError where the file can't be written."""
+    """Writes a figure atomically; equal figures give equal bytes. Raises OSError if the file can't be written."""
     buffer = io.BytesIO()
     with rc_context({"svg.hashsalt": "gnnplace"}):
         figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])

@@ -1,4 +1,4 @@
-"""Published figures: results of an experiment with the commit, hardware and date they come from, saved atomically."""
+"""Results of experiments with their provenance: commit, hardware and date. Files are written atomically."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SOURCES = (":/gnnplace", ":/datasets", ":/configs", ":/experiments/*.py")  # of 
 
 
 def provenance(repository: Path) -> dict[str, Any]:
-    """What figures must name: commit (and whether files differ from it), processor, cores, Python and date.
+    """The provenance of a result: commit (and whether files differ from it), processor, cores, Python and date.
 
-    `repository` may be any folder of it.
+    `repository` may be any folder of the repository.
     """
     commit = _git(repository, "rev-parse", "--short=12", "HEAD")
     changed = bool(_git(repository, "status", "--porcelain", "--", *SOURCES))
@@ -31,18 +31,18 @@ def provenance(repository: Path) -> dict[str, Any]:
 
 
 def save(path: Path, document: dict[str, Any]) -> None:
-    """Write a JSON document whole or not at all."""
+    """Writes a JSON document atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, (json.dumps(document) + "\n").encode())
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The document of an earlier run, empty where there is none: experiments resume from it."""
+    """The document of an earlier run, from which an experiment resumes; empty if there is none."""
     return json.loads(path.read_text()) if path.exists() else {}
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> str:
-    """A table of Markdown."""
+    """A Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 

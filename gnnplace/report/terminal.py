@@ -1,4 +1,4 @@
-"""How commands print: figures with readable units, tables for people, one line of JSON for programs, progress on stderr."""
+"""Printing of commands: values with units, tables, one line of JSON, progress on stderr."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NONE = "-"
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON on stdout."""
+    """Prints a value as one line of JSON to stdout."""
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, most_width: int = WIDTH_OF_A_FILE) -> None:
-    """A table on stdout, folded where it is wider than the terminal or `most_width`; columns after the first are aligned right."""
+    """Prints a table to stdout, folded at the width of the terminal or `most_width`; columns after the first are right-aligned."""
     table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index else "left", overflow="fold")
@@ -37,7 +37,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 
 def progress(quiet: bool) -> Progress:
-    """What prints lines of progress to stderr, or nowhere."""
+    """A function that prints lines of progress to stderr; if `quiet`, it prints nothing."""
     return lambda line: None if quiet else print(line, file=sys.stderr, flush=True)
 
 
@@ -57,6 +57,6 @@ def percent(share: float | None) -> str:
 
 
 def bounded(bound_ns: int, name: str, room: float | None) -> str:
-    """A lower bound by its name, and the most that a placement could still gain where that is known."""
+    """A lower bound, its name and, if known, the largest possible gain of a better placement."""
     gain = "" if room is None else f", a placement could still gain {percent(room)} at most"
     return f"{milliseconds(bound_ns)} ({name}){gain}"

@@ -18,9 +18,9 @@ OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # where a device's ops and transfers
 
 
 def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Placement, result: StepResult) -> None:
-    """Draws a result that was simulated with its timeline, in the format of the ending of `path`, one of `picture.FORMATS`.
+    """Draws a simulated step that has a timeline, in the format of the extension of `path` (see `picture.FORMATS`).
 
-    Raises ValueError for another ending or where there is no timeline, OSError where the file can't be written.
+    Raises ValueError for another extension or without a timeline, OSError if the file can't be written.
     """
     check_ending(path)
     if result.timeline is None or result.step_time_ns is None:
@@ -35,7 +35,7 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
 
 
 def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline) -> None:
-    """Ops by device in the colour of their phase, in black above them what it sends and what it is busy receiving; time in ms."""
+    """Draws the ops of each device, coloured by phase, and in black above them its transfers (sent, and received copies); time in ms."""
     phases = coloured_phases(problem.graph)
     for phase in phases:
         start_ns, end_ns, device = (column[phase.ops] for column in (timeline.start_ns, timeline.end_ns, placement.device))

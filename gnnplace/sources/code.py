@@ -1,6 +1,6 @@
-"""Code of a user by reference: `FILE.py:FUNCTION` or `package.module:FUNCTION`, and what went wrong in it, with its line.
+"""Loads a user's function by reference (`FILE.py:FUNCTION` or `package.module:FUNCTION`) and reports its errors with their line.
 
-Whoever calls it does so in a process of its own, never in the one that the user asked.
+Call it only in a child process, never in the process of the command.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ AUTOGRAPH = "__autograph_generated_file"  # TensorFlow's rewriting of a function
 
 
 def is_code(text: str) -> bool:
-    """Whether a text names a function, as opposed to a file or a graph of the corpus."""
+    """Whether a text refers to a function, not to a file or a graph of the corpus."""
     where, _, function = text.rpartition(":")
     return bool(where) and function.isidentifier()
 
 
 def function(text: str) -> tuple[str, Callable[[], Any]]:
-    """The name of the function that a text names, and the function. Raises ValueError where there is none such."""
+    """The name of the function that a text refers to, and the function. Raises ValueError if it does not exist."""
     where, _, name = text.rpartition(":")
     module = _from_file(Path(where)) if where.endswith(".py") else imported(where, Path.cwd())
     if not callable(getattr(module, name, None)):
@@ -39,7 +39,7 @@ def function(text: str) -> tuple[str, Callable[[], Any]]:
 
 
 def imported(name: str, folder: Path) -> ModuleType:
-    """The module of a name, which may lie in `folder`. Raises ValueError where it can't be imported."""
+    """The module called `name`, searched for in `folder`, too. Raises ValueError if it can't be imported."""
     _look_in(folder)
     with theirs(f"{name}: can't be imported"):
         return importlib.import_module(name)
@@ -48,7 +48,7 @@ def imported(name: str, folder: Path) -> ModuleType:
 def _from_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
-    name = f"_gnnplace_workload_{path.stem}"  # not its own, which may be another module's
+    name = f"_gnnplace_workload_{path.stem}"  # its own name may be that of another module
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -60,13 +60,13 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _look_in(*folders: Path) -> None:
-    """Has modules looked for in these folders, but in Python's own before: a workload in profile.py is not what others import as that."""
+    """Adds folders to the import path, after the standard library: a workload in profile.py must not hide the module `profile`."""
     sys.path[:0] = [get_path("stdlib"), *map(str, folders)]
 
 
 @contextmanager
 def theirs(what: str) -> Iterator[None]:
-    """Raises ValueError, with the line, where a user's code fails or is refused. What stands for an outcome passes, and faults of ours."""
+    """Turns errors of the user's code into ValueErrors with their line. MeasurementErrors and our own errors pass."""
     try:
         yield
     except SyntaxError as error:
@@ -87,7 +87,7 @@ def theirs(what: str) -> Iterator[None]:
 
 
 def _place(error: BaseException, libraries: bool = True) -> str:
-    """The last line of their own that led to an error, else of a library's; nothing where all are ours, the import's or no file's."""
+    """`FILE, line N: ` of the last line of the user's code that led to an error, or else of a library's; empty if there is neither."""
     frames = [(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]
     theirs = [frame for frame in frames if not frame[0].startswith((OURS, "<")) and frame[0] != importlib.__file__]
     folders = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))

@@ -1,8 +1,7 @@
-"""GRAPH as code: `FILE.py:FUNCTION` or `package.module:FUNCTION`, to the computation graph of what the function returns.
+"""Reads a GRAPH given as code (`FILE.py:FUNCTION` or `package.module:FUNCTION`): the computation graph of what the function returns.
 
-That is a step or a network with example inputs: a `TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction` or `KerasModel`,
-or a `ComputationGraph`. The function takes nothing and is called with seeded generators, as a WORKLOAD's is; nothing of the step is
-run, so that what it holds may be without values.
+The function takes no arguments and returns a `TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction`, `KerasModel` or
+`ComputationGraph`. It is called with seeded generators. The step is not run, so its tensors may be on the `meta` device.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ SEED = 0
 KNOWN = "TorchStep, TorchInference, TensorFlowStep, TensorFlowFunction, KerasModel and ComputationGraph"
 _NO_INPUTS = "has no inputs yet; give "
 _FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
-# By the class that a function may return by mistake: what is missing, and what to give.
+# Classes that a user may give by mistake: what is missing, and what to give instead.
 ADVICE: Mapping[str, str] = {
     "torch.nn.modules.module.Module": f"{_NO_INPUTS}TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
     "keras.src.models.model.Model": f"{_NO_INPUTS}KerasModel(model, inputs), with targets for its training step",
@@ -35,21 +34,21 @@ ADVICE: Mapping[str, str] = {
 
 @runtime_checkable
 class GraphSource(Protocol):
-    """What a front-end can read by itself."""
+    """An object that a front-end can read."""
 
     def computation_graph(self, name: str) -> ComputationGraph:
-        """The graph, under `name`. Raises ValueError where it can't be captured."""
+        """The graph, named `name`. Raises ValueError if it can't be captured."""
         ...
 
 
 class Loaded(NamedTuple):
-    """What a host asks of what it has loaded."""
+    """A graph, as a host loads it."""
 
     graph: ComputationGraph
 
 
 def code_graph(text: str) -> ComputationGraph:
-    """The graph, read in a process of its own. Raises ValueError, with the line, for code that is wrong or ends that process."""
+    """The graph, read in a child process. Raises ValueError, with the line, if the code fails or ends that process."""
     try:
         with Host(LOADER, text, limit_s=LOADING_S) as host:
             return host.graph
@@ -58,7 +57,7 @@ def code_graph(text: str) -> ComputationGraph:
 
 
 def load(text: str) -> Loaded:
-    """The graph, read in this process. Raises ValueError where there is none such."""
+    """The graph, read in this process. Raises ValueError if the code fails or returns something else."""
     name, build = function(text)
     import torch  # here, so that a parser of arguments need not wait for it
 

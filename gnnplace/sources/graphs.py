@@ -1,4 +1,4 @@
-"""GRAPH and CLUSTER to a graph, a cluster and the problem that they make: names of the corpus, files, code, or the objects themselves."""
+"""Resolves GRAPH and CLUSTER, given as text: names of the corpus, files or code; and the problem of both."""
 
 from __future__ import annotations
 
@@ -50,19 +50,19 @@ BY_ITS_ENDING = Reading()
 
 
 def graph(text: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
-    """The graph that GRAPH means. Raises ValueError (one line) where it is none, or can't be read so; OSError where it is unreadable."""
+    """The graph that `text` refers to. Raises ValueError (one line) if it is none or can't be read so, OSError if it is unreadable."""
     return _read(text, _form(text), how) if how.format == "gnnplace" else _published(text, how)
 
 
 def graph_file(path: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
-    """The graph in a file, which is JSON unless its ending or `how.format` says otherwise."""
+    """The graph in a file: JSON, unless its extension or `how.format` names another format."""
     return _read(path, ENDINGS.get(Path(path).suffix, "json"), how) if how.format == "gnnplace" else _published(path, how)
 
 
 def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, ComputationGraph]:
-    """The graphs that several GRAPHs mean; a size in `dims` is for each file that takes some, or, named FILE:NAME, for that one alone.
+    """The graphs that several texts refer to. A size in `dims` holds for all files that take sizes or, as FILE:NAME, for that file alone.
 
-    Raises ValueError for a size that a file has no dimension for, and where there are sizes but no such files.
+    Raises ValueError for a size without a dimension, and for sizes if no file takes any.
     """
     files = [text for text in texts if _form(text) in SIZED]
     if dims and not files:
@@ -71,16 +71,16 @@ def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, C
 
 
 def cluster(text: str | os.PathLike[str]) -> Cluster:
-    """The cluster that CLUSTER means: a JSON file (its name ends in .json or has a '/') or a preset."""
+    """The cluster that `text` refers to: a JSON file (ends in .json or has a '/') or a preset. Raises ValueError, OSError."""
     named = os.fspath(text)
     return read_cluster(named) if _is_path(named) else clusters.cluster(named)
 
 
 def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Callable[[str], object]) -> Problem:
-    """The problem of a graph on a cluster under the costs that were measured (a file), or roofline costs without one.
+    """The problem of a graph on a cluster, with measured costs (a file) or, if `costs` is None, roofline costs.
 
-    Measured links make its cluster another than CLUSTER (another checksum), which is what placements refer to. `say` is told which links
-    were not measured.
+    Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is told which links were not
+    measured.
     """
     if costs is None:
         return roofline.problem(graph, cluster)
@@ -88,7 +88,7 @@ def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Ca
     if unmeasured := links.unmeasured(cluster, [found]):
         named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
         more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
-        say(f"{costs}: without transfers on {named}{more}, which stay as the cluster has them")
+        say(f"{costs}: has no transfers on {named}{more}; these links keep the cluster's values")
     return profiled.problem(graph, links.measured(cluster, [found]), found)
 
 
@@ -101,7 +101,7 @@ def _form(text: str) -> Form:
 
 
 def _read(text: str, form: Form, how: Reading) -> ComputationGraph:
-    """Raises ValueError for `dims` and `fetches` of a form that takes none."""
+    """Raises ValueError for `dims` or `fetches` with a format that takes none."""
     if how.dims and form not in SIZED:
         raise ValueError(f"--dim {how.dims[0][0]}={how.dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
     if how.fetches and form != "graphdef":
@@ -133,15 +133,15 @@ def _published(path: str, how: Reading) -> ComputationGraph:
 
 
 def _refuse_file(text: str) -> None:
-    """Raises ValueError where a name that should be the corpus' is a file's: of code without its function, or of a form we don't know."""
+    """Raises ValueError if a name of the corpus is a file: code without its function, or an unknown format."""
     if _is_source(text):
-        raise ValueError(f"{text}: which function of it? GRAPH is {text}:FUNCTION")
+        raise ValueError(f"{text}: names no function; write {text}:FUNCTION")
     if Path(text).exists() and text not in manifest.names():
-        raise ValueError(f"{text}: its ending is none of {', '.join(ENDINGS)}, so it is not known what it holds")
+        raise ValueError(f"{text}: unknown format; the extension must be one of {', '.join(ENDINGS)}")
 
 
 def _dims_of(file: str, files: Sequence[str], dims: Sequence[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """The sizes that are for one of the files: those for all, then its own, which come before them."""
+    """The sizes for one file: those for all files, then its own, which override them."""
     if file not in files:
         return ()
     common = [(name, size) for name, size in dims if not any(name.startswith(f"{other}:") for other in files)]

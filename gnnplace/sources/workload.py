@@ -1,6 +1,6 @@
-"""WORKLOAD as text: `FILE.py:FUNCTION`, `package.module:FUNCTION` or a name of the corpus, to the `Workload` that it means.
+"""Resolves WORKLOAD, given as text: `FILE.py:FUNCTION`, `package.module:FUNCTION` or a name of the corpus.
 
-The function takes nothing and returns a `TorchStep` or a `TensorFlowStep`. It is called with seeded generators.
+The function takes no arguments and returns a `TorchStep` or a `TensorFlowStep`. It is called with seeded generators.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUILT = "python -m "
 
 
 def load(text: str, seed: int) -> Workload:
-    """The workload. Raises ValueError where there is none such or it is not a step."""
+    """The workload that `text` refers to. Raises ValueError if it does not exist or is no step."""
     name, build = _builder(text)
     import torch  # here, so that a parser of arguments need not wait for it
 
@@ -43,6 +43,6 @@ def _builder(text: str) -> tuple[str, Callable[[], Any]]:
         return function(text)
     entry = manifest.entry(text)
     if not entry.builder.startswith(BUILT):
-        raise ValueError(f"{text}: the corpus has its graph alone ({entry.builder}), and nothing that could run")
+        raise ValueError(f"{text}: the corpus has only its graph ({entry.builder}), which can't be run")
     module = imported(entry.builder.removeprefix(BUILT).split()[0], manifest.folder().parent)
     return text, lambda: module.workload(text)

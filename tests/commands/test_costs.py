@@ -29,7 +29,7 @@ def test_measured_costs_are_those_of_the_simulated_step(measured, capsys):
     found = json.loads(out)
     # x 0-20; the transfer occupies 10 + 0.1 a byte and arrives 30 later, at 160; left 160-168, right 20-100
     assert status == 0 and found["busy_ns"] == {"cpu:0": 100, "gpu:0": 8} and found["step_time_ns"] == 168
-    assert err == "costs.json: without transfers on gpu:0 -> cpu:0, which stay as the cluster has them\n"
+    assert err == "costs.json: has no transfers on gpu:0 -> cpu:0; these links keep the cluster's values\n"
     assert run(capsys, "simulate", *arguments, "-q")[2] == ""
 
 

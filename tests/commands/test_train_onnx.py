@@ -48,10 +48,10 @@ def test_a_run_keeps_its_sizes(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((TWO,), "one.onnx: input 'x': dimension 0 ('batch') has no fixed size; give one by --dim"),
-        ((TWO, "--dim", "batch=8"), "two.onnx: input 'x': dimension 1 ('steps') has no fixed size; give one by --dim"),
-        ((TWO, "--dim", "batch=8", "--dim", "steps=4"), "one.onnx: dims: 'steps' is no dimension of an input without a fixed size"),
-        ((TWO, "--dim", "batch=8", "--dim", "three.onnx:steps=4"), "one.onnx: dims: 'three.onnx:steps' is no dimension"),
+        ((TWO,), "one.onnx: input 'x': dimension 0 ('batch') has no fixed size; set it with --dim"),
+        ((TWO, "--dim", "batch=8"), "two.onnx: input 'x': dimension 1 ('steps') has no fixed size; set it with --dim"),
+        ((TWO, "--dim", "batch=8", "--dim", "steps=4"), "one.onnx: dims: 'steps' is no input dimension without a fixed size"),
+        ((TWO, "--dim", "batch=8", "--dim", "three.onnx:steps=4"), "one.onnx: dims: 'three.onnx:steps' is no input dimension"),
         (("--problems=[[dlrm, k40-2]]", "--dim", "batch=8"), "--dim batch=8: no graph is an ONNX file (*.onnx)"),
     ],
 )

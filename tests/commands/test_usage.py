@@ -34,11 +34,11 @@ from support.fork_on_pair import IN, run
         (("place", *IN, "-o", "p.json", "--samples", "-1"), 2, "'-1' is not a count"),
         (("graphs", "shwo"), 2, "invalid choice: 'shwo'"),
         (("graphs", "show", "none"), 4, "'none' is no graph of the corpus"),
-        (("graphs", "show", "net.py"), 4, "net.py: which function of it? GRAPH is net.py:FUNCTION"),
-        (("graphs", "show", "some/net.py"), 4, "some/net.py: which function of it?"),
+        (("graphs", "show", "net.py"), 4, "net.py: names no function; write net.py:FUNCTION"),
+        (("graphs", "show", "some/net.py"), 4, "some/net.py: names no function"),
         (("graphs", "show", "saved"), 4, "saved: is a SavedModel, not a GraphDef; give GRAPH as FILE.py:FUNCTION"),
         (("graphs", "show", "./saved/"), 4, "./saved/: is a SavedModel"),
-        (("graphs", "show", "model.pt"), 4, "model.pt: its ending is none of .onnx, .xml, .pb, .pbtxt, .json"),
+        (("graphs", "show", "model.pt"), 4, "model.pt: unknown format; the extension must be one of .onnx, .xml, .pb, .pbtxt, .json"),
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_a_status(folder, capsys, monkeypatch, arguments, status, message):

@@ -76,7 +76,7 @@ def test_a_failure_is_infeasible_with_its_outcome_and_a_host_that_died_is_opened
     assert (requests(tmp_path, "load"), requests(tmp_path, "start")) == (3, 4)
 
 
-@pytest.mark.parametrize(("memory_bytes", "infeasible"), [(3, None), (2, "out_of_memory: gpu:0 held 3 bytes, and has 2")])
+@pytest.mark.parametrize(("memory_bytes", "infeasible"), [(3, None), (2, "out_of_memory: gpu:0 held 3 bytes; its memory is 2 bytes")])
 def test_memory_is_what_was_measured_and_not_what_was_simulated(made, memory_bytes, infeasible):
     devices = tuple(replace(device, memory_bytes=memory_bytes) for device in CHAINS.cluster.devices)
     small = problem(CHAINS.graph, replace(CHAINS.cluster, devices=devices))
@@ -145,7 +145,7 @@ def test_a_line_that_is_not_whole_is_ignored_with_a_warning(tmp_path):
     ledger.add("b", {"step_ns": [3]})
     whole = (tmp_path / "ledger").read_bytes()
     (tmp_path / "ledger").write_bytes(whole[:-5])  # the machine went down
-    with pytest.warns(UserWarning, match="line 2 is not a whole record"):
+    with pytest.warns(UserWarning, match="line 2 is not a complete record"):
         torn = Ledger(tmp_path / "ledger")
     assert torn.find("b") is None and torn.find("a") == {"key": "a", "step_ns": [1, 2]}
     torn.add("b", {"step_ns": [4]})

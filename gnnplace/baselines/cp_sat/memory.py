@@ -1,4 +1,4 @@
-"""The memory of the constraint program: what every device holds at any time, where it could be too much (see `exact_model`)."""
+"""The memory of the constraint program: what every device holds at any time, where it could be too much (see `model`)."""
 
 from __future__ import annotations
 

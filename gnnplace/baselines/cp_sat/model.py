@@ -3,7 +3,7 @@
 Modelled: the time of every op alone on its device, streams, precedence, one transfer for each output and destination that occupies its
 channel (and receive channel, and the streams of a device that copies by itself), latencies, control delays, missing links, colocation,
 what is allowed, and memory: persistent bytes, workspaces and every buffer from its first allocation to its last use.
-Left out, so that no simulated step breaks a constraint: devices and channels may idle on purpose and serve in any order (`exact_queues`
+Left out, so that no simulated step breaks a constraint: devices and channels may idle on purpose and serve in any order (`queues`
 orders channels); an op lasts no longer while others use its memory; a buffer that was sent has the bytes of the smallest output of its
 root; times are rounded down to the unit of time, sizes down and memories up to the unit of memory (starts rounded down keep every
 order and overlap). So no simulated step of a feasible placement is shorter than the program's optimum; what a found one takes, and its

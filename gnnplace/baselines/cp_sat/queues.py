@@ -2,7 +2,7 @@
 
 Every simulated step does that, and sends the outputs of an op in order, each to its destinations in order (EXECUTION_MODEL.md). Here ops
 that end at one time may go in either order, and so may destinations whose order could change if equal devices changed places: what is
-asked for stays true then, as `exact_symmetry` needs it. Receive channels stay free.
+asked for stays true then, as `symmetry` needs it. Receive channels stay free.
 
 An op may end later than the program says: it lasts longer beside others that use its memory, and times are rounded down. So one op must
 go before another only where it ends first however long it lasts.

@@ -27,23 +27,22 @@ SENT_BYTES = 2**27  # at most this much in one step
 def profile_link(
     devices: tuple[Device, Device], machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES
 ) -> tuple[LinkSample, ...]:
-    """Transfers from the first device to the second: when one arrives where nothing else is sent, and how long it keeps each side busy.
+    """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each side, in ns.
 
-    Between cores of this host that is half of the processor time of both servers: several that are sent at once wake a core once, and would
-    tell half as much. Elsewhere it is how much later the last of several arrives that are sent at once, for each of them.
+    Between cores a transfer occupies each side for half of the processor time of both servers: transfers sent at once would wake a core
+    only once and show half of that. With a GPU it is how much later the last of several transfers sent at once arrives, for each of them.
     """
     servers = layout(devices, machine)
     started = template.start(servers.orders)
     try:
-        addresses = (*servers.elsewhere, *(server.address for server in started))
-        cores = all(device.kind == "cpu" for device in devices) and not servers.elsewhere
-        pids = [server.pid for server in started] if cores else []
-        return tuple(_time(size, servers.devices, addresses, bool(servers.elsewhere), pids) for size in sizes)
+        addresses = [server.address for server in started]
+        pids = [server.pid for server in started] if all(device.kind == "cpu" for device in devices) else []
+        return tuple(_time(size, servers.devices, addresses, pids) for size in sizes)
     finally:
         template.stop(started)
 
 
-def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hosts: bool, pids: Sequence[int]) -> LinkSample:
+def _time(size: int, devices: Sequence[str], addresses: Sequence[str], pids: Sequence[int]) -> LinkSample:
     many = max(2, min(16, SENT_BYTES // size) // 2 * 2)
     graph = tf.Graph()
     with graph.as_default():
@@ -52,7 +51,7 @@ def _time(size: int, devices: Sequence[str], addresses: Sequence[str], other_hos
         steps = [_hops(source, devices, hops) for hops in (2, 2 + many)]  # both servers take part in any case
         if not pids:
             steps += [_at_once(source, devices, tensors) for tensors in (1, many)]
-    with placed_session(graph, addresses, other_hosts) as session:
+    with placed_session(graph, addresses) as session:
         (few, little), (more, much), *together = _medians([session.make_callable(step) for step in steps], pids)
     if pids:
         occupied = (much - little) // (2 * many)

@@ -38,8 +38,6 @@ class PlacedTensorFlowStep:
     graph: tf.compat.v1.GraphDef
     template: Template
     servers: tuple[Server, ...]
-    addresses: tuple[str, ...]
-    other_hosts: bool = False
     _losses: list[float] = field(default_factory=list)
 
     def load(self, values: Mapping[str, np.ndarray]) -> None:
@@ -87,8 +85,8 @@ class PlacedTensorFlowStep:
         return [self.trace().op_times() for _ in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
-        """The most each device's tensors took in one step: what this host's cores recorded, elsewhere what step statistics say."""
-        cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu" and not self.other_hosts]
+        """The peak memory of each device's tensors in one step: recorded by the cores; on a GPU, TensorFlow's step statistics."""
+        cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu"]
         with self.template.recording(self.servers[: len(cores)]) as recorded:
             trace = self.trace()
         return trace.peak_memory_bytes(self.plan, dict(zip(cores, recorded, strict=True)))
@@ -111,7 +109,7 @@ class PlacedTensorFlowStep:
     @cached_property
     def _session(self) -> tf.compat.v1.Session:
         graph = tf.Graph()
-        session = placed_session(graph, self.addresses, self.other_hosts)
+        session = placed_session(graph, [server.address for server in self.servers])
         incarnations(self.graph, {device.name: device.incarnation for device in session.list_devices()})
         with graph.as_default():
             tf.graph_util.import_graph_def(self.graph, name="")
@@ -144,9 +142,8 @@ class PlacedTensorFlowStep:
         return failures(self._died, self._device_of)
 
     def _died(self) -> str | None:
-        for server in self.servers:
+        for task, server in enumerate(self.servers):
             if (code := self.template.exit_code(server, DEATH_S / len(self.servers))) is not None:
-                task = self.addresses.index(server.address)
                 held = [device.name for device, name in zip(self.plan.devices, self.devices, strict=True) if f"/task:{task}/" in name]
                 return f"the server of {', '.join(held)} ended with {signal_name(code)}"
         return None

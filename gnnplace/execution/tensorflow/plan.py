@@ -17,27 +17,23 @@ from gnnplace.isolation.worker import usable_cores
 
 
 class Layout(NamedTuple):
-    """The servers to start here, those that run elsewhere, and TensorFlow's name of each device of the plan."""
+    """The servers to start, and TensorFlow's name of each device of the plan."""
 
     orders: tuple[Mapping[str, Any], ...]
-    elsewhere: tuple[str, ...]
     devices: tuple[str, ...]
 
 
 def layout(devices: Sequence[Device], machine: Machine) -> Layout:
-    """Servers for the devices of a plan. Raises MeasurementError where there are more CPU devices than cores or addresses."""
+    """The servers that hold the devices of a plan. Raises MeasurementError if there are more CPU devices than usable cores."""
     cpus = [d for d, device in enumerate(devices) if device.kind == "cpu"]
     cores = usable_cores()
-    there = len(machine.addresses) or len(cores)
-    if len(cpus) > there:
-        what = "addresses of servers" if machine.addresses else "cores that this process may use"
-        raise MeasurementError("unsupported", f"{len(cpus)} devices of kind cpu and {there} {what}")
-    orders = [] if machine.addresses else [_order(core) for core in cores[: len(cpus)]]
-    elsewhere = machine.addresses[: len(cpus)]
+    if len(cpus) > len(cores):
+        raise MeasurementError("unsupported", f"{len(cpus)} devices of kind cpu and {len(cores)} cores that this process may use")
+    orders = [_order(core) for core in cores[: len(cpus)]]
     gpus = len(devices) - len(cpus)
     if gpus:  # one server for all
         logical = gpus if machine.logical_gpu_bytes else 0
-        orders.append({"core": None, "port": 0, "logical_gpus": logical, "logical_gpu_bytes": machine.logical_gpu_bytes or 0})
+        orders.append({"core": None, "logical_gpus": logical, "logical_gpu_bytes": machine.logical_gpu_bytes or 0})
     names, next_cpu, next_gpu = [], 0, 0
     for device in devices:
         if device.kind == "cpu":
@@ -46,7 +42,7 @@ def layout(devices: Sequence[Device], machine: Machine) -> Layout:
         else:
             names.append(device_name(len(cpus), "GPU", next_gpu))
             next_gpu += 1
-    return Layout(tuple(orders), elsewhere, tuple(names))
+    return Layout(tuple(orders), tuple(names))
 
 
 def room_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
@@ -65,4 +61,4 @@ def room_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
 
 
 def _order(core: int) -> Mapping[str, Any]:
-    return {"core": core, "port": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}
+    return {"core": core, "logical_gpus": 0, "logical_gpu_bytes": 0}

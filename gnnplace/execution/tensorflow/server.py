@@ -1,21 +1,20 @@
 """A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
 
-Run as a module it is one of two things. With `--template` it imports TensorFlow once and then, on a line of JSON at its standard input,
-forks a server (`start`, in a hundredth of the time of an import), kills one (`stop`), has one write down what it allocates (`record`, to a
-`folder`) and end that (`recorded`); it answers in lines, `started`, `ended`, `record` and `recorded`. A server goes by the serial number
-of its order.
-With `--core` and `--port` it is one server, for plans of other hosts.
+`python -m gnnplace.execution.tensorflow.server PARENT` runs the template: it imports TensorFlow once, then obeys orders, lines of JSON at
+standard input. `start` forks a server, in a hundredth of the time of an import; `stop` kills one; `record` makes one record its allocations
+in a `folder`, until `recorded`. It answers in lines of JSON: `started`, `ended`, `record`, `recorded`. The serial number of its order
+names a server.
 
-Nothing outlives its parent: the kernel kills servers with the template and the template with the process that started it.
+Nothing outlives its parent: the kernel kills servers with the template, and the template with the process PARENT.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import selectors
 import signal
+import sys
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ class Forked(NamedTuple):
     requests: int  # a pipe: of each two lines one says where to write what it allocates, one to end that
 
 
-def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int) -> Any:
+def serve(core: int | None, logical_gpus: int, logical_gpu_bytes: int) -> Any:
     """A server of this process: pinned to `core`, or where there is no core that of the GPUs.
 
     A server on a core has two threads: ops that wait for each other keep one busy, and the other answers devices that ask for tensors.
@@ -52,7 +51,7 @@ def serve(core: int | None, port: int, logical_gpus: int, logical_gpu_bytes: int
         config.gpu_options.visible_device_list = "0"
     else:
         config.gpu_options.allow_growth = True
-    return tf.compat.v1.train.Server({"local": [f"localhost:{port}"]}, job_name="local", task_index=0, config=config)
+    return tf.compat.v1.train.Server({"local": ["localhost:0"]}, job_name="local", task_index=0, config=config)
 
 
 def template(parent: int) -> None:
@@ -129,20 +128,5 @@ def _answer(answers: int, **message: object) -> None:
     os.write(answers, json.dumps(message).encode() + b"\n")
 
 
-def main() -> None:
-    """The command line: `--template PARENT`, or `--core CORE --port PORT`."""
-    parser = argparse.ArgumentParser(description="A TensorFlow server for one device of a placed step.")
-    parser.add_argument("--template", type=int, metavar="PARENT", help="fork servers for the process PARENT")
-    parser.add_argument("--core", type=int, help="be a server on this core; without it, the server of the GPUs")
-    parser.add_argument("--port", type=int, default=0)
-    given = parser.parse_args()
-    if given.template is not None:
-        template(given.template)
-    else:
-        server = serve(given.core, given.port, 0, 0)
-        print(server.target, flush=True)
-        server.join()
-
-
 if __name__ == "__main__":
-    main()
+    template(int(sys.argv[1]))

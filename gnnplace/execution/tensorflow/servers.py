@@ -37,7 +37,7 @@ class Server:
 
 @dataclass(eq=False)
 class Template:
-    """The process that forks servers; see `tensorflow_server`. It must be started by a thread that lasts as long as it."""
+    """The process that forks servers (see `server`). The thread that starts it must outlive it."""
 
     _process: subprocess.Popen[bytes] | None = None
     _pending: bytes = b""
@@ -45,7 +45,7 @@ class Template:
     _ended: dict[int, int] = field(default_factory=dict)  # exit codes by serial: the system gives a pid again
 
     def start(self, orders: Sequence[Mapping[str, Any]]) -> tuple[Server, ...]:
-        """A server for each order (arguments of `tensorflow_server.serve`), or MeasurementError and none."""
+        """Starts one server for each order (arguments of `server.serve`). Raises MeasurementError, and starts none, if one fails."""
         self._launch()
         serials = [next(self._serials) for _ in orders]
         try:
@@ -62,7 +62,7 @@ class Template:
 
     @contextmanager
     def recording(self, servers: Sequence[Server]) -> Iterator[list[list[tuple[int, int]]]]:
-        """What each core's tensors take within the context, known when that has ended (see `tensorflow_memory.recorded`)."""
+        """The memory of each core's tensors within the context (see `memory.recorded`); the list is filled when the context ends."""
         found: list[list[tuple[int, int]]] = []
         with TemporaryDirectory() as folder:
             folders = [Path(folder) / str(server.serial) for server in servers]
@@ -138,7 +138,7 @@ class Template:
         if self._process is not None and self._process.poll() is not None:
             self.close()  # killed, for want of memory say: the next servers are not to suffer from that
         if self._process is None:
-            command = python.command("-m", "gnnplace.execution.tensorflow.server", "--template", str(os.getpid()))
+            command = python.command("-m", "gnnplace.execution.tensorflow.server", str(os.getpid()))
             environment = {"TF_CPP_MIN_LOG_LEVEL": "2"} | python.environment(**ONE_THREAD, **ONEDNN)
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
 

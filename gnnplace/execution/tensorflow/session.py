@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -37,11 +36,9 @@ def _master() -> tf.compat.v1.train.Server:
     return v1.train.Server({"local": ["localhost:0"]}, job_name="local", task_index=0, config=config)
 
 
-def placed_session(graph: tf.Graph, addresses: Sequence[str], other_hosts: bool = False) -> tf.compat.v1.Session:
+def placed_session(graph: tf.Graph, addresses: Sequence[str]) -> tf.compat.v1.Session:
     """A session over the servers at `addresses`, tasks 0.. of the job `device`: its placement is kept and its graph run as it is."""
     own = _master().target.removeprefix("grpc://")
-    if other_hosts:
-        own = f"{socket.gethostname()}:{own.split(':')[1]}"
     cluster = v1.train.ClusterSpec({"host": [own], "device": list(addresses)})
     config = v1.ConfigProto(cluster_def=cluster.as_cluster_def(), allow_soft_placement=False, isolate_session_state=True)
     config.graph_options.rewrite_options.disable_meta_optimizer = True

@@ -1,6 +1,6 @@
 """A TensorFlow training step as a `Workload`: built once, started on any plan with the same variables and inputs.
 
-What runs is the computation graph, op by op (see `tensorflow_graph`), and each start checks that in its first step.
+What runs is the computation graph, op by op (see `graph`), and each start checks that in its first step.
 """
 
 from __future__ import annotations
@@ -71,11 +71,7 @@ class TensorFlowWorkload:
         servers = layout(plan.devices, self.machine)
         graph = self._placed(plan, servers.devices)
         started = self.template.start(servers.orders)
-        addresses = (*servers.elsewhere, *(server.address for server in started))
-        step = PlacedTensorFlowStep(
-            self.graph, plan, servers.devices, self._loss.name, self._train.name, graph, self.template, started, addresses,
-            bool(servers.elsewhere),
-        )  # fmt: skip
+        step = PlacedTensorFlowStep(self.graph, plan, servers.devices, self._loss.name, self._train.name, graph, self.template, started)
         try:
             step.load(self._start_values)
             step.check(self._more_edges)
@@ -111,12 +107,12 @@ class TensorFlowWorkload:
         return Outputs(tuple(losses), values), words
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers from one server to another: when one alone arrives, and how long it occupies each side.
+        """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each side.
 
-        Between cores of this host what they take in the step itself, if it sends anything.
+        Between cores these are the times of transfers within the step, if it sends anything.
         """
         samples = profile_link(devices, self.machine, self.template)
-        if any(device.kind != "cpu" for device in devices) or self.machine.addresses:
+        if any(device.kind != "cpu" for device in devices):
             return samples
         return links_in_steps(self.graph, self.start, devices, samples)
 

@@ -1,6 +1,6 @@
-"""What is refused of an ONNX file before anything is computed from it: counts, subgraphs, names, order, sizes.
+"""Checks an ONNX file before anything is computed from it: counts, subgraphs, names, order, sizes.
 
-Every function raises ValueError with one line that names the node or value and the rule.
+Every `check_` function raises ValueError (one line) with the node or value and the rule.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ ONNX_DOMAINS = ("", "ai.onnx")
 
 
 def check_model(model: ModelProto) -> None:
-    """The whole file, before functions are inlined: text, counts, recursion, subgraphs."""
+    """Checks the whole file before functions are inlined: text, counts, recursion, subgraphs."""
     for text in _texts(model):
         if isinstance(text, bytes):  # protobuf hands over what is no Unicode as it is
-            raise ValueError(f"graph: the name {text[:80]!r} is no Unicode text; is this an ONNX model?")
+            raise ValueError(f"graph: the name {text[:80]!r} is not Unicode text; is this an ONNX model?")
     if not model.graph.node:
         raise ValueError("graph: has no nodes; is this an ONNX model?")
     if len(model.functions) > MAX_FUNCTIONS:
-        raise ValueError(f"functions: {len(model.functions)} are more than {MAX_FUNCTIONS}")
+        raise ValueError(f"functions: the model has {len(model.functions)}; at most {MAX_FUNCTIONS} are allowed")
     if (nodes := _inlined(model)) > MAX_NODES:
-        raise ValueError(f"graph: {nodes} nodes, functions inlined, are more than {MAX_NODES}")
+        raise ValueError(f"graph: {nodes} nodes after inlining; at most {MAX_NODES} are allowed")
     if model.graph.sparse_initializer:
         raise ValueError(f"initializer {shown(model.graph.sparse_initializer[0].values.name)}: is sparse; store it dense")
     for graph in (model.graph, *model.functions):
@@ -39,10 +39,10 @@ def check_model(model: ModelProto) -> None:
 
 
 def check_graph(graph: GraphProto) -> None:
-    """The graph without functions: what its tensors declare, and that every value is made once, before it is read."""
+    """Checks the inlined graph: declared tensors, and that every value is produced exactly once, before it is read."""
     count = sum(len(node.input) + len(node.output) for node in graph.node)
     if count > MAX_VALUES:
-        raise ValueError(f"graph: its nodes name {count} values, which are more than {MAX_VALUES}")
+        raise ValueError(f"graph: its nodes have {count} inputs and outputs; at most {MAX_VALUES} are allowed")
     for value in (*graph.input, *graph.output, *graph.value_info):
         _check_declared(value.name, value.type)
     for tensor in graph.initializer:
@@ -51,33 +51,33 @@ def check_graph(graph: GraphProto) -> None:
 
 
 def check_initializer(tensor: TensorProto) -> None:
-    """An initializer's type and size, and that the data it has (it may lie elsewhere, or have been left out) are as large."""
+    """Checks an initializer's type and size, and the length of its data if the file holds it."""
     found = tensor_of(f"initializer {shown(tensor.name)}", tensor.data_type, tensor.dims)
     if tensor.raw_data and found.dtype != "string" and len(tensor.raw_data) != found.bytes:
         raise ValueError(f"initializer {shown(tensor.name)}: {len(tensor.raw_data)} bytes of data for {found}")
 
 
 def tensor_of(place: str, dtype: int, shape: Iterable[int]) -> Tensor:
-    """The tensor of a data type and a full shape, where both are sane."""
+    """The tensor of a data type and a full shape. Raises ValueError for an unknown type or an absurd shape."""
     if dtype not in DTYPES:
-        raise ValueError(f"{place}: data type {dtype} is not known")
+        raise ValueError(f"{place}: unknown data type {dtype}")
     return network.checked(place, Tensor(tuple(shape), DTYPES[dtype]))
 
 
 def kind_of(node: NodeProto) -> str:
-    """The op type, with its domain unless that is ONNX's own, on one line."""
+    """The op type, prefixed with its domain unless that is ONNX's own; one line."""
     kind = node.op_type if node.domain in ONNX_DOMAINS else f"{node.domain}.{node.op_type}"
     return kind if kind.isprintable() else repr(kind)[1:-1]
 
 
 def described(node: NodeProto) -> str:
-    """A node in words."""
+    """The node's name and kind, for messages."""
     name = node.name or next(iter(filter(None, node.output)), "")
     return f"node {shown(name)} ({kind_of(node)[:80]})"
 
 
 def _texts(model: ModelProto) -> Iterator[str | bytes]:
-    """All names: of values, nodes, kinds, attributes, functions and dimensions."""
+    """All names in the file: of values, nodes, kinds, attributes, functions and dimensions."""
     for value in (*model.graph.input, *model.graph.output, *model.graph.value_info):
         yield value.name
         yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
@@ -91,7 +91,7 @@ def _texts(model: ModelProto) -> Iterator[str | bytes]:
 
 
 def _inlined(model: ModelProto) -> int:
-    """The nodes of the graph once its functions are inlined."""
+    """The number of nodes after functions are inlined."""
     bodies = {(function.domain, function.name, function.overload): function for function in model.functions}
 
     def size(body: GraphProto | FunctionProto) -> int:
@@ -112,12 +112,12 @@ def _called(node: NodeProto) -> tuple[str, str, str]:
 
 
 def _check_flat(node: NodeProto) -> None:
-    """A step is one flat graph: nothing in it depends on values."""
+    """Refuses subgraphs: a computation graph is flat, and nothing in it depends on values."""
     bodies = [body for attribute in node.attribute for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))]
     if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute) or bodies:
         constant = node.op_type == "If" and all(inner.op_type == "Constant" for body in bodies for inner in body.node)
-        branches = "both its branches are constants, so" if constant else "what it does depends on values;"
-        raise ValueError(f"{described(node)}: holds subgraphs: {branches} export or simplify the model without it (fixed shapes help)")
+        reason = "both its branches are constants" if constant else "what it computes depends on values"
+        raise ValueError(f"{described(node)}: has subgraphs: {reason}; export or simplify the model without it (fixed shapes help)")
 
 
 def _check_declared(name: str, declared: TypeProto) -> None:
@@ -135,23 +135,27 @@ def _check_names(graph: GraphProto) -> None:
         if not name:
             raise ValueError(f"{what}: has no name")
         if name in known:
-            raise ValueError(f"{what} {shown(name)}: there are two of this name")
+            raise ValueError(f"{what} {shown(name)}: the name is not unique")
         known.add(name)
     for node in graph.node:
         for name in node.input:
             if name and name not in known:
-                why = "which only it or a later node makes: a cycle, or nodes out of order" if name in made_later else "which nothing makes"
+                why = (
+                    "which only it or a later node produces: a cycle, or nodes out of order"
+                    if name in made_later
+                    else "which nothing produces"
+                )
                 raise ValueError(f"{described(node)}: reads {shown(name)}, {why}")
         for name in filter(None, node.output):
             if name in known:
-                raise ValueError(f"{described(node)}: makes {shown(name)}, which there is already")
+                raise ValueError(f"{described(node)}: produces {shown(name)}, which exists already")
             known.add(name)
     for value in graph.output:
         if value.name not in known:
-            raise ValueError(f"output {shown(value.name)}: nothing makes it")
+            raise ValueError(f"output {shown(value.name)}: nothing produces it")
 
 
 def _given(graph: GraphProto, initializers: set[str]) -> Iterator[tuple[str, str]]:
-    """The values that no node makes. Files of IR version 3 list initializers among the inputs, too."""
+    """The values that no node produces. Files of IR version 3 list initializers among the inputs, too."""
     yield from (("initializer", tensor.name) for tensor in graph.initializer)
     yield from (("input", value.name) for value in graph.input if value.name not in initializers)

@@ -1,7 +1,7 @@
-"""The process that reads one ONNX file, under limits: `python -m gnnplace.frontends.onnx.child REQUEST` prints one line of JSON.
+"""The child process that reads one ONNX file: `python -m gnnplace.frontends.onnx.child REQUEST` prints one line of JSON.
 
-REQUEST is what `onnx_reader` asks (see `limited_process`). A hostile file may make protobuf or shape inference take for ever, use all
-memory or crash: that ends here. External data is not opened.
+`reader` makes REQUEST; `isolation.limited` limits the process. If a hostile file makes protobuf or shape inference hang, use all memory or
+crash, only this process suffers. External data is not opened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gnnplace.frontends.onnx.model import to_json
 from gnnplace.frontends.onnx.shapes import typed
 from gnnplace.isolation.limited import answer
 
-MOST_NUMBERS, MOST_TEXT = 64, 1000  # of an attribute that says what an op computes
+MOST_NUMBERS, MOST_TEXT = 64, 1000  # of an attribute that is kept
 NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # PyTorch's exporter notes the path of modules, the op at its end, in a node's metadata
 
 
@@ -33,11 +33,13 @@ def main(request: str) -> None:
 
 
 def read(file: str, dims: Mapping[str, int]) -> Network:
-    """What the file holds, with all shapes; raises ValueError for what is refused."""
+    """The network in the file, with all shapes. Raises ValueError if the file is refused."""
     try:
         model = onnx.load(file, format="protobuf", load_external_data=False)
     except DecodeError as error:
-        raise ValueError("can't be parsed: it is no ONNX model, cut short, nested too deeply, or takes more memory than it may") from error
+        raise ValueError(
+            "can't be parsed: it is no ONNX model, is truncated, is nested too deeply, or needs more memory than the limit"
+        ) from error
     try:
         found = typed(model, dims)
     except (RuntimeError, InferenceError, ValidationError) as error:  # of ONNX's C++: shape inference, its inliner
@@ -51,7 +53,7 @@ def _node(node: NodeProto) -> Node:
 
 
 def _value(attribute: AttributeProto) -> Any:
-    """The value of an attribute that can matter for what an op computes: numbers and short text; None for all others."""
+    """The value of an attribute that may affect costs: integers and short text. None for all others."""
     if attribute.type == AttributeProto.INT:
         return attribute.i
     if attribute.type == AttributeProto.INTS and len(attribute.ints) <= MOST_NUMBERS:
@@ -62,7 +64,7 @@ def _value(attribute: AttributeProto) -> Any:
 
 
 def _layer(node: NodeProto) -> str | None:
-    """The name scope of a node, else the path of its module where the exporter noted it."""
+    """The name scope of a node, or else the module path that PyTorch's exporter recorded."""
     scope = node.name.rpartition("/")[0].strip("/")
     if scope:
         return scope

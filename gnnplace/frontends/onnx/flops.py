@@ -1,4 +1,4 @@
-"""What an ONNX node costs: its flops, the bytes that it touches, its scratch.
+"""The flops of ONNX nodes.
 
 The rules, by op type or canonical kind (one multiply-add is 2 flops; any scalar function is 1):
 
@@ -16,7 +16,7 @@ The rules, by op type or canonical kind (one multiply-add is 2 flops; any scalar
 | Sum, Max, Min, Mean | inputs - 1 an output element (Mean: inputs) |
 | scatter | 1 an added element |
 
-All others count as `network_flops` says.
+All others count as `network.flops` says.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NEIGHBOURS = {"linear": 2, "bilinear": 2, "cubic": 4}  # along each axis
 
 
 def flops(call: Call) -> int:
-    """The arithmetic of one node, by the rules above."""
+    """The flops of one node, by the rules above."""
     return network_flops.flops(call, _BY_KIND)
 
 

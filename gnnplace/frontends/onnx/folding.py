@@ -1,7 +1,7 @@
-"""Shape inference of an ONNX graph that goes on where ONNX's own stops: what small constants and shapes alone decide is computed.
+"""Shape inference with constant folding: goes on where ONNX's own inference stops.
 
-ONNX carries values through a few kinds of nodes only; PyTorch's older exporter computes the bounds of a slice by others (`Shape`, `Gather`,
-`Add`, `Div`, `Mul`). What is computed here is small, and computed by ONNX's reference implementation.
+ONNX propagates values through few kinds of nodes; PyTorch's older exporter computes slice bounds with others (`Shape`, `Gather`, `Add`,
+`Div`, `Mul`). Small values that depend only on constants and shapes are computed here by ONNX's reference implementation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Types = Mapping[str, TypeProto]
 
 
 def inferred(model: ModelProto) -> dict[str, TypeProto]:
-    """The types of all values as far as shapes of inputs and constants decide them; `model` is left as it is."""
+    """The types of all values that can be inferred from input shapes and constants; `model` is not changed."""
     work = ModelProto()
     work.CopyFrom(model)
     while True:
@@ -46,13 +46,13 @@ def inferred(model: ModelProto) -> dict[str, TypeProto]:
 
 
 def known(found: TypeProto | None) -> bool:
-    """Whether a type says a dtype and all sizes."""
+    """Whether a type has a dtype and all sizes."""
     tensor = found.tensor_type if found is not None else TypeProto.Tensor()
     return tensor.elem_type != 0 and tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
 
 
 def _computed(model: ModelProto, types: Types) -> Iterator[tuple[str, TensorProto]]:
-    """The values that nodes make of small constants and of shapes that are known, in the order of the nodes."""
+    """The outputs of nodes that depend only on small constants and known shapes, in node order."""
     values = {tensor.name: tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_ELEMENTS}
     for node in model.graph.node:
         if len(node.output) == 1 and node.domain in ONNX_DOMAINS and (value := _value(node, values, types, model)) is not None:
@@ -61,7 +61,7 @@ def _computed(model: ModelProto, types: Types) -> Iterator[tuple[str, TensorProt
 
 
 def _value(node: NodeProto, values: Mapping[str, TensorProto], types: Types, model: ModelProto) -> TensorProto | None:
-    """What a node makes, None where that is not known, or not small."""
+    """The output of a node, or None if it is unknown or large."""
     name = node.output[0]
     if node.op_type in ("Shape", "Size"):
         return _measured(node, types.get(node.input[0]))
@@ -77,12 +77,12 @@ def _value(node: NodeProto, values: Mapping[str, TensorProto], types: Types, mod
         return numpy_helper.from_array(np.asarray(found), name)
     except MemoryError:
         raise
-    except Exception:  # the reference may raise anything where a node is wrong: then its value is not known
+    except Exception:  # the reference may raise anything for a wrong node: its value is unknown then
         return None
 
 
 def _measured(node: NodeProto, found: TypeProto | None) -> TensorProto | None:
-    """The shape of a value, or a part of it, or how many elements it has."""
+    """The output of `Shape` or `Size`."""
     if found is None or not known(found):
         return None
     sizes, asked = _sizes(found), {attribute.name: attribute.i for attribute in node.attribute}
@@ -95,7 +95,7 @@ def _sizes(found: TypeProto) -> list[int]:
 
 
 def _replace(model: ModelProto, found: Mapping[str, TensorProto]) -> None:
-    """Has constants in place of the nodes that make them."""
+    """Replaces nodes by the constants that they produce."""
     left = [node for node in model.graph.node if not (len(node.output) == 1 and node.output[0] in found)]
     model.graph.ClearField("node")
     model.graph.node.extend(left)

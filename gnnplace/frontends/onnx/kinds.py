@@ -1,6 +1,6 @@
-"""What ONNX's op types are: their canonical kind, which of them are views of their input.
+"""The canonical kinds of ONNX's op types, and which of them are views of their input.
 
-A type that no table names has the canonical kind "other": it costs the bytes that it moves and no arithmetic, and the front-end lists it.
+An unknown type has the canonical kind "other": it costs the bytes that it accesses and 0 flops, and the front-end reports it.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ CANONICAL: dict[str, str] = {
 
 VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
 RESIZES = frozenset(("Resize", "Upsample"))
-KNOWN = frozenset(("Constant", "Shape", "Size"))  # what they yield is known before the step
+KNOWN = frozenset(("Constant", "Shape", "Size"))  # their outputs are known before the step
 SECOND_MATRIX = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}  # where that input has more than two dimensions: many products
 
 
 def is_view(node: Node) -> bool:
-    """Whether the first output is the first input's buffer. Dropout drops nothing unless it is told that it trains."""
+    """Whether the first output shares the first input's buffer. Dropout does unless its training input is given."""
     return any(node.inputs[:1]) and (node.kind in VIEWS or (node.kind == "Dropout" and not any(node.inputs[2:])))
 
 
 def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
-    """The kind shared by all frameworks; "other" where no table names it.
+    """The canonical kind of a node, shared by all frameworks; "other" if unknown.
 
-    `ranks` are those of the inputs; `looks_up` says that the node gathers rows of a weight.
+    `ranks` are the ranks of the inputs; `looks_up` says that the node gathers rows of a weight.
     """
     if looks_up:
         return "embedding"

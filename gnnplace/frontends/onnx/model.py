@@ -1,4 +1,4 @@
-"""ONNX's data types, and a network as JSON, which is how it travels from the process that read it."""
+"""ONNX's data types, and a network as JSON, the form in which the child process returns it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from gnnplace.frontends.network.network import Network, Node, Tensor
 
-# By the number of the data type in the format: the name that all front-ends use.
+# Data type number in the format -> name used by all front-ends.
 DTYPES: dict[int, str] = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool", 10: "float16",
     11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16", 17: "float8_e4m3fn",
@@ -25,7 +25,7 @@ def to_json(network: Network) -> dict[str, Any]:
 
 
 def from_json(document: Mapping[str, Any]) -> Network:
-    """The network that `to_json` described."""
+    """The network of a document made by `to_json`."""
     tensors = {name: Tensor(tuple(shape), dtype) for name, (shape, dtype) in document["tensors"].items()}
     nodes = tuple(
         Node(name, kind, layer, tuple(inputs), tuple(outputs), attributes)

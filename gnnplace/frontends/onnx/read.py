@@ -1,8 +1,7 @@
-"""The computation graph of an ONNX file: one op for each node, input and weight, as the network runs forward.
+"""Reads an ONNX file as the graph of a forward pass: one op for each node, input and weight.
 
-`read_onnx` promises: shapes by ONNX's own inference, in a process that has little time and memory; costs by the rules of `onnx_flops`; ops
-as `network_graph` says. Weights are never read, and files beside FILE never opened; training graphs that a file may have besides are
-left out.
+Shapes come from ONNX's own inference, which runs in a child process with limited time and memory. `flops` states the costs, `network.graph`
+the ops. Weights are never read, and no other file is opened. Training graphs in the file are ignored.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ ONNX = Format("node", KNOWN, is_view, canonical_kind, flops.flops)
 
 
 def read_onnx(file: str | os.PathLike[str], dims: Mapping[str, int] | None = None, name: str | None = None) -> FileGraph:
-    """The graph of an ONNX file, under `name` or the file's own; `dims` are the sizes of its named dimensions (`{"batch": 8}`).
+    """The graph of an ONNX file, named `name` or after the file. `dims` gives sizes of symbolic dimensions (`{"batch": 8}`).
 
-    Raises ValueError, in one line, where the package onnx is missing, a dimension has no size or no value a full shape, and for
-    subgraphs (If, Loop, Scan), cycles, names that are missing or made twice, absurd sizes, and whatever is no ONNX.
+    Raises ValueError (one line) if the package onnx is missing, for a dimension without a size, a value whose shape can't be inferred,
+    subgraphs (If, Loop, Scan), cycles, missing or duplicate names, absurd sizes, and anything that is no ONNX model.
     """
     return read_graph(file, read_model(file, dims or {}), ONNX, name)

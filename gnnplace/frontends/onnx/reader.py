@@ -1,4 +1,4 @@
-"""Reads an ONNX file in a child process that has little time and memory: what it says comes back as plain records."""
+"""Reads an ONNX file in a child process with limited time and memory; the network comes back as plain records."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ CHILD = Child("gnnplace.frontends.onnx.child", "onnx", "an ONNX file")
 
 
 def read_model(file: str | os.PathLike[str], dims: Mapping[str, int]) -> Network:
-    """The network in an ONNX file, `dims` being the sizes of its named dimensions.
+    """The network in an ONNX file; `dims` gives sizes of symbolic dimensions.
 
-    Raises ValueError where the package onnx is missing, for bad sizes, and for whatever is wrong with the file; OSError where it
-    can't be read.
+    Raises ValueError if the package onnx is missing, a size is bad or the file is refused, OSError if it can't be opened.
     """
     check_dims(dims)
     return from_json(ask(CHILD, os.fspath(file), {"dims": dict(dims)}))

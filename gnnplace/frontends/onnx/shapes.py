@@ -1,7 +1,7 @@
-"""The types of all values of an ONNX graph: named dimensions get sizes, functions are inlined, shapes are inferred.
+"""The types of all values of an ONNX graph: symbolic dimensions get sizes, functions are inlined, shapes are inferred.
 
-Weights have no part in that: an initializer that is large, or lies elsewhere, is declared by its dimensions alone. Only the few
-numbers of small ones (shapes, axes, scales) are read by shape inference.
+Shape inference never reads weights: a large or external initializer is declared by its dimensions alone. It reads small initializers
+(shapes, axes, scales).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gnnplace.frontends.network.network import Tensor, shown
 from gnnplace.frontends.onnx.checks import check_graph, check_model, described, tensor_of
 from gnnplace.frontends.onnx.folding import inferred, known
 
-KEPT_ELEMENTS = 1024  # an initializer as small as this keeps its data for shape inference
+KEPT_ELEMENTS = 1024  # smaller initializers keep their data for shape inference
 LEAST_IR_VERSION = 4  # from which on initializers need not be inputs
 MOST_NAMED = 10
 
@@ -33,10 +33,10 @@ class Typed(NamedTuple):
 
 
 def typed(model: ModelProto, dims: Mapping[str, int]) -> Typed:
-    """The graph of a model, its values typed; `dims` are the sizes of named dimensions.
+    """The graph of a model with the types of all values; `dims` gives sizes of symbolic dimensions. Changes `model`.
 
-    Raises ValueError for what `onnx_checks` refuses, dimensions without a size, sizes that no dimension asks for, values
-    that are no tensors, and shapes that can't be inferred. Changes `model`.
+    Raises ValueError if `checks` refuses the model, for a dimension without a size, an unused size, a value that is no tensor, and a shape
+    that can't be inferred.
     """
     check_model(model)
     if model.functions:
@@ -54,11 +54,11 @@ def typed(model: ModelProto, dims: Mapping[str, int]) -> Typed:
 
 
 def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto], dims: Mapping[str, int]) -> None:
-    """Gives every dimension of the inputs a size; what else has the same name gets the same."""
+    """Sets every open dimension of the inputs, and every other dimension of the same name."""
     asked: dict[str, None] = {}
     for value in inputs:
         if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
-            raise ValueError(f"input {shown(value.name)}: is no tensor of a known rank; a step's inputs are")
+            raise ValueError(f"input {shown(value.name)}: must be a tensor of known rank")
         for index, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.HasField("dim_value"):
                 continue
@@ -66,12 +66,12 @@ def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto
             if name not in dims:
                 which = f"dimension {index} ({shown(dim.dim_param)})" if dim.dim_param else f"dimension {index}"
                 option = f"--dim {shown(f'{name}=SIZE')} (dims={{{shown(name)}: SIZE}})"
-                raise ValueError(f"input {shown(value.name)}: {which} has no fixed size; give one by {option}")
+                raise ValueError(f"input {shown(value.name)}: {which} has no fixed size; set it with {option}")
             asked[name] = None
             dim.dim_value = dims[name]
     if unknown := [name for name in dims if name not in asked]:
         there_are = ", ".join(shown(name)[1:-1] for name in list(asked)[:MOST_NAMED]) or "none"
-        raise ValueError(f"dims: {shown(unknown[0])} is no dimension of an input without a fixed size; there are: {there_are}")
+        raise ValueError(f"dims: {shown(unknown[0])} is no input dimension without a fixed size; those are: {there_are}")
     for value in others:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in dims:
@@ -102,7 +102,7 @@ def _has_data(tensor: TensorProto) -> bool:
 
 
 def _tensors(model: ModelProto, inputs: Iterable[ValueInfoProto], types: Mapping[str, TypeProto]) -> dict[str, Tensor]:
-    """The types of inputs and of what nodes make; an output without one that nobody needs is left out."""
+    """The types of inputs and node outputs; an unused output without a type is left out."""
     graph = model.graph
     needed = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
     tensors = {value.name: _tensor(f"input {shown(value.name)}", value.type) for value in inputs}
@@ -120,16 +120,16 @@ def _tensor(place: str, found: TypeProto) -> Tensor:
 
 
 def _untyped(model: ModelProto, node: NodeProto, name: str, found: TypeProto | None) -> str:
-    """Why a value has no full type, as far as can be told."""
+    """Why a value has no full type."""
     place = f"{described(node)}: its output {shown(name)}"
     which = found.WhichOneof("value") if found is not None else None
     if which not in (None, "tensor_type"):
-        return f"{place}: is a {str(which).removesuffix('_type')}; only tensors have a size that is known before the step"
+        return f"{place}: is a {str(which).removesuffix('_type')}; only tensors have a size known before the step"
     if found is not None and found.tensor_type.HasField("shape"):
         sizes = [str(dim.dim_value) if dim.HasField("dim_value") else "?" for dim in found.tensor_type.shape.dim]
-        return f"{place}: has the shape [{', '.join(sizes)}], which depends on values or on an op that ONNX does not know"
+        return f"{place}: has the shape [{', '.join(sizes)}], which depends on values or on an op unknown to ONNX"
     if not onnx.defs.has(node.op_type, node.domain):
-        return f"{place}: has no shape: ONNX does not know its kind; declare it in the graph's value_info"
+        return f"{place}: has no shape: its kind is unknown to ONNX; declare it in the graph's value_info"
     try:
         shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     except shape_inference.InferenceError as error:

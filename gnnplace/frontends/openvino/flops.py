@@ -17,7 +17,7 @@ The rules, by operation (one multiply-add is 2 flops; any scalar function is 1):
 | EmbeddingBag..., EmbeddingSegmentsSum | 1 an element that is looked up |
 | scatter | 1 an added element |
 
-All others count as `network_flops` says.
+All others count as `network.flops` says.
 """
 
 from __future__ import annotations

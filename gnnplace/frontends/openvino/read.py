@@ -1,7 +1,7 @@
-"""The computation graph of an OpenVINO model (IR versions 10 and 11): one op for each layer, input and weight, as the network runs forward.
+"""Reads an OpenVINO model (IR versions 10 and 11) as the graph of a forward pass: one op for each layer, input and weight.
 
-`read_openvino` reads the `.xml` alone, without the package openvino; weights (the `.bin` beside it) are never opened. What constants and
-shapes alone decide is a weight, as `openvino_network` says; costs are by the rules of `openvino_flops`, ops as `network_graph` says.
+Only the `.xml` is read, without the package openvino; the weights (the `.bin` beside it) are never opened. Values that depend only on
+constants and shapes count as weights (see `network`). `flops` states the costs, `frontends.network.graph` the ops.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ OPENVINO = Format("layer", frozenset(), is_view, canonical_kind, flops.flops)
 
 
 def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> FileGraph:
-    """The graph of the `.xml` of an OpenVINO model, under `name` or the file's own.
+    """The graph of the `.xml` of an OpenVINO model, named `name` or after the file.
 
-    Its dimensions have no names, so all have to be fixed (`model.reshape(...)` before the model is saved). Raises ValueError, in one line,
-    for dimensions without a size, subgraphs (TensorIterator, Loop, If), edges to nowhere, cycles, absurd sizes and whatever is no IR.
+    All dimensions must be fixed (`model.reshape(...)` before the model is saved). Raises ValueError (one line) for a dimension without a
+    size, subgraphs (TensorIterator, Loop, If), dangling edges, cycles, absurd sizes, and anything that is no IR.
     """
     path = os.fspath(file)
     document = read_document(path)

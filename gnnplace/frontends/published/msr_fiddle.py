@@ -1,13 +1,13 @@
-"""Graphs of msr-fiddle/dnn-partitioning, as JSON.
+"""Reads the JSON graphs of github.com/msr-fiddle/dnn-partitioning.
 
-They are those of Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020.
+Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020.
 
-A node becomes an op with its measured times: `cpuLatency` on devices of kind cpu, `fpgaLatency` (of the accelerator, whatever it is)
-on those of kind gpu, where it is supported there. Both are milliseconds; a node without any launches no kernel. `size` stays on the node's
-device for the whole step, so it is persistent memory. An edge carries `size` bytes; edges of one size from one node are one output,
-since it is sent once. Nodes of a colour class share a device; `layerId` is the block; `isBackwardNode` the phase.
+A node becomes an op with its measured times: `cpuLatency` on devices of kind cpu, `fpgaLatency` (of the accelerator) on those of kind
+gpu, if the node is supported there. Both are milliseconds; a node without times launches no kernel. `size` stays on the node's device for
+the whole step, so it is persistent memory. An edge carries `size` bytes; edges of one size from one node are one output, which is sent
+once to each device. Nodes of a colour class share a device; `layerId` is the block; `isBackwardNode` the phase.
 
-Left out, because a cluster says it here: the counts and the memory of devices, and `cost`, an edge's time on that model's one link.
+Ignored, since a cluster describes it: the number and memory of devices, and `cost`, the transfer time of an edge.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Edge(Document):
 
 
 class Partitioning(Document):
-    """A document: a graph, and the machine that it was to be placed on."""
+    """A document: a graph and its machine."""
 
     maxSizePerFPGA: Amount
     maxFPGAs: Identity
@@ -66,7 +66,10 @@ class Partitioning(Document):
 
 
 def read_msr_fiddle(source: Source, *, name: str) -> ComputationGraph:
-    """The graph of a file (a path) or of its bytes. Raises ValueError (one line) for a bad one, OSError for an unreadable file."""
+    """The graph in a file (a path) or its bytes, named `name`.
+
+    Raises ValueError (one line) for wrong content, OSError for an unreadable file.
+    """
     return strict_json.read(source, Partitioning, lambda document: _graph(document, name), MAX_DOCUMENT_BYTES)
 
 

@@ -13,7 +13,7 @@ from gnnplace.graph import ComputationGraph
 
 
 def to_networkx(graph: ComputationGraph) -> nx.MultiDiGraph:
-    """The graph with its ops as nodes `0..ops-1`; edges are keyed by their output, so that one op may feed another several."""
+    """The graph as a multigraph with nodes `0..ops-1`. Edges are keyed by output: one op may feed several outputs to another."""
     found: nx.MultiDiGraph = nx.MultiDiGraph(name=graph.name)
     found.add_nodes_from((op, op_fields(graph, op)) for op in range(graph.num_ops))
     edges = zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), graph.edge_output.tolist(), strict=True)
@@ -23,9 +23,9 @@ def to_networkx(graph: ComputationGraph) -> nx.MultiDiGraph:
 
 
 def from_networkx(graph: nx.MultiDiGraph | nx.DiGraph) -> ComputationGraph:
-    """The graph whose nodes and edges carry the attributes that `to_networkx` gives. Op order is that of the nodes.
+    """The graph of a networkx graph whose nodes and edges have the attributes of `to_networkx`. Ops are in node order.
 
-    Raises ValueError (one line) where a node or an edge breaks a rule of the interchange format.
+    Raises ValueError (one line) if a node or an edge breaks a rule of the interchange format.
     """
     number = {node: index for index, node in enumerate(graph.nodes)}
     edges = [[number[src], fields.get("output"), number[dst]] for src, dst, fields in graph.edges(data=True)]

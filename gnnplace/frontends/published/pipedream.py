@@ -50,7 +50,10 @@ class _Node:
 
 
 def read_pipedream(source: Source, *, name: str, mode: Literal["training", "inference"]) -> ComputationGraph:
-    """The graph of a file (a path) or of its bytes. Raises ValueError (one line) for a bad one, OSError for an unreadable file."""
+    """The graph of a profile, a file (a path) or its bytes, named `name`, for one training step or one inference.
+
+    Raises ValueError (one line) for wrong content, OSError for an unreadable file.
+    """
     if isinstance(source, bytes):
         return _graph(source, name, mode)
     try:
@@ -123,7 +126,7 @@ def _parsed(data: bytes) -> tuple[list[_Node], list[tuple[int, int]]]:
 def _edge(text: str, number: int) -> tuple[str, str]:
     found = _EDGE.fullmatch(text)
     if found is None:
-        raise ValueError(f"line {number}: {shown(text)}: an edge is due, a tab and `node1 -- node2`")
+        raise ValueError(f"line {number}: {shown(text)}: expected an edge, a tab and `node1 -- node2`")
     return found["source"], found["target"]
 
 
@@ -131,7 +134,7 @@ def _node(text: str, number: int) -> _Node:
     found = _NODE.fullmatch(text) if len(text) <= MAX_LINE else None
     if found is None:
         due = "`name -- layer -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4.0, parameter_size=8.0`"
-        raise ValueError(f"line {number}: {shown(text)}: a node is due, {due}")
+        raise ValueError(f"line {number}: {shown(text)}: expected a node, {due}")
     parts = found["activation"].strip("[]").split("; ")
     return _Node(
         found["name"],

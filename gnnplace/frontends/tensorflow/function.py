@@ -1,10 +1,10 @@
-"""The computation graph of a `tf.function` (or of what it could wrap), traced for arguments of given shapes.
+"""Reads a `tf.function`, or a Python function that it could wrap, as a graph, traced for arguments of given shapes.
 
     graph = read_function(step, tf.TensorSpec((32, 784)), tf.TensorSpec((32,), tf.int32), name="mlp")
 
-Nothing is computed: the function is traced, and so must not depend on the values of its arguments. Calls of other functions are inlined
-(`tensorflow_calls`). A variable that the function captures is a variable of the graph, in the scope of the op that reads it first; a
-captured tensor is an input. What the function returns are results, and all that it changes is part of the step.
+Nothing is computed: the function is traced, so it must not depend on the values of its arguments. Calls of other functions are inlined
+(`calls`). A captured variable is a variable of the graph, in the scope of the op that reads it first; a captured tensor is an input. The
+returned tensors are results; all state that the function changes is part of the step.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from gnnplace.graph import ComputationGraph
 
 @dataclass(frozen=True)
 class TensorFlowFunction:
-    """A function of tensors and the `tf.TensorSpec`s of its arguments (none for a ConcreteFunction); `blocks` as `read_step` has them."""
+    """A function and the `tf.TensorSpec`s of its arguments (none for a ConcreteFunction); `blocks` is as in `read_step`."""
 
     function: Callable[..., Any]
     specs: tuple[Any, ...] = ()
     blocks: Mapping[str, int] = field(default_factory=dict)
 
     def computation_graph(self, name: str) -> ComputationGraph:
-        """What the function does, as a graph. Raises ValueError where that can't be captured."""
+        """The function as a graph named `name`. Raises ValueError if it can't be captured."""
         return read_function(self.function, *self.specs, name=name, blocks=self.blocks)
 
 
 def read_function(function: Callable[..., Any], *specs: Any, name: str, blocks: Mapping[str, int] | None = None) -> ComputationGraph:
-    """What `function` does with arguments of these specs (nested ones too), as a graph under `name`.
+    """The graph of `function` for arguments of these (possibly nested) specs, named `name`; `blocks` is as in `read_step`.
 
-    Raises ValueError where it computes nothing, for shapes that are not full, for control flow that depends on values, and for resources
-    that are no variables; whatever the function itself raises while it is traced passes.
+    Raises ValueError if it computes nothing, for unknown dimensions, control flow that depends on values, and captured resources that are
+    no variables. Exceptions of the function itself pass.
     """
     traced = _traced(function, specs)
     flat = inlined(traced.graph.as_graph_def())

@@ -1,9 +1,9 @@
-"""The computation graph of a whole TensorFlow training step: forward, backward and update, pruned to what is fetched.
+"""Reads a whole TensorFlow training step as a graph: forward, backward and update, pruned to what is fetched.
 
-`read_step` promises: every op that the fetches need, under its own name, in the order of its creation; each variable read once; gradients
-of look-ups as sparse as they were; costs by the rules of `tensorflow_costs`; roles by those of `tensorflow_roles`. Ops that use a resource
-(a variable or a slot) stand with it, and so do those that ask for it (`_class`). What only looks at shapes or folds small constants
-has no kernel. A string tensor keeps its ops on CPUs.
+The graph has every op that the fetches need, under its own name, in order of creation. Each variable is read once; gradients of look-ups
+stay sparse. `costs` states the costs, `roles` the layers and phases. Ops that use a resource (a variable or a slot), or that ask for
+colocation with it (`_class`), are in its colocation group. Ops that only read shapes or fold small constants have no kernel. Ops on string
+tensors may only run on CPUs.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 def read_step(
     graph: tf.Graph | tf.compat.v1.GraphDef, fetches: Sequence[str], name: str, blocks: Mapping[str, int] | None = None
 ) -> ComputationGraph:
-    """The step of `graph` that computes `fetches` (tensors `loss:0`, ops `train`), under `name`.
+    """The graph, named `name`, of the step that computes `fetches` (tensors `loss:0`, ops `train`).
 
-    `blocks` gives the repeated block of each layer; a layer belongs to its longest prefix there (whole scopes).
-    Kinds that no table knows cost their bytes and no arithmetic; they are logged, and `unknown_kinds` lists them.
-    Raises ValueError for unknown fetches, control flow, function calls, shapes that are not static, and cycles.
+    `blocks` maps layer prefixes (whole scopes) to the number of the repeated block; the longest prefix of a layer counts.
+    Unknown kinds cost their bytes and 0 flops; they are logged, and `unknown_kinds` lists them.
+    Raises ValueError for unknown fetches, control flow, function calls, unknown dimensions, and cycles.
     """
     step = prune(_graph(graph), fetches)
     roles, folded, groups = Roles(step), _folded(step), _colocation(step)
@@ -43,7 +43,7 @@ def read_step(
 
 
 def unknown_kinds(graph: ComputationGraph) -> tuple[str, ...]:
-    """The kinds of a graph that no table knows, sorted."""
+    """The unknown kinds in a graph, sorted."""
     other = graph.canonical_kind.among(["other"])
     return tuple(sorted({graph.kind[int(op)] or "" for op in other.nonzero()[0]}))
 
@@ -96,7 +96,7 @@ def _block(layer: str | None, blocks: Mapping[str, int]) -> int | None:
 
 
 def _folded(step: Step) -> set[int]:
-    """Arithmetic on shapes and constants, with small results: the host does it, once."""
+    """The ops that compute small results from shapes and constants alone, which the host does once."""
     known: set[int] = set()
     folded: set[int] = set()
     for i in step.order:

@@ -1,9 +1,8 @@
-"""The computation graph of a TensorFlow GraphDef file: binary (`.pb`) or text (`.pbtxt`), a frozen network or a training graph.
+"""Reads a TensorFlow GraphDef file, binary (`.pb`) or text (`.pbtxt`): a frozen network or a training graph.
 
-`read_graphdef` promises what `read_step` does for the ops that the fetches need, function calls inlined. Where the graph has no
-variables it is frozen: its constants are weights, and become variables with their bytes and one read each; those that hold a few
-whole numbers or a single value (a shape, an axis, a scale) stay constants. The file is read in a process that has little time and
-memory (`graphdef_child`); nothing of it is run, and no other file opened.
+Function calls are inlined; then the rules of `read_step` apply. A graph without variables is frozen: its constants are weights, each a
+variable with one read, except constants of a few integers or one value (a shape, an axis, a scale). The file is read in a child process
+with limited time and memory (`graphdef_child`); nothing in it is run, and no other file is opened.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ CHILD = Child("gnnplace.frontends.tensorflow.graphdef_child", "tensorflow", "a G
 def read_graphdef(
     file: str | os.PathLike[str], dims: Mapping[str, int] | None = None, fetches: Sequence[str] = (), name: str | None = None
 ) -> ComputationGraph:
-    """The step of the graph in a file, under `name` or the file's own.
+    """The graph of the step in a file, named `name` or after the file.
 
-    `fetches` are what it computes, tensors (`loss:0`) or ops (`train`); without them all tensors that no op takes, where the graph
-    writes no variable. `dims` are the sizes of dimensions that placeholders leave open (`{"images[0]": 8}`). Raises ValueError, in
-    one line, where TensorFlow is missing, a size is missing or left over, fetches are ambiguous, and for control flow, reference
-    variables, cycles, absurd sizes, and whatever is no GraphDef; OSError where the file can't be read.
+    `fetches` are the tensors (`loss:0`) or ops (`train`) that the step computes; the default, for a graph that writes no variable, is all
+    tensors without consumers. `dims` gives sizes of open placeholder dimensions (`{"images[0]": 8}`). Raises ValueError (one line) if
+    TensorFlow is missing, a size is missing or unused, or fetches are ambiguous, and for control flow, reference variables, cycles,
+    absurd sizes, and anything that is no GraphDef; OSError if the file can't be read.
     """
     path = os.fspath(file)
     if os.path.isdir(path) or os.path.basename(path) == "saved_model.pb":

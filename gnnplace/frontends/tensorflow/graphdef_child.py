@@ -1,6 +1,6 @@
 """The process that reads one GraphDef under limits: `python -m gnnplace.frontends.tensorflow.graphdef_child REQUEST` prints a JSON line.
 
-REQUEST is what `graphdef` asks (see `limited_process`). A hostile file may make protobuf or shape inference take for ever, use all memory
+REQUEST is what `graphdef` asks (see `isolation.limited`). A hostile file may make protobuf or shape inference take for ever, use all memory
 or crash: that ends here. Once the file is read, this process can't open another.
 """
 

@@ -1,11 +1,11 @@
-"""The computation graph of a Keras model on TensorFlow: its inference, or a whole training step of a compiled one.
+"""Reads a Keras model on TensorFlow as a graph: its inference, or the training step of a compiled model.
 
     graph = read_keras(model, tf.TensorSpec((32, 224, 224, 3)), tf.TensorSpec((32,), tf.int32), name="resnet")
 
-A training step is the forward pass in training mode, the loss of `compile` with the model's own losses, its gradient, and the update by
-the optimiser; metrics are left out. The gradient of an embedding is dense: Keras would join the rows of several under conditions on
-their values. Nothing is computed but the first values of variables, which Keras makes as it builds the model and the optimiser. The
-`layer` of an op is the path of its Keras layer (`model/block_1/conv`) with the scopes in that.
+A training step is the forward pass in training mode, the loss given to `compile` plus the model's own losses, the gradient, and the
+optimiser's update; metrics are left out. Gradients of embeddings are dense, since Keras joins sparse ones by conditions on their values.
+Nothing is computed but the initial values of variables, which Keras creates with the model and the optimiser. The `layer` of an op is the
+path of its Keras layer (`model/block_1/conv`) with the scopes inside it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gnnplace.graph import ComputationGraph
 
 @dataclass(frozen=True)
 class KerasModel:
-    """A model and the shapes that go in; with `targets` its training step, without its inference. `blocks` as `read_step` has them."""
+    """A model and its input shapes: with `targets` its training step, without them its inference. `blocks` is as in `read_step`."""
 
     model: keras.Model
     inputs: Any
@@ -33,17 +33,17 @@ class KerasModel:
     blocks: Mapping[str, int] = field(default_factory=dict)
 
     def computation_graph(self, name: str) -> ComputationGraph:
-        """The step as a graph. Raises ValueError where it can't be captured."""
+        """The step as a graph named `name`. Raises ValueError if it can't be captured."""
         return read_keras(self.model, self.inputs, self.targets, name=name, blocks=self.blocks)
 
 
 def read_keras(
     model: keras.Model, inputs: Any, targets: Any = None, *, name: str, blocks: Mapping[str, int] | None = None
 ) -> ComputationGraph:
-    """The model's inference on such inputs or, where there are targets, its training step, under `name`.
+    """The graph of the model's inference or, with `targets`, of its training step, named `name`.
 
-    `inputs` and `targets` are what the model takes (nested as it takes them), of `tf.TensorSpec`s or anything with a full shape and a
-    dtype. Raises ValueError where Keras does not run on TensorFlow, a model to be trained is not compiled or has a step of its own,
+    `inputs` and `targets` have the structure that the model takes, with `tf.TensorSpec`s or anything with a full shape and a dtype as
+    leaves. Raises ValueError if Keras does not run on TensorFlow, if a model to be trained is not compiled or overrides `train_step`,
     and as `read_function` does.
     """
     if keras.backend.backend() != "tensorflow":
@@ -60,9 +60,7 @@ def read_keras(
 def _training(model: keras.Model) -> Callable[..., Any]:
     """One training step of the model as a function of its inputs and targets."""
     if not model.compiled:
-        raise ValueError(
-            "model: is not compiled, so that a training step has no loss and no optimiser; call model.compile(optimizer, loss)"
-        )
+        raise ValueError("model: is not compiled, so its training step has no loss and no optimiser; call model.compile(optimizer, loss)")
     if type(model).train_step is not keras.Model.train_step:
         advice = "write the step as a tf.function and return TensorFlowFunction(function, specs)"
         raise ValueError(f"model: {type(model).__name__} has a train_step of its own; {advice}")

@@ -1,4 +1,4 @@
-"""The TensorFlow step that a user names: what builds it, what its inputs may hold. Small, picklable, and free of TensorFlow."""
+"""A TensorFlow training step as its user describes it. Picklable; does not import TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TensorFlowStep:
-    """A training step. `build` makes its loss and its train op in the default `tf.Graph`, in graph mode, with resource variables.
+    """A training step. `build()` returns its loss and train op, built in the default `tf.Graph` in graph mode with resource variables.
 
-    Placeholders are filled once from `seed`: floats with a standard normal, integers with 0 up to below what `below` gives for the name
-    of the placeholder (2 where it gives none), booleans with either. The same seed starts variables and random ops.
+    Placeholders are filled once, drawn from `seed`: floats from a standard normal; integers from 0 up to, but excluding, `below[name]`
+    (default 2); booleans at random. The same seed initialises variables and random ops. `blocks` is as in `read_step`.
     """
 
     name: str
@@ -24,12 +24,9 @@ class TensorFlowStep:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where devices are. Without `addresses`, the k-th of kind `cpu` is a process on the k-th core that this process may use.
+    """Where devices are: the k-th device of kind `cpu` is a process on the k-th core that this process may use.
 
-    With them, it is the server at the k-th address, `host:port`, started there by
-    `python -m gnnplace.execution.tensorflow.server --core 0 --port 4000` with the same version of TensorFlow; such a server takes orders
-    from whoever reaches its port. `logical_gpu_bytes` cuts GPU 0 into as many devices of that size as a plan has of other kinds.
+    `logical_gpu_bytes` divides GPU 0 into one logical device of that size for each device of another kind in the plan.
     """
 
-    addresses: tuple[str, ...] = ()
     logical_gpu_bytes: int | None = None

@@ -1,4 +1,4 @@
-"""Turns the ATen calls of a trace into ops, edges and colocation groups; what a graph then holds, `torch` says.
+"""Turns the ATen calls of a trace into ops, edges and colocation groups; what a graph then holds, `training` says.
 
 Promises: ops keep the order of the trace; what shares a storage is an alias; a kind without a flop rule is counted in `uncounted`.
 """

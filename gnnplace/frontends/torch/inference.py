@@ -3,12 +3,11 @@
     step = inference(module, (tokens,), name="bert")
     step.capture  # "export", or "make_fx" where torch.export could not
 
-Nothing is computed and no memory is taken: module and inputs may be on the `meta` device. torch.export captures the module, and
-what it captured is traced once more, down to the ATen ops that a training step has; what torch.export refuses is traced by make_fx
-alone. Both ways give the same graph, unless the module itself asks which it is. It has the ops, aliases, layers, blocks and time
-steps of a training step's forward pass (see `torch`): what the module calls has the phase `forward`; parameters and buffers are ops
-`variable` and `read`, without an optimiser's state; every tensor that the module returns, however nested, is a result. The module
-is left as it was.
+Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. torch.export captures the module, then
+make_fx traces the result down to ATen ops, as in a training step. If torch.export refuses, make_fx traces the module directly. Both ways
+give the same graph, unless the module asks how it is traced. Ops, aliases, layers, blocks and time steps are those of a training step's
+forward pass (see `training`), with the phase `forward`. Parameters and buffers are ops `variable` and `read`, without optimiser state.
+Every returned tensor, however nested, is a result. The module is not changed.
 """
 
 from __future__ import annotations
@@ -37,20 +36,20 @@ Inputs = Sequence[Any] | Mapping[str, Any]
 
 
 def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
-    """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode; tensors may lie in nested containers.
+    """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode. Containers of tensors may be nested.
 
-    Raises ValueError (one line) where neither way captures it: what stopped it, where, and what to try.
+    Raises ValueError (one line) if neither way captures the module, with the cause, the line and a remedy.
     """
     with _evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
         call = _Call(module, inputs)
         program, capture = _captured(call)
     if not program.graph.output_node().all_input_nodes:
-        raise ValueError("module: returns no tensor, so there is nothing to compute; return the tensors that are wanted")
+        raise ValueError("module: returns no tensor, so there is nothing to compute; return the wanted tensors")
     return traced_step(trace_of(program, call.arguments, module), name, capture)
 
 
 class _Call(nn.Module):
-    """The module's call as a function of flat tensors: parameters, buffers, inputs. It returns the tensors of the output, flat."""
+    """The module's call as a function from flat tensors (parameters, buffers, inputs) to the flat tensors of its output."""
 
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
         super().__init__()
@@ -88,7 +87,7 @@ class _Call(nn.Module):
 
 
 def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:
-    """The call as flat ATen ops, and the way that led there. Raises ValueError where none does."""
+    """The call as flat ATen ops, and how it was captured. Raises ValueError if it can't be."""
     try:
         with silenced():
             return _exported(call), "export"
@@ -101,7 +100,7 @@ def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:
 
 
 def _exported(call: _Call) -> torch.fx.GraphModule:
-    """What torch.export captures of the call, traced op by op so that composite ops come apart; each op keeps its scope."""
+    """The graph of torch.export, traced again so that composite ops are decomposed; each op keeps its scope."""
     exported = torch.export.export(call, call.tensors, strict=False)
     for node in list(exported.graph.nodes):
         if _asserts(node):
@@ -112,7 +111,7 @@ def _exported(call: _Call) -> torch.fx.GraphModule:
 
 
 def _scoped(exported: ExportedProgram) -> Callable[..., Any]:
-    """Runs an exported call; what its nodes do has their scope."""
+    """A function that runs an exported call; the ops of a node get its scope."""
 
     def run(*tensors: Tensor) -> Any:
         scopes, given = Scopes(), iter(tensors)
@@ -133,12 +132,12 @@ def _scoped(exported: ExportedProgram) -> Callable[..., Any]:
 
 
 def _asserts(node: torch.fx.Node) -> bool:
-    """Whether a node only checks what holds already for tensors of known shape, as torch.export adds it to casts."""
+    """Whether a node is an assertion on known shapes, which torch.export adds to casts."""
     return node.op == "call_function" and str(node.target).startswith("aten._assert") and not node.users
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
-    """The tensors in what a module returned, in order: nested sequences, mappings and dataclasses."""
+    """The tensors in a module's output, in order; it may nest sequences, mappings and dataclasses."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -152,7 +151,7 @@ def _tensors(value: object) -> Iterator[Tensor]:
 
 @contextmanager
 def _evaluating(module: nn.Module) -> Iterator[None]:
-    """The module in eval mode; afterwards it and its parts have the attributes that they had, so that no fake tensor stays in it."""
+    """Sets eval mode; afterwards restores the attributes of all submodules, so that no fake tensor stays in them."""
     before = [(part, dict(vars(part))) for part in module.modules()]
     module.eval()
     try:

@@ -1,4 +1,4 @@
-"""What torch refuses to trace, in one line: what stopped it, where in the module's code, and what to try; torch's own logs stay away."""
+"""One-line explanations of failed traces: the cause, the line of the module's code, and a remedy. Silences torch's own logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
 
 
 def explained(error: Exception) -> str:
-    """What stopped the capture, in one line: the op or the error, the line of the module's code, and what to try."""
+    """The cause of a failed capture in one line: the op or error, the line of the module's code, and a remedy."""
     if isinstance(error, NEEDS_VALUES):
         what = f"{error.func} needs the values of its tensors, but a step is captured without values"
         advice = "decide by plain Python values or with torch.where, or capture the part of the module that does not need them"
@@ -33,15 +33,15 @@ def explained(error: Exception) -> str:
 
 
 def check_built(module: nn.Module) -> None:
-    """Raises ValueError where a parameter or buffer has no shape yet."""
+    """Raises ValueError if a parameter or buffer has no shape yet."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(tensor):
-            raise ValueError(f"module: {name}: has no shape before the first call of its layer; call the module once on such inputs")
+            raise ValueError(f"module: {name}: has no shape before the first call of its layer; call the module once on example inputs")
 
 
 @contextmanager
 def silenced() -> Iterator[None]:
-    """torch logs whole tracebacks, warns and prints graphs where a capture stops; the error says it in one line."""
+    """Silences logs, warnings and stderr: torch prints whole tracebacks and graphs when a capture fails."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -52,5 +52,5 @@ def silenced() -> Iterator[None]:
 
 
 def _is_ours(file: str) -> bool:
-    """Whether a line of a traceback is ours or torch's, so that it says nothing of the module."""
+    """Whether a traceback line belongs to gnnplace or torch, not to the module."""
     return file.startswith("<") or any(folder in Path(file).parents for folder in _OURS)

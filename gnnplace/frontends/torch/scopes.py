@@ -1,7 +1,7 @@
-"""Where each op of a traced step belongs: the module whose forward made it, or whose backward it is part of, and its phase.
+"""The scope of each op of a traced step: its module, its phase and its time step.
 
-Autograd numbers its functions in the order in which the forward pass makes them; these numbers lead from each backward
-function to its module. What a module unrolls over time it marks itself: `with time_step(3): ...`.
+Autograd numbers its functions in the order of their creation in the forward pass; these numbers map each backward function to its module.
+A module that unrolls over time marks its time steps itself: `with time_step(3): ...`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SCOPE = "gnnplace scope"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where a traced op belongs. The phase `backward` is split later, when the whole graph is known."""
+    """The layer, phase and time step of a traced op. The builder later splits `backward` into data and weight gradients."""
 
     layer: str
     phase: Literal["forward", "backward", "update"]
@@ -32,9 +32,9 @@ class Scope:
 
 @contextmanager
 def time_step(number: int) -> Iterator[None]:
-    """Within, a module's forward runs this time step of an unrolled recurrence; the gradient of what it traces has it too.
+    """Marks the ops of a module's forward pass, and their gradients, with the time step `number` of an unrolled recurrence.
 
-    Where no step is traced, it changes nothing.
+    Has no effect outside a trace.
     """
     followed = _FOLLOWED.get()
     if followed is None:
@@ -48,13 +48,13 @@ def time_step(number: int) -> Iterator[None]:
 
 
 def scope_of(node: torch.fx.Node) -> Scope:
-    """The scope that tracing gave to a node."""
+    """The scope of a traced node."""
     scope: Scope = node.meta[_SCOPE]
     return scope
 
 
 class Scopes:
-    """Follows the step through modules, autograd functions and updates, and tags every new node with its scope."""
+    """Tags every traced node with its scope, following the step through modules, autograd functions and updates."""
 
     def __init__(self) -> None:
         self._now = Scope(LOSS_LAYER, "forward")
@@ -62,7 +62,7 @@ class Scopes:
         self._starts = [(0, self._now)]  # autograd's number at each change of scope
 
     def enter(self, scope: Scope) -> None:
-        """What is traced from here on belongs to `scope`."""
+        """Makes `scope` the scope of what is traced from here on."""
         self.close()
         self._now = scope
 
@@ -76,7 +76,7 @@ class Scopes:
             node.meta[_SCOPE] = self._now
 
     def follow_forward(self, module: nn.Module, hooks: ExitStack) -> None:
-        """Until `hooks` closes, a module's forward is the scope of what it traces."""
+        """Until `hooks` closes, each submodule's forward pass gives its scope to what it traces."""
         hooks.callback(_FOLLOWED.reset, _FOLLOWED.set(self))
         for name, part in module.named_modules():
             enter, leave = self._hooks(name or ROOT_LAYER)
@@ -84,7 +84,7 @@ class Scopes:
             hooks.enter_context(part.register_forward_hook(leave, always_call=True))
 
     def follow_backward(self, loss: Tensor) -> None:
-        """The backward of this loss: each autograd function has the layer in whose forward it was made."""
+        """Follows the backward pass of a loss: each autograd function gets the layer whose forward pass created it."""
         self.enter(Scope(LOSS_LAYER, "backward"))
         starts = [start for start, _ in self._starts]
         seen: set[Any] = {None}
@@ -101,12 +101,12 @@ class Scopes:
             waiting += [following for following, _ in function.next_functions]
 
     def push(self, **changes: Any) -> None:
-        """What the forward pass traces from here to the matching `pop` belongs to the scope so changed."""
+        """Changes the scope of the forward pass until the matching `pop`."""
         self._stack.append(replace(self._stack[-1], **changes))
         self._change()
 
     def pop(self) -> None:
-        """Back to the scope before the last `push`."""
+        """Restores the scope before the last `push`."""
         self._stack.pop()
         self._change()
 

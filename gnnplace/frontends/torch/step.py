@@ -1,4 +1,4 @@
-"""What a PyTorch step is made of: the module and example inputs; for training, its loss and the optimiser besides."""
+"""A PyTorch step to place: a module with example inputs and, for training, a loss and an optimiser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from gnnplace.graph import ComputationGraph
 
 @dataclass(frozen=True)
 class TorchStep:
-    """A module, the scalar loss of `loss(module, *inputs)`, example inputs, and the optimiser that trains it."""
+    """A training step: a module, its scalar loss `loss(module, *inputs)`, example inputs and an optimiser (`adam`, `sgd`).
+
+    Raises ValueError for a field of another type.
+    """
 
     module: nn.Module
     loss: Callable[..., Tensor]
@@ -26,17 +29,17 @@ class TorchStep:
     def __post_init__(self) -> None:
         _check_module(self.module)
         if not callable(self.loss):
-            raise ValueError(f"loss: a {type(self.loss).__name__} is no function: give one that is called as loss(module, *inputs)")
+            raise ValueError(f"loss: a {type(self.loss).__name__} is no function; give one to be called as loss(module, *inputs)")
         if self.optimizer not in get_args(Optimizer):
             given = repr(self.optimizer) if isinstance(self.optimizer, str) else f"a {type(self.optimizer).__name__}"
             raise ValueError(f"optimizer: {given} is none of {', '.join(get_args(Optimizer))}")
         _check_sequence(self.inputs)
         for index, value in enumerate(self.inputs):
             if not isinstance(value, Tensor):
-                raise ValueError(f"inputs[{index}]: a {type(value).__name__} is no tensor; give the loss itself what else it needs")
+                raise ValueError(f"inputs[{index}]: a {type(value).__name__} is no tensor; let the loss itself hold anything else it needs")
 
     def traced(self, name: str) -> TracedStep:
-        """The step as a graph. Raises ValueError where it can't be traced."""
+        """The step as a graph named `name`. Raises ValueError if it can't be traced."""
         return training_step(self.module, self.loss, self.inputs, optimizer=self.optimizer, name=name)
 
     def computation_graph(self, name: str) -> ComputationGraph:
@@ -46,7 +49,7 @@ class TorchStep:
 
 @dataclass(frozen=True)
 class TorchInference:
-    """A module and example inputs: those of its call in order, or by name in a mapping."""
+    """The forward pass in eval mode: a module and example inputs, a sequence of arguments or a mapping of keyword arguments."""
 
     module: nn.Module
     inputs: Inputs
@@ -57,7 +60,7 @@ class TorchInference:
             _check_sequence(self.inputs)
 
     def traced(self, name: str) -> TracedStep:
-        """The module's inference as a graph. Raises ValueError where it can't be captured."""
+        """The forward pass as a graph named `name`. Raises ValueError if it can't be captured."""
         return inference(self.module, self.inputs, name=name)
 
     def computation_graph(self, name: str) -> ComputationGraph:
@@ -72,4 +75,4 @@ def _check_module(module: object) -> None:
 
 def _check_sequence(inputs: object) -> None:
     if not isinstance(inputs, Sequence):
-        raise ValueError(f"inputs: a {type(inputs).__name__} is no tuple; a single tensor x is given as (x,)")
+        raise ValueError(f"inputs: a {type(inputs).__name__} is no sequence; give a single tensor x as (x,)")

@@ -2,18 +2,18 @@
 
     step = training_step(module, lambda module, x, y: cross_entropy(module(x), y), (x, y), name="mlp")
 
-Nothing is computed and no memory is taken: module and inputs may be on the `meta` device. What the graph holds:
+Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. The graph holds:
 
-- each parameter and buffer is an op `variable` with its persistent bytes (the optimiser's state included), and, where it
-  is used, one op `read` that aliases it; an unused parameter is an op without edges;
+- each parameter and buffer is an op `variable` with its persistent bytes (including the optimiser's state) and, if it is used, one op
+  `read` that aliases it; an unused parameter is an op without edges;
 - views and in-place ops alias the buffer of an input; a view that equals an earlier tensor (`detach`, a transpose of a
   transpose) is that tensor, not an op;
-- one fused update a parameter, in place, after everyone who reads the parameter, on the parameter's device; one row-wise
-  update for each lookup of a sparse embedding;
-- `layer` is the module path, for the gradient of a module's ops too; `block` the first number in it;
-- `time_step` is the one that a module marks (`torch_scopes.time_step`), for gradients too; what is made of parameters alone, sums of
-  weight gradients over time and updates have none;
-- a gradient op is `backward_weight` where it serves only parameters of its own layer, else `backward_data`.
+- each parameter has one fused in-place update, after all reads of the parameter and on its device; a sparse embedding has one row-wise
+  update for each lookup;
+- `layer` is the module path, also of the gradients of a module's ops; `block` is the first number in it;
+- `time_step` is what the module marks (`scopes.time_step`), also for gradients; ops on parameters alone, sums of weight gradients over time
+  and updates have none;
+- a gradient op is `backward_weight` if it serves only parameters of its own layer, else `backward_data`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from gnnplace.frontends.torch.trace import Loss, Optimizer, trace
 
 
 def training_step(module: nn.Module, loss: Loss, inputs: Sequence[Tensor], *, optimizer: Optimizer = "adam", name: str) -> TracedStep:
-    """Traces one step of `loss(module, *inputs)` with Adam or plain SGD.
+    """Traces one training step of `loss(module, *inputs)` with Adam or plain SGD.
 
-    Raises ValueError where the loss is not a scalar, depends on no parameter, or the step on the values of its tensors.
+    Raises ValueError if the loss is not a scalar or depends on no parameter, or if the step depends on the values of its tensors.
     """
     return traced_step(trace(module, loss, inputs, optimizer), name, "make_fx")

@@ -165,7 +165,7 @@ def test_servers_die_with_the_process_that_started_them():
     script = """if True:
         import time
         from gnnplace.execution.tensorflow.servers import Template
-        order = {"core": 0, "port": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}
+        order = {"core": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}
         template = Template()
         print(template.start([order])[0].pid, template._process.pid, flush=True)
         time.sleep(600)
@@ -179,7 +179,7 @@ def test_servers_die_with_the_process_that_started_them():
 
 
 def order(core: int) -> dict[str, int]:
-    return {"core": core, "port": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}
+    return {"core": core, "logical_gpus": 0, "logical_gpu_bytes": 0}
 
 
 def children(template: Template) -> list[str]:

@@ -14,7 +14,7 @@ from gnnplace.isolation.worker import usable_cores
 
 
 def order() -> dict:
-    return {"core": usable_cores()[0], "port": 0, "logical_gpus": 0, "logical_gpu_bytes": 0}
+    return {"core": usable_cores()[0], "logical_gpus": 0, "logical_gpu_bytes": 0}
 
 
 def test_a_template_that_was_killed_is_started_anew():

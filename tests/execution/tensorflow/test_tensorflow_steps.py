@@ -1,9 +1,6 @@
 """TensorFlow steps on two pinned processes: they compute what the unplaced step does, run where and in which order the plan says."""
 
 import os
-import socket
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -24,8 +21,6 @@ from gnnplace.execution.tensorflow.trace import cut
 from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
 from gnnplace.execution.workload import LINK_SIZES_BYTES, PlacedStep, Plan, Workload, plan
 from gnnplace.frontends.tensorflow.step import Machine, TensorFlowStep
-from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.isolation.worker import usable_cores
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
@@ -171,36 +166,6 @@ def test_links_between_cores_are_what_messages_take_in_steps(template):
     assert [sample.bytes for sample in samples] == list(LINK_SIZES_BYTES)
     assert all(sample.arrival_ns == 2 * sample.occupied_ns for sample in samples)
     assert 10_000 < samples[0].occupied_ns < 10**7 and samples[0].occupied_ns < samples[-1].occupied_ns
-
-
-def test_servers_of_other_hosts_are_given_by_their_addresses(template):
-    """Two servers that somebody else started, one at a port of their choice; here they are on this host."""
-    command = [sys.executable, "-m", "gnnplace.execution.tensorflow.server"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        ports = (free.getsockname()[1], 0)
-    where = [["--core", str(core), "--port", str(port)] for core, port in zip(usable_cores(), ports, strict=False)]
-    servers = [subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, env=environment) for arguments in where]
-    try:
-        addresses = tuple(server.stdout.readline().decode().strip().removeprefix("grpc://") for server in servers)
-        assert addresses[0] == f"localhost:{ports[0]}"
-        [small, large] = profile_link(clusters.cluster("cpu-2").devices, Machine(addresses), template, sizes=(2**8, 2**22))
-        assert large.arrival_ns > small.arrival_ns > 0 and large.occupied_ns > 0
-        workload = TensorFlowWorkload(MODELS[0], Machine(addresses), template)
-        problem = cpus(workload)
-        step = workload.start(simulated_plan(problem, random_placement(problem, 0, "fifo"))[0])
-        step.run(2)
-        assert step.servers == ()
-        assert_equal(step.outputs(), workload.unplaced(3)[0])
-        step.close()
-        with pytest.raises(MeasurementError, match="1 addresses"):
-            TensorFlowWorkload(MODELS[0], Machine(addresses[:1]), template).start(step.plan)
-    finally:
-        for server in servers:
-            server.kill()
-            server.wait()
-            server.stdout.close()
 
 
 def test_a_small_constant_that_both_devices_need_is_sent(template):

@@ -53,7 +53,7 @@ def test_a_node_that_makes_nothing_and_has_no_name_is_an_op_all_the_same(read):
 def test_kinds_and_dimensions_of_several_lines_make_one(read):
     with pytest.raises(ValueError, match=r"node 'y' \(O\\ndd\): its output 'y': has no shape"):
         read(model([node("O\ndd", "x", "y")], [X], ["y"]))
-    with pytest.raises(ValueError, match=r"there are: ba\\ntch$"):
+    with pytest.raises(ValueError, match=r"those are: ba\\ntch$"):
         read(model([node("Relu", "x", "y")], [value("x", ["ba\ntch"])], ["y"]), {"ba\ntch": 2, "b": 2})
 
 

@@ -91,7 +91,7 @@ def test_from_a_file_to_a_placement_in_one_command(folder, capsys):
 
 def test_commands_complain_of_dimensions(folder, capsys):
     assert cli.main(["graphs", "show", "net.onnx"]) == 4
-    assert "net.onnx: input 'x': dimension 0 ('batch') has no fixed size; give one by --dim" in capsys.readouterr().err
+    assert "net.onnx: input 'x': dimension 0 ('batch') has no fixed size; set it with --dim" in capsys.readouterr().err
     assert cli.main(["graphs", "show", "rnnlm-2", "--dim", "batch=8"]) == 4
     assert "--dim batch=8: rnnlm-2 is no ONNX file (*.onnx)" in capsys.readouterr().err
     for wrong in ("batch", "=8", "batch=0", "batch=x"):

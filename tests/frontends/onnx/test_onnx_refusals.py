@@ -38,24 +38,24 @@ DOUBLING = [_function(f"f{level}", f"f{level - 1}", f"f{level - 1}") for level i
 
 REFUSED = {
     "no nodes": (model([], [X]), "graph: has no nodes; is this an ONNX model?"),
-    "branches": (model([_if(node("Relu", "x", "b"))], [X, CONDITION], ["y"]), "node 'choice' (If): holds subgraphs: what it does depends"),
-    "constant branches": (model([_if(CONSTANT)], [CONDITION], ["y"]), "(If): holds subgraphs: both its branches are constants"),
+    "branches": (model([_if(node("Relu", "x", "b"))], [X, CONDITION], ["y"]), "'choice' (If): has subgraphs: what it computes depends"),
+    "constant branches": (model([_if(CONSTANT)], [CONDITION], ["y"]), "(If): has subgraphs: both its branches are constants"),
     "a loop": (
-        model([node("Loop", "- - x", "y", name="again", body=_branch("body", CONSTANT))], [X], ["y"]), "node 'again' (Loop): holds",
+        model([node("Loop", "- - x", "y", name="again", body=_branch("body", CONSTANT))], [X], ["y"]), "node 'again' (Loop): has",
     ),
     "a branch in a function": (
         model([RELU], [X], ["y"], functions=[helper.make_function("mine", "F", ["c"], ["y"], [_if(CONSTANT)], [])]),
-        "node 'choice' (If): holds subgraphs",
+        "node 'choice' (If): has subgraphs",
     ),
     "a cycle": (
         model([node("Add", "x b", "a", name="first"), node("Relu", "a", "b")], [X], ["b"]),
-        "node 'first' (Add): reads 'b', which only it or a later node makes: a cycle, or nodes out of order",
+        "node 'first' (Add): reads 'b', which only it or a later node produces: a cycle, or nodes out of order",
     ),
-    "a dangling name": (model([node("Add", "x q", "y")], [X], ["y"]), "node 'y' (Add): reads 'q', which nothing makes"),
-    "a dangling output": (model([RELU], [X], ["z"]), "output 'z': nothing makes it"),
-    "a value made twice": (model([RELU, node("Relu", "x", "y", name="two")], [X], ["y"]), "node 'two' (Relu): makes 'y', which there is"),
-    "two inputs of a name": (model([RELU], [X, X], ["y"]), "input 'x': there are two of this name"),
-    "two weights of a name": (model([RELU], [X], ["y"], [weight("w", [2]), weight("w", [3])]), "initializer 'w': there are two"),
+    "a dangling name": (model([node("Add", "x q", "y")], [X], ["y"]), "node 'y' (Add): reads 'q', which nothing produces"),
+    "a dangling output": (model([RELU], [X], ["z"]), "output 'z': nothing produces it"),
+    "a value made twice": (model([RELU, node("Relu", "x", "y", name="two")], [X], ["y"]), "node 'two' (Relu): produces 'y', which exists"),
+    "two inputs of a name": (model([RELU], [X, X], ["y"]), "input 'x': the name is not unique"),
+    "two weights of a name": (model([RELU], [X], ["y"], [weight("w", [2]), weight("w", [3])]), "initializer 'w': the name is not unique"),
     "a weight without a name": (model([RELU], [X], ["y"], [weight("", [2])]), "initializer: has no name"),
     "a weight of 2^60 elements": (model([RELU], [X], ["y"], [_raw("w", [2**30, 2**30], b"")]), f"is more than {2**50} bytes"),
     "an input of 2^60 elements": (model([RELU], [value("x", [2**60])], ["y"]), "value 'x': float32[1152921504606846976] is more than"),
@@ -65,14 +65,14 @@ REFUSED = {
     "a negative dimension": (model([RELU], [value("x", [-3])], ["y"]), "value 'x': [-3] has a negative dimension"),
     "a negative weight": (model([RELU], [X], ["y"], [_raw("w", [-2], b"")]), "initializer 'w': [-2] has a negative dimension"),
     "data of another size": (model([RELU], [X], ["y"], [_raw("w", [2], b"12345")]), "initializer 'w': 5 bytes of data for float32[2]"),
-    "an unknown type": (model([RELU], [value("x", [2], 99)], ["y"]), "value 'x': data type 99 is not known"),
+    "an unknown type": (model([RELU], [value("x", [2], 99)], ["y"]), "value 'x': unknown data type 99"),
     "a function that calls itself": (model([RELU], [X], ["y"], functions=[_function("f", "g"), _function("g", "f")]), "calls itself"),
     "functions that double": (
-        model([node("f59", "x", "y", domain="mine")], [X], ["y"], functions=[_function("f0"), *DOUBLING]), "nodes, functions inlined",
+        model([node("f59", "x", "y", domain="mine")], [X], ["y"], functions=[_function("f0"), *DOUBLING]), "nodes after inlining",
     ),
     "a kind that ONNX does not know": (
         model([node("Odd", "x", "y", domain="mine", name="o")], [X], ["y"]),
-        "node 'o' (mine.Odd): its output 'y': has no shape: ONNX does not know its kind; declare it in the graph's value_info",
+        "node 'o' (mine.Odd): its output 'y': has no shape: its kind is unknown to ONNX; declare it in the graph's value_info",
     ),
     "a shape that depends on values": (model([node("NonZero", "x", "y")], [X], ["y"]), "has the shape [2, ?], which depends on values"),
     "shapes that don't fit": (
@@ -80,8 +80,8 @@ REFUSED = {
     ),
     "an input that is missing": (model([node("Relu", "", "y", name="act")], [X], ["y"]), "Input 0 is out of bounds"),
     "a sequence": (model([node("SequenceConstruct", "x x", "s"), node("SequenceLength", "s", "y")], [X], ["y"]), "'s': is a sequence;"),
-    "an unnamed dimension": (model([RELU], [value("x", [None, 2])], ["y"]), "'x': dimension 0 has no fixed size; give one by --dim 'x[0]="),
-    "an input without a rank": (model([RELU], [value("x", None)], ["y"]), "input 'x': is no tensor of a known rank"),
+    "an unnamed dimension": (model([RELU], [value("x", [None, 2])], ["y"]), "'x': dimension 0 has no fixed size; set it with --dim 'x[0]="),
+    "an input without a rank": (model([RELU], [value("x", None)], ["y"]), "input 'x': must be a tensor of known rank"),
 }  # fmt: skip
 
 
@@ -97,9 +97,9 @@ def test_dimensions_without_a_size_are_named_with_the_option(tmp_path):
     path = str(saved(tmp_path, model([RELU], [value("x", ["batch", 2])], ["y"])))
     with pytest.raises(ValueError) as error:
         read_onnx(path)
-    option = "give one by --dim 'batch=SIZE' (dims={'batch': SIZE})"
+    option = "set it with --dim 'batch=SIZE' (dims={'batch': SIZE})"
     assert str(error.value) == f"{path}: input 'x': dimension 0 ('batch') has no fixed size; {option}"
-    with pytest.raises(ValueError, match="dims: 'bach' is no dimension of an input without a fixed size; there are: batch"):
+    with pytest.raises(ValueError, match="dims: 'bach' is no input dimension without a fixed size; those are: batch"):
         child.read(path, {"batch": 2, "bach": 3})
     for size in (0, -1, True, 2**41):
         with pytest.raises(ValueError, match=r"dims: 'batch': .* is no size between 1 and"):
@@ -109,20 +109,20 @@ def test_dimensions_without_a_size_are_named_with_the_option(tmp_path):
 def test_more_nodes_than_a_graph_may_have(tmp_path, monkeypatch):
     path = str(saved(tmp_path, model([RELU, node("Relu", "y", "z")], [X], ["z"])))
     monkeypatch.setattr(checks, "MAX_NODES", 1)
-    with pytest.raises(ValueError, match="graph: 2 nodes, functions inlined, are more than 1"):
+    with pytest.raises(ValueError, match="graph: 2 nodes after inlining; at most 1"):
         child.read(path, {})
     monkeypatch.setattr(checks, "MAX_NODES", 2)
     monkeypatch.setattr(checks, "MAX_VALUES", 3)
-    with pytest.raises(ValueError, match="graph: its nodes name 4 values, which are more than 3"):
+    with pytest.raises(ValueError, match="graph: its nodes have 4 inputs and outputs; at most 3"):
         child.read(path, {})
 
 
 @pytest.mark.parametrize(
     "content, message",
     [
-        (b"\x00\x01 no protobuf", "can't be parsed: it is no ONNX model, cut short, nested too deeply"),
+        (b"\x00\x01 no protobuf", "can't be parsed: it is no ONNX model, is truncated, is nested too deeply"),
         (b"", "0 bytes; an ONNX file has 1 to"),
-        (model([RELU], [X], ["y"]).SerializeToString()[:-5], "can't be parsed: it is no ONNX model, cut short, nested too deeply"),
+        (model([RELU], [X], ["y"]).SerializeToString()[:-5], "can't be parsed: it is no ONNX model, is truncated, is nested too deeply"),
     ],
 )
 def test_what_is_no_model(tmp_path, content, message):
@@ -135,7 +135,7 @@ def test_what_is_no_model(tmp_path, content, message):
 def test_a_name_that_is_no_text(tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(model([node("Relu", "x", "yyyy")], [X], ["yyyy"]).SerializeToString().replace(b"yyyy", b"y\xff\xfey"))
-    with pytest.raises(ValueError, match="is no Unicode text"):
+    with pytest.raises(ValueError, match="is not Unicode text"):
         read_onnx(path)
 
 

@@ -71,11 +71,11 @@ def test_gradients_have_the_size_of_activations() -> None:
     ("bad", "said"),
     [
         ("", "ops: a graph has at least one op"),
-        ("node1 -- Conv2d\n", "line 1: 'node1 -- Conv2d': a node is due"),
+        ("node1 -- Conv2d\n", "line 1: 'node1 -- Conv2d': expected a node"),
         (f"a -- B -- {COSTS} -- stage=1\n", "line 1: 'a -- B -- forward"),
         (f"a -- B -- {COSTS}\na -- B -- {COSTS}\n", "line 2: node 'a' is not unique"),
         (f"a -- B -- {COSTS}\n\ta -- b\n", "line 2: 'b' is no node of the profile"),
-        (f"a -- B -- {COSTS}\n\ta\n", "line 2: 'a': an edge is due"),
+        (f"a -- B -- {COSTS}\n\ta\n", "line 2: 'a': expected an edge"),
         (f"a -- B -- {COSTS.replace('1.500', '-1.5')}\n", "line 1: forward_compute_time: '-1.5' is no number from 0 to"),
         (f"a -- B -- {COSTS.replace('2.250', '1e300')}\n", "line 1: backward_compute_time: '1e300' is no number"),
         (f"a -- B -- {COSTS.replace('4096.0', '[1.0; 1e99]')}\n", "line 1: activation_size: '1e99' is no number"),

@@ -92,14 +92,14 @@ for build in (
 """
 REFUSED = (
     "module: a function is no torch.nn.Module",
-    "loss: a NoneType is no function: give one that is called as loss(module, *inputs)",
-    "inputs: a Tensor is no tuple; a single tensor x is given as (x,)",
-    "inputs: a dict is no tuple; a single tensor x is given as (x,)",
-    "inputs[1]: a int is no tensor; give the loss itself what else it needs",
+    "loss: a NoneType is no function; give one to be called as loss(module, *inputs)",
+    "inputs: a Tensor is no sequence; give a single tensor x as (x,)",
+    "inputs: a dict is no sequence; give a single tensor x as (x,)",
+    "inputs[1]: a int is no tensor; let the loss itself hold anything else it needs",
     "optimizer: 'rmsprop' is none of adam, sgd",
     "optimizer: a SGD is none of adam, sgd",
     "module: a function is no torch.nn.Module",
-    "inputs: a Tensor is no tuple; a single tensor x is given as (x,)",
+    "inputs: a Tensor is no sequence; give a single tensor x as (x,)",
 )
 
 
