@@ -90,7 +90,7 @@ def place(
     evaluations: int | None = None,
     schedule: Schedule | None = None,
     seed: int = 0,
-    progress: Progress = lambda planner, standing: None,
+    progress: Progress = lambda planner, score: None,
 ) -> Placement:
     """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
 

@@ -68,7 +68,7 @@ def best(
     *,
     policy: Planner | None = None,
     starts: Mapping[str, Planner] | None = None,
-    progress: Progress = lambda planner, standing: None,
+    progress: Progress = lambda planner, score: None,
 ) -> Candidate:
     """The winner of `planners.portfolio`, whose arguments these are, named `best: ` and whose placement it is."""
 
@@ -89,7 +89,7 @@ def compared(
     *,
     more: Mapping[str, Planner] | None = None,
     say: Say = lambda candidate: None,
-    progress: Progress = lambda planner, standing: None,
+    progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
     """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower, nothing is planned
     twice. The fastest feasible first.

@@ -1,4 +1,4 @@
-"""The machine: devices, the links between them and the channels (copy engines, or devices that copy by themselves) that links share."""
+"""The machine: devices, the links between them, and the channels that links share (copy engines, or devices that copy by themselves)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ LATER_FIELDS = ("memory", "contended_memory_bytes_per_s", "received", "receive_c
 
 
 class ClusterError(ValueError):
-    """A cluster that breaks a rule; the message names the value, the rule and the place."""
+    """An invalid cluster. The message names the place, the value and the rule."""
 
 
 @dataclass(frozen=True)
 class Device:
-    """A processor. `flops_per_s` is one rate, or a rate per dtype (another dtype uses the lowest).
+    """A processor. `flops_per_s` is one rate, or a rate per dtype; a dtype that is not listed has the lowest rate.
 
-    Devices that name the same `memory` share it: `contended_memory_bytes_per_s` is the rate of this one while another of them runs an op
-    (None: as alone). `received` says what gets a buffer of its own when it arrives: of one root its `parts`, but all that is whole
-    together, or all `outputs`; None: the root, whatever of it arrives, as EXECUTION_MODEL.md has it.
+    Devices that name the same `memory` share it. `contended_memory_bytes_per_s` is the rate of this device while another one of them runs
+    an op (None: the same as alone). By default a device keeps one buffer for everything it receives of a tensor. With `received: parts`
+    only whole parts share a buffer; with `received: outputs` each output has its own.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Device:
     received: str | None = None
 
     def rate(self, dtype: str | None) -> int:
-        """Flops per second for a dtype, the lowest rate where the dtype is not listed."""
+        """Flops per second for a dtype; the lowest rate if the dtype is not listed."""
         if isinstance(self.flops_per_s, int):
             return self.flops_per_s
         lowest = min(self.flops_per_s.values())
@@ -56,10 +56,11 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A directed connection. `channel` names its copy engine, None the one that all links out of `src` share.
+    """A directed connection from device `src` to device `dst`. `channel` names its copy engine; None: the one of all links out of `src`.
 
-    What left it occupies the `receive_channel`, where there is one, for as long again before it arrives. The name `src` as a channel,
-    or `dst` as a receive channel, says that this device has no engine for it and copies by itself: a transfer takes one of its streams.
+    A transfer that has left its channel occupies the `receive_channel`, if there is one, for the same time again before it arrives. A
+    channel named `src`, or a receive channel named `dst`, is the device itself: it has no copy engine, so a transfer takes one of its
+    streams.
     """
 
     src: str
@@ -73,7 +74,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices and links in document order; the order of devices breaks ties."""
+    """Devices and links in document order. The order of devices breaks ties. Raises ClusterError for an invalid cluster."""
 
     name: str
     devices: tuple[Device, ...]
@@ -111,13 +112,13 @@ class Cluster:
 
     @cached_property
     def accelerators(self) -> Int64[np.ndarray, " accelerators"]:
-        """The devices that are no CPU; all devices where there is no such device."""
+        """The indices of the devices that are no CPUs; all devices if there are only CPUs."""
         others = [index for index, device in enumerate(self.devices) if device.kind != "cpu"]
         return np.array(others or range(self.num_devices), dtype=np.int64)
 
     @cached_property
     def link_index(self) -> Int32[np.ndarray, "devices devices"]:
-        """The number of the link from one device to another, `NO_LINK` where there is none."""
+        """Entry [a, b] is the number of the link from device a to device b, or `NO_LINK`."""
         table = np.full((self.num_devices, self.num_devices), NO_LINK, dtype=np.int32)
         for index, link in enumerate(self.links):
             table[self.device_names.index(link.src), self.device_names.index(link.dst)] = index
@@ -125,18 +126,18 @@ class Cluster:
 
     @cached_property
     def link_channel(self) -> Int32[np.ndarray, " links"]:
-        """The channel of each link, by its place in `channels`."""
+        """The channel of each link, an index into `channels`."""
         return np.array([self.channels.index(_channel(link)) for link in self.links], dtype=np.int32)
 
     @cached_property
     def link_receive_channel(self) -> Int32[np.ndarray, " links"]:
-        """The receive channel of each link, by its place in `channels`; `NO_CHANNEL` where it has none."""
+        """The receive channel of each link, an index into `channels`, or `NO_CHANNEL`."""
         named = [link.receive_channel for link in self.links]
         return np.array([NO_CHANNEL if name is None else self.channels.index(("channel", name)) for name in named], dtype=np.int32)
 
     @cached_property
     def channels(self) -> tuple[tuple[str, str], ...]:
-        """The distinct channels `("device" of its own or "channel", name)` in order of first use, receive channels last."""
+        """The distinct channels in order of first use, receive channels last: ("device", source) by default, ("channel", name) if named."""
         receiving = [("channel", link.receive_channel) for link in self.links if link.receive_channel is not None]
         return tuple(dict.fromkeys([*map(_channel, self.links), *receiving]))
 
@@ -146,19 +147,19 @@ class Cluster:
 
     @cached_property
     def device_channel(self) -> Int32[np.ndarray, " devices"]:
-        """The channel that a device itself is, `NO_CHANNEL` where it copies nothing by itself."""
+        """The channel that each device itself is, or `NO_CHANNEL` for a device that copies nothing by itself."""
         own = [("channel", name) for name in self.device_names]
         return np.array([self.channels.index(name) if name in self.channels else NO_CHANNEL for name in own], dtype=np.int32)
 
     @cached_property
     def device_memory(self) -> Int32[np.ndarray, " devices"]:
-        """The memory of each device, by its place among those named; `NO_MEMORY` where it has one of its own."""
+        """The shared memory of each device, numbered in order of first use, or `NO_MEMORY`."""
         named = list(dict.fromkeys(device.memory for device in self.devices if device.memory is not None))
         return np.array([NO_MEMORY if device.memory is None else named.index(device.memory) for device in self.devices], dtype=np.int32)
 
     @cached_property
     def device_received(self) -> Int32[np.ndarray, " devices"]:
-        """What gets a buffer of its own when a device receives it, by its place in `RECEIVED`."""
+        """The field `received` of each device, an index into `RECEIVED`."""
         return np.array([RECEIVED.index(device.received) for device in self.devices], dtype=np.int32)
 
     @cached_property
@@ -172,7 +173,7 @@ class Cluster:
 
 
 def _identity(record: Device | Link) -> tuple[object, ...]:
-    """Its fields, without those that came later where they are left out: so a cluster without them keeps its name of old."""
+    """The values of all fields. `LATER_FIELDS` count only where they are set, so that older clusters keep their checksums."""
     named = zip(vars(record), astuple(record), strict=True)
     return tuple(value for name, value in named if value is not None or name not in LATER_FIELDS)
 

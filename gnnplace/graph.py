@@ -1,7 +1,7 @@
 """The computation graph of one step: ops, their outputs and the edges between them, as CSR arrays.
 
-A graph is immutable and valid once built: names are unique, indices exist, sizes are sane, aliases name
-an input, and it has no cycle. Ops keep the order of their document, because that order breaks ties.
+A graph is immutable and checked when it is built: names are unique, indices exist, sizes are in range, an alias names an input of its op,
+and there is no cycle. Ops keep the order of their document, because that order breaks ties.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from gnnplace.graph_columns import Output as Output
 
 @dataclass(frozen=True, eq=False)
 class ComputationGraph:
-    """Ops `0..ops-1` in document order; outputs are numbered through (`output_ptr`); edges are sorted and distinct.
+    """Ops `0..ops-1` in document order. The outputs of op i are `output_ptr[i]:output_ptr[i+1]`. Edges are sorted and distinct.
 
-    `output_alias` holds the number of the output whose buffer is shared, `edge_output` the index within the
-    source op (`CONTROL` for a control edge). `given_time_ns[:, j]` are times for the device name or kind
-    `given_keys[j]`. `bytes_accessed`, `block`, `time_step`, `output_rank` are -1 where absent.
+    `output_alias` is the output whose buffer an output shares. `edge_output` is the index of an output within its op, or `CONTROL` for a
+    control edge. `given_time_ns[:, j]` are the times for the device name or kind `given_keys[j]`. Absent values of `output_alias`,
+    `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1. Raises GraphError for an invalid graph.
     """
 
     name: str
@@ -41,7 +41,7 @@ class ComputationGraph:
     phase: Categorical
     layer: Categorical
     colocation: Categorical
-    allowed: Categorical  # device kinds joined by ","; none = all
+    allowed: Categorical  # device kinds joined by ","; absent: all kinds
     flops: Int64[np.ndarray, " ops"]
     bytes_accessed: Int64[np.ndarray, " ops"]
     persistent_bytes: Int64[np.ndarray, " ops"]
@@ -69,11 +69,11 @@ class ComputationGraph:
             array = value.index if isinstance(value, Categorical) else value
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)
-        assert len(self.order) == self.num_ops  # a cycle is refused on the way
+        assert len(self.order) == self.num_ops  # `order` raises GraphError for a cycle
 
     @classmethod
     def from_ops(cls, name: str, ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> ComputationGraph:
-        """The graph of op records and edges `(source op, output or CONTROL, destination op)`; duplicate edges count once."""
+        """The graph of op records and edges `(source op, output or CONTROL, destination op)`. Duplicate edges count once."""
         return cls(name=name, **columns(ops, edges))
 
     @property
@@ -91,12 +91,12 @@ class ComputationGraph:
 
     @cached_property
     def edge_data(self) -> Int64[np.ndarray, " edges"]:
-        """The number of the output that an edge carries, -1 for a control edge."""
+        """The output that each edge carries, -1 for a control edge."""
         return np.where(self.edge_output == CONTROL, NONE, self.output_ptr[self.edge_src] + self.edge_output)
 
     @cached_property
     def edge_bytes(self) -> Int64[np.ndarray, " edges"]:
-        """The bytes that an edge carries, 0 for a control edge."""
+        """The bytes that each edge carries, 0 for a control edge."""
         return np.where(self.edge_data == NONE, 0, np.append(self.output_bytes, 0)[self.edge_data])
 
     @cached_property
@@ -115,7 +115,7 @@ class ComputationGraph:
 
     @cached_property
     def output_root(self) -> Int64[np.ndarray, " outputs"]:
-        """The output that owns the buffer of each output: itself, or the end of its chain of aliases."""
+        """The root of each output, which owns its buffer: the output itself, or the end of its chain of aliases."""
         root = np.where(self.output_alias == NONE, np.arange(len(self.output_alias)), self.output_alias)
         while not np.array_equal(root, root[root]):
             root = root[root]
@@ -140,14 +140,14 @@ class ComputationGraph:
 
     @cached_property
     def effective_bytes_accessed(self) -> Int64[np.ndarray, " ops"]:
-        """`bytes_accessed`; where absent, the bytes of the distinct data inputs and of all outputs."""
+        """`bytes_accessed`, or where absent the bytes of the distinct data inputs plus those of all outputs."""
         moved = np.zeros(self.num_ops, dtype=np.int64)
         np.add.at(moved, self.edge_dst, self.edge_bytes)
         np.add.at(moved, self.output_op, self.output_bytes)
         return np.where(self.bytes_accessed == NONE, moved, self.bytes_accessed)
 
     def shape(self, output: int) -> tuple[int, ...] | None:
-        """The shape of an output by its number, None where it is unknown."""
+        """The shape of an output, or None if it is unknown."""
         if self.output_rank[output] == NONE:
             return None
         start = int(self._dims_ptr[output])
@@ -159,7 +159,7 @@ class ComputationGraph:
 
     @cached_property
     def sha256(self) -> str:
-        """The checksum of the content: every column's name, type, shape and bytes."""
+        """The checksum of the content: the name, dtype, shape and bytes of every column."""
         digest = hashlib.sha256()
         for column in fields(self):
             value = getattr(self, column.name)

@@ -1,6 +1,6 @@
-"""How a graph is described and stored: op records, columns of strings and numbers, and the vocabularies of both.
+"""Op records, the columns of a graph, and their vocabularies.
 
-Front-ends describe ops one by one (`Op`, `Output`); `columns` turns such records into the arrays of a graph.
+Front-ends describe ops one by one (`Op`, `Output`); `columns` turns these records into the arrays of a graph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
 CONTROL = -1  # the output index of a control edge
-NONE = -1  # no entry: no category, block, time step, dtype, shape or alias
+NONE = -1  # no category, block, time step, dtype, shape or alias
 
 PHASES = ("forward", "backward_data", "backward_weight", "update", "other")
 CANONICAL_KINDS = (
@@ -29,7 +29,7 @@ MAX_BYTES, MAX_FLOPS, MAX_TIME_NS = 2**50, 2**60, 2**50
 
 
 class GraphError(ValueError):
-    """A graph that breaks a rule; the message names the value, the rule and the place."""
+    """An invalid graph. The message names the place, the value and the rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Categorical:
-    """A column of strings: distinct `values` in order of first use, and each row's index (-1 = none)."""
+    """A column of strings: the distinct `values` in order of first use, and the `index` of each row's value (-1: none)."""
 
     values: tuple[str, ...]
     index: Int32[np.ndarray, " rows"]
@@ -90,7 +90,7 @@ class Categorical:
 
 
 def columns(ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> dict[str, Any]:
-    """The columns of a graph by name (see ComputationGraph), from op records and `(source op, output, destination op)`."""
+    """The columns of a ComputationGraph by name, from op records and edges `(source op, output, destination op)`. Raises GraphError."""
     num_outputs = [len(op.outputs) for op in ops]
     output_ptr = np.concatenate([[0], np.cumsum(num_outputs, dtype=np.int64)]).astype(np.int64)
     outputs = [output for op in ops for output in op.outputs]
@@ -154,7 +154,7 @@ def _edge_columns(edges: Iterable[tuple[int, int, int]], num_ops: int) -> dict[s
 @numba.njit(cache=True)
 @no_type_check
 def levels(num_ops, out_ptr, edge_dst):
-    """Kahn's algorithm: the level of every op (-1 where a cycle keeps it from being reached), and how many were reached."""
+    """Kahn's algorithm: the level of every op (-1 on a cycle or after one), and the number of ops with a level."""
     waiting = np.zeros(num_ops, np.int64)
     for dst in edge_dst:
         waiting[dst] += 1

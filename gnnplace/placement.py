@@ -14,12 +14,12 @@ from gnnplace.problems import Problem
 
 Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")  # need no priorities of a planner
+RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")  # need no priorities from a planner
 
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`device[i]` is the device of op i. `priority` (higher first) is present with the schedule `given` alone."""
+    """`device[i]` is the device of op i. `priority` (the highest goes first) exists only under the schedule `given`. Raises ValueError."""
 
     device: Int32[np.ndarray, " ops"]
     schedule: Schedule = "critical-path"
@@ -39,9 +39,9 @@ def scheduled(placement: Placement, schedule: Schedule) -> Placement:
 
 
 def check(problem: Problem, placement: Placement) -> str | None:
-    """Why a placement is illegal whatever its memory: a device, a split colocation group or a missing link; else None.
+    """The reason why a placement is infeasible, memory aside: a device that is not allowed, a split colocation group or a missing link.
 
-    Raises ValueError where the placement does not cover the problem.
+    Returns None if there is no such reason. Raises ValueError where the placement does not fit the problem's ops and devices.
     """
     device = placement.device
     if device.shape != (problem.num_ops,) or device.min() < 0 or device.max() >= problem.num_devices:
@@ -68,11 +68,11 @@ def _split(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:
         return None
     op = int(members[np.argmax(bad)])
     leader, names = int(first[group.index[op]]), problem.graph.op_names
-    return f"colocation group {group[op]!r} is split: {names[leader]!r} and {names[op]!r} stand on different devices"
+    return f"colocation group {group[op]!r} is split: {names[leader]!r} and {names[op]!r} are on different devices"
 
 
 def missing_link(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:
-    """The first edge (control edges too) that needs a link which does not exist, in words; else None."""
+    """A message about the first edge (data or control) that needs a link that does not exist, or None."""
     graph = problem.graph
     src, dst = device[graph.edge_src], device[graph.edge_dst]
     bad = (src != dst) & (problem.cluster.link_index[src, dst] == NO_LINK)

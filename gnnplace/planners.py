@@ -114,7 +114,7 @@ def portfolio(
     budget: Budget,
     schedule: Schedule = "critical-path",
     policy: Planner | None = None,
-    progress: Progress = lambda planner, standing: None,
+    progress: Progress = lambda planner, score: None,
     starts: Mapping[str, Planner] | None = None,
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.

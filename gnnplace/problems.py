@@ -17,9 +17,10 @@ NS_PER_S = 10**9
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Graph x cluster x costs. `time_ns[i, d] >= 1` is what op i lasts on device d (a cost model of `costs/` gives it).
+    """Graph x cluster x costs. `time_ns[i, d] >= 1` is the time of op i on device d; a cost model of `costs/` computes it.
 
-    `contended_ns` is what it lasts while another device of the same memory runs, not less; None: as long as alone.
+    `contended_ns` is its time while another device of the same memory runs an op, at least `time_ns`; None: the same as alone.
+    Raises ValueError where a step could exceed `MAX_STEP_NS`.
     """
 
     graph: ComputationGraph
@@ -36,7 +37,7 @@ class Problem:
         delay = 2 * float(self.transfer_ns.max(initial=0)) + float(self.cluster.link_latency_ns.max(initial=1))
         longest = float(self.slowest_ns.max(axis=1).astype(float).sum()) + delay * self.graph.num_edges
         if longest > MAX_STEP_NS:
-            raise ValueError(f"{self.graph.name} on {self.cluster.name}: a step could last {longest:.3g} ns, more than 64 bits hold")
+            raise ValueError(f"{self.graph.name} on {self.cluster.name}: a step could last {longest:.3g} ns, more than 64 bits can count")
         self.time_ns.setflags(write=False)
 
     @property
@@ -49,12 +50,12 @@ class Problem:
 
     @property
     def slowest_ns(self) -> Int64[np.ndarray, "ops devices"]:
-        """What each op lasts at most: as long as beside another device of its memory."""
+        """The longest time of each op: its contended time if there is one."""
         return self.time_ns if self.contended_ns is None else self.contended_ns
 
     @cached_property
     def allowed(self) -> Bool[np.ndarray, "ops devices"]:
-        """Where each op may stand: its device kinds, and where it gives times, the devices that they cover."""
+        """True where an op is allowed on a device: by its device kinds and, if it gives times, only where it gives one."""
         graph, devices = self.graph, self.cluster.devices
         allowed = np.ones((self.num_ops, self.num_devices), dtype=bool)
         gives_times = (graph.given_time_ns != NONE).any(axis=1) if graph.given_keys else np.zeros(self.num_ops, dtype=bool)
@@ -67,7 +68,7 @@ class Problem:
 
     @cached_property
     def link_rate(self) -> Int32[np.ndarray, " links"]:
-        """Links of equal bandwidth and overhead share a rate, the column of `transfer_ns`."""
+        """The rate of each link, a column of `transfer_ns`. Links of equal bandwidth and overhead share a rate."""
         return np.array([self._rates.index(_rate(link)) for link in self.cluster.links], dtype=np.int32)
 
     @cached_property
@@ -76,14 +77,14 @@ class Problem:
 
     @cached_property
     def transfer_ns(self) -> Int64[np.ndarray, "outputs rates"]:
-        """How long each output occupies a channel: `max(1, overhead + ceil(bytes * 10^9 / bandwidth))`."""
+        """The time for which each output occupies a channel, per rate: `max(1, overhead + ceil(bytes * 10^9 / bandwidth))`."""
         size = self.graph.output_bytes
         columns = [np.maximum(1, overhead + duration_ns(size, bandwidth)) for bandwidth, overhead in self._rates]
         return np.stack(columns, axis=1) if columns else np.zeros((len(size), 0), dtype=np.int64)
 
 
 def allowed_on(graph: ComputationGraph, kind: str) -> Bool[np.ndarray, " ops"]:
-    """Which ops may stand on a device kind as far as their `allowed` says; times that they give may restrict them further."""
+    """True for ops whose field `allowed` admits a device kind. The times that an op gives may restrict it further."""
     listing = [value for value in graph.allowed.values if kind in value.split(",")]
     return (graph.allowed.index == NONE) | graph.allowed.among(listing)
 
@@ -95,7 +96,7 @@ def _rate(link: Link) -> tuple[int, int]:
 def duration_ns(amount: Int64[np.ndarray, "*shape"], per_second: int) -> Int64[np.ndarray, "*shape"]:
     """`ceil(amount * 10^9 / per_second)`, in integers (EXECUTION_MODEL.md, Inputs).
 
-    Products exceed 64 bits, so each distinct amount is divided once with Python's integers.
+    Products exceed 64 bits, so each distinct amount is divided once, by Python integers.
     """
     distinct, index = np.unique(amount, return_inverse=True)
     quotients = [-(-value * NS_PER_S // per_second) for value in distinct.tolist()]

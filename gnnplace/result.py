@@ -1,4 +1,4 @@
-"""What one step of a placed graph took, and the protocols of those who say so (evaluators) and those who propose (planners)."""
+"""The result of one step of a placed graph, and two protocols: evaluators compute results, planners propose placements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gnnplace.problems import Problem
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """When every op ran and every transfer occupied its channel; transfers in the order in which they started."""
+    """The start and end of every op and every transfer of one step, in ns. Transfers are in the order of their starts."""
 
     start_ns: Int64[np.ndarray, " ops"]
     end_ns: Int64[np.ndarray, " ops"]
@@ -24,16 +24,18 @@ class Timeline:
     transfer_src: Int32[np.ndarray, " transfers"]
     transfer_dst: Int32[np.ndarray, " transfers"]
     transfer_start_ns: Int64[np.ndarray, " transfers"]
-    transfer_end_ns: Int64[np.ndarray, " transfers"]  # leaves the channel; arrives a latency later, or after it has been received
+    transfer_end_ns: Int64[np.ndarray, " transfers"]  # leaves its channel; the receive channel and the latency follow
     receive_start_ns: Int64[np.ndarray, " transfers"]  # of the receive channel; -1 where the link has none
     receive_end_ns: Int64[np.ndarray, " transfers"]
 
 
 @dataclass(frozen=True, eq=False)
 class StepResult:
-    """One step, simulated or real. `infeasible` is the reason, or None; time and peaks are None only without a link or beyond a limit.
+    """One step of a placement, simulated or measured.
 
-    `busy_ns` is of ops alone; `occupied_ns`, how long each channel carried something, is None where nobody could see it.
+    `infeasible` is the reason why the placement can't be used, or None. `step_time_ns` and `peak_memory_bytes` are None only where a link
+    is missing or the step was cut off at a time limit. `busy_ns` is the time that each device spends on ops. `occupied_ns` is the time
+    that each channel spends on transfers, None where an executor can't observe channels.
     """
 
     schedule: Schedule
@@ -48,14 +50,16 @@ class StepResult:
 
     @property
     def feasible_ns(self) -> int | None:
-        """The step time where the placement is feasible, else None."""
+        """The step time of a feasible placement; None for an infeasible one."""
         return self.step_time_ns if self.infeasible is None else None
 
 
 @dataclass(frozen=True, eq=False)
 class LeastTimes:
-    """What holds for every step of a feasible placement: it takes `step_ns`; an op on a device starts `head_ns` after its beginning and
-    ends `tail_ns` before its end. None of them may be less; `MAX_STEP_NS` where an op stands in no feasible placement.
+    """Lower bounds that hold for every step of every feasible placement.
+
+    A step takes at least `step_ns`. An op on a device starts at least `head_ns` after the start of the step and ends at least `tail_ns`
+    before its end. Both are `MAX_STEP_NS` where no feasible placement puts the op on the device.
     """
 
     step_ns: int
@@ -65,9 +69,10 @@ class LeastTimes:
 
 @runtime_checkable
 class Evaluator(Protocol):
-    """Evaluates placements of one problem, all together (a simulator runs them in parallel), in their order.
+    """Evaluates placements of one problem; the results are in the order of the placements.
 
-    Who does not need the time of a step that is longer than `limit_ns` says so: it may come back as infeasible, without a time.
+    With `timeline`, each result has the start and end of every op and transfer. A step that takes longer than `limit_ns` may come back as
+    infeasible and without a time: a search that would reject it saves the rest of its evaluation.
     """
 
     def __call__(
@@ -77,13 +82,21 @@ class Evaluator(Protocol):
 
 @runtime_checkable
 class Planner(Protocol):
-    """Anything that places a problem: a baseline, a search, or a policy with a way to decode it."""
+    """A function from a problem to a placement: a baseline, a search, or a trained policy with a decoder."""
 
     def __call__(self, problem: Problem) -> Placement: ...
 
 
-class Figures(NamedTuple):
-    """Shares from 0 to 1 and nanoseconds; None what is not known: of a step that did not run, or that was measured and not seen into."""
+class Metrics(NamedTuple):
+    """How well one step uses its devices and channels, beyond its time. Shares are from 0 to 1; an unknown value is None.
+
+    - `load_balance`: the mean load of the accelerators over the largest load of all devices. The load of a device is its busy time divided
+      by its streams. POP's efficiency metrics define it so (Rosas, Giménez and Labarta, 2014). An idle CPU beside accelerators does not
+      lower the balance; a CPU with the largest load does.
+    - `communication_share`: the share of the step during which the busiest channel is occupied. At 1 a link is full.
+    - `idle_ns`: for each device, the step time minus its load and minus the transfers that the device carries itself, if it is a channel.
+    - `room`: `1 - bound / step time`, the largest share of the step time that any placement could still save. Only a feasible step has one.
+    """
 
     load_balance: float | None
     communication_share: float | None
@@ -91,21 +104,25 @@ class Figures(NamedTuple):
     room: float | None
 
 
-def figures(cluster: Cluster, result: StepResult, bound_ns: int) -> Figures:
-    """The figures of a step on a cluster, with a lower bound of its problem."""
+def metrics(cluster: Cluster, result: StepResult, bound_ns: int) -> Metrics:
+    """The metrics of a step on `cluster`; `bound_ns` is a lower bound on the step time of the same problem.
+
+    `load_balance` is None where no op ran. `communication_share` and `idle_ns` are None where the step has no time, or where it was
+    measured without a view of its channels.
+    """
     load = result.busy_ns / cluster.streams
     balance = float(load[cluster.accelerators].mean() / load.max()) if load.any() else None
     room = None if result.feasible_ns is None else 1 - bound_ns / result.feasible_ns
     step, occupied = result.step_time_ns, result.occupied_ns
     if step is None or occupied is None:
-        return Figures(balance, None, None, room)
-    return Figures(balance, int(occupied.max(initial=0)) / step, _idle_ns(cluster, step, result.busy_ns, occupied), room)
+        return Metrics(balance, None, None, room)
+    return Metrics(balance, int(occupied.max(initial=0)) / step, _idle_ns(cluster, step, result.busy_ns, occupied), room)
 
 
 def _idle_ns(
     cluster: Cluster, step_time_ns: int, busy_ns: Int64[np.ndarray, " devices"], occupied_ns: Int64[np.ndarray, " channels"]
 ) -> Int64[np.ndarray, " devices"]:
-    """Of each device, a mean over its streams, rounded down."""
+    """The idle time of each device: the mean over its streams, rounded down."""
     copying = np.zeros_like(busy_ns)
     by_itself = cluster.device_channel != NO_CHANNEL
     copying[by_itself] = occupied_ns[cluster.device_channel[by_itself]]

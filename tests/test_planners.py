@@ -38,7 +38,7 @@ def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(build, "MAX_CHOICES", 7)
     for schedule in ("critical-path", "given"):
         found = build.portfolio(chains(2, 2, 2), simulate, 0, Budget(evaluations=300), schedule)
-        assert found.standing.step_time_ns == 2000 and found.placement.schedule == "critical-path"
+        assert found.score.step_time_ns == 2000 and found.placement.schedule == "critical-path"
     assert schedules == []
 
 
@@ -46,8 +46,8 @@ def test_where_the_order_is_free_a_step_is_never_longer(monkeypatch: pytest.Monk
     schedules, posed, budget = asked(monkeypatch), drawn(PUZZLE, 0), Budget(evaluations=600)
     under, free = build.portfolio(posed, simulate, 0, Budget(evaluations=600)), build.portfolio(posed, simulate, 0, budget, "given")
     assert schedules == ["critical-path", "critical-path", "given"] and budget.spent <= 601
-    assert free.standing < under.standing and free.placement.schedule == "given" and free.planner.startswith("order from")
-    assert simulate(posed, [free.placement])[0].feasible_ns == free.standing.step_time_ns
+    assert free.score < under.score and free.placement.schedule == "given" and free.planner.startswith("order from")
+    assert simulate(posed, [free.placement])[0].feasible_ns == free.score.step_time_ns
 
 
 def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.MonkeyPatch):
@@ -58,7 +58,7 @@ def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.Monkey
     monkeypatch.setattr(build, "annealing", lambda *rest, start, **more: start)
     for schedule, name, time_ns in (("critical-path", "mine", 17), ("given", "order from mine", 14)):
         found = build.portfolio(posed, simulate, 0, Budget(evaluations=600), schedule, starts={"mine": lambda _: Placement(device)})
-        assert (found.planner, found.standing.step_time_ns, found.placement.schedule) == (name, time_ns, schedule)
+        assert (found.planner, found.score.step_time_ns, found.placement.schedule) == (name, time_ns, schedule)
         assert np.array_equal(found.placement.device, device)
 
 

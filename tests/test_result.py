@@ -1,4 +1,4 @@
-"""The figures of a step, worked out by hand; and that they agree with the timeline of any step."""
+"""The metrics of a step, worked out by hand; and that they agree with the timeline of any step."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.result import StepResult, figures
+from gnnplace.result import StepResult, metrics
 from gnnplace.simulator.simulator import simulate
 
 OPS, EDGES = [op("a", 5, 10), op("x", 1), op("y", 1), op("r", 4)], [(0, 0, 1), (0, 0, 2)]
 
 
 def idle(posed: Problem, result: StepResult) -> list[int]:
-    found = figures(posed.cluster, result, 1).idle_ns
+    found = metrics(posed.cluster, result, 1).idle_ns
     assert found is not None
     return found.tolist()
 
@@ -30,13 +30,13 @@ def test_what_is_left_of_the_step_is_idle_and_the_busiest_channel_is_the_share()
     posed = made(OPS, EDGES, gpus(link(0, 1, overhead_ns=2, latency_ns=3), link(0, 2)))
     result = step(posed, 0, 1, 2, 0)  # a 0-5, r 5-9; to gpu:1 5-17, x 20-21; to gpu:2 17-27, y 27-28
     assert result.step_time_ns == 28 and result.occupied_ns is not None and result.occupied_ns.tolist() == [22]
-    found = figures(posed.cluster, result, 7)
+    found = metrics(posed.cluster, result, 7)
     assert (found.communication_share, found.room) == (22 / 28, 1 - 7 / 28)
     assert idle(posed, result) == [28 - 9, 27, 27]
     apart = made(OPS, EDGES, gpus(link(0, 1, overhead_ns=2), link(0, 2, channel="other")))
     result = step(apart, 0, 1, 2, 0)  # both 5-17 and 5-15
     assert result.step_time_ns == 18 and result.occupied_ns is not None and result.occupied_ns.tolist() == [12, 10]
-    assert figures(apart.cluster, result, 1).communication_share == 12 / 18
+    assert metrics(apart.cluster, result, 1).communication_share == 12 / 18
 
 
 def test_a_device_that_copies_by_itself_is_not_idle_meanwhile():
@@ -46,7 +46,7 @@ def test_a_device_that_copies_by_itself_is_not_idle_meanwhile():
     receives = made(OPS[:2], EDGES[:1], gpus(link(0, 1, receive_channel="gpu:1")))
     result = step(receives, 0, 1)  # a 0-5, sent 5-15 by an engine, received 15-25, x 25-26
     assert result.step_time_ns == 26 and idle(receives, result) == [21, 26 - 10 - 1, 26]
-    assert figures(receives.cluster, result, 1).communication_share == 10 / 26
+    assert metrics(receives.cluster, result, 1).communication_share == 10 / 26
 
 
 def test_streams_share_the_load_of_their_device():
@@ -56,7 +56,7 @@ def test_streams_share_the_load_of_their_device():
     assert result.step_time_ns == 6 and idle(posed, result) == [1, 4, 6]  # 9 of 12, 4 of 12 and nothing, by two streams
     two = Cluster("two", tuple(replace(device, streams=index + 1) for index, device in enumerate(cluster.devices[:2])), ())
     unequal = made([op("a", 4), op("b", 4), op("c", 2)], [], two)
-    assert figures(two, step(unequal, 0, 1, 1), 1).load_balance == (4 + 3) / 2 / 4
+    assert metrics(two, step(unequal, 0, 1, 1), 1).load_balance == (4 + 3) / 2 / 4
 
 
 DEVICES = (Device("cpu:0", "cpu", 10**6, 10**9, 10**9), *gpus().devices[:2])
@@ -76,27 +76,27 @@ BESIDE_A_CPU = [Op(name, "Op", time_ns={"cpu": cpu, "gpu": gpu}) for name, cpu, 
 def test_a_cpu_beside_accelerators_counts_where_it_is_the_busiest(device, balance):
     posed = problem(ComputationGraph.from_ops("three", BESIDE_A_CPU, []), Cluster("mixed", DEVICES, ()))
     (result,) = simulate(posed, [Placement(np.array(device, np.int32))])
-    assert figures(posed.cluster, result, 1).load_balance == balance
+    assert metrics(posed.cluster, result, 1).load_balance == balance
 
 
 def test_cpus_alone_are_devices_like_any():
     cpus = Cluster("cpus", (DEVICES[0], replace(DEVICES[0], name="cpu:1")), ())
     posed = problem(ComputationGraph.from_ops("three", BESIDE_A_CPU, []), cpus)
     (result,) = simulate(posed, [Placement(np.array([0, 1, 1], np.int32))])
-    assert figures(cpus, result, 1).load_balance == (60 + 11) / 2 / 60
+    assert metrics(cpus, result, 1).load_balance == (60 + 11) / 2 / 60
 
 
 def test_what_is_not_known_is_none():
     pair = made(OPS[:2], EDGES[:1], gpus(link(1, 0)))
-    unlinked = figures(pair.cluster, step(pair, 0, 1), 1)
+    unlinked = metrics(pair.cluster, step(pair, 0, 1), 1)
     assert unlinked[1:] == (None, None, None) and unlinked.load_balance == pytest.approx((5 + 1) / 3 / 5)
     small = made(OPS[:1], [], gpus(memory_bytes=7))
     overflow = step(small, 0)
-    assert overflow.infeasible and figures(small.cluster, overflow, 1).room is None and idle(small, overflow) == [0, 5, 5]
+    assert overflow.infeasible and metrics(small.cluster, overflow, 1).room is None and idle(small, overflow) == [0, 5, 5]
     measured = replace(step(made(OPS[:1], [], gpus()), 0), occupied_ns=None)
-    assert figures(gpus(), measured, 4) == (pytest.approx(1 / 3), None, None, 1 - 4 / 5)
+    assert metrics(gpus(), measured, 4) == (pytest.approx(1 / 3), None, None, 1 - 4 / 5)
     never = replace(measured, step_time_ns=None, infeasible="crash", busy_ns=np.zeros(3, dtype=np.int64))
-    assert figures(gpus(), never, 4) == (None, None, None, None)
+    assert metrics(gpus(), never, 4) == (None, None, None, None)
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -109,7 +109,7 @@ def test_figures_are_those_of_the_timeline(block: int):
         if result.timeline is None or result.step_time_ns is None or result.occupied_ns is None:
             continue
         occupied, running = _occupations(posed, case.device, result)
-        found = figures(posed.cluster, result, 1)
+        found = metrics(posed.cluster, result, 1)
         assert result.occupied_ns.tolist() == [sum(end - start for start, end in spans) for spans in occupied]
         busiest = max((_covered(spans) for spans in occupied), default=0)
         assert found.communication_share == busiest / result.step_time_ns

@@ -58,7 +58,7 @@ def heuristics(graph: str) -> Cell:
 def best(graph: str, seed: int) -> Cell:
     """The portfolio, with a minute on one core."""
     winner = planners.portfolio(problem_of(graph, CLUSTERS[graph]), simulate, seed, Budget(seconds=BEST_S))
-    return {"best_ns": winner.standing[2], "best_is": winner.planner}
+    return {"best_ns": winner.score[2], "best_is": winner.planner}
 
 
 def search(graph: str, name: SearchName, seed: int, evaluations: int) -> Cell:

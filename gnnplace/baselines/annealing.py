@@ -1,8 +1,8 @@
-"""Simulated annealing over placements (Kirkpatrick, Gelatt and Vecchi, 1983); at temperature 0 it is hill climbing.
+"""Simulated annealing over placements (Kirkpatrick, Gelatt and Vecchi, 1983). At temperature 0 it is hill climbing.
 
-A few moves are evaluated together, and the best of them is accepted or not. A placement that was met before is not evaluated again, as far
-as there are others. Temperatures are shares of the step time and fall geometrically with what is used of the budget. Where moves are drawn
-follows the step of the placement at hand (`moves.guide`), which is looked at from time to time: that is an evaluation, too.
+Each round evaluates a few moves together and accepts or rejects the best of them. A placement is not evaluated twice as long as the search
+finds new ones. A temperature is a share of the step time and falls geometrically with the used share of the budget. From time to time the
+search evaluates the current placement with its timeline, to draw moves where the step waits (`moves.guide`); this counts as an evaluation.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.moves import Devices, Guide, Moves, guide, moved, moves
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 
-TOGETHER = 4  # moves evaluated at once
-LOOKS = 50  # evaluations between looks at the step of the placement at hand
-REDRAWS = 20  # moves drawn for one that leads where nobody has been
-HOT, COLD = 2e-3, 2e-5  # temperatures: a step longer by this share is accepted with a chance of 1 / e
+TOGETHER = 4  # moves evaluated together
+LOOKS = 50  # evaluations between timelines of the current placement
+REDRAWS = 20  # attempts to draw a move to a new placement
+HOT, COLD = 2e-3, 2e-5  # temperatures: a step that is longer by this share is accepted with probability 1 / e
 
-Found = Callable[[Standing], object]  # told of whatever is better than all before
+Found = Callable[[Score], object]  # called with every new best score
 
 
 class _Here(NamedTuple):
-    """The placement at hand, how it stands, and what its step, or that of a placement shortly before it, says of where to move."""
+    """The current placement, its score, and the guide from its step or from the step of a recent placement."""
 
     device: Devices
-    standing: Standing
+    score: Score
     guide: Guide | None
 
 
@@ -45,18 +45,18 @@ def annealing(
     budget: Budget,
     schedule: Schedule = "critical-path",
     hot: float = HOT,
-    found: Found = lambda standing: None,
+    found: Found = lambda score: None,
 ) -> Placement:
-    """The best placement that was met, a legal one, never worse than a legal `start`. Raises ValueError where a unit may stand nowhere.
+    """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
 
-    `hot` is the first temperature; from 0 on nothing is accepted that is worse.
+    `hot` is the first temperature; at 0 the search accepts no worse placement. Raises ValueError where a unit is allowed on no device.
     """
     around = moves(problem)
 
     def look(device: Devices) -> _Here:
         budget.spent += 1
         (result,) = evaluate(problem, [around.placement(device, schedule)], timeline=True)
-        return _Here(device, standing(problem, result), guide(problem, around, device, result))
+        return _Here(device, score(problem, result), guide(problem, around, device, result))
 
     here = best = look(around.start(start))
     seen, looked, fresh = {_digest(here.device)}, budget.spent, True
@@ -65,13 +65,13 @@ def annealing(
             here, looked, fresh = look(here.device), budget.spent, True
             continue
         drawn = [_new(around, here, seen, generator) for _ in range(count)]
-        worst = _worst(here.standing, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
+        worst = _worst(here.score, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
         results = evaluate(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
         budget.spent += count
-        stands, device = min(zip([standing(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0])
+        stands, device = min(zip([score(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0])
         if stands <= worst:
             here, fresh = _Here(device, stands, here.guide), False
-            if stands < best.standing:
+            if stands < best.score:
                 best = here
                 found(stands)
     return around.placement(best.device, schedule)
@@ -85,14 +85,14 @@ def hill_climb(
     start: Placement,
     budget: Budget,
     schedule: Schedule = "critical-path",
-    found: Found = lambda standing: None,
+    found: Found = lambda score: None,
 ) -> Placement:
-    """Annealing that accepts nothing that is worse."""
+    """Annealing that accepts no worse placement."""
     return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, hot=0.0, found=found)
 
 
 def _new(around: Moves, here: _Here, seen: set[bytes], generator: np.random.Generator) -> Devices:
-    """A placement that was not met before; where many moves lead to none, the last of them."""
+    """A new placement; after `REDRAWS` moves to known placements, the last of these."""
     for _ in range(REDRAWS):
         device = moved(around, here.device, here.guide, generator)
         if (digest := _digest(device)) not in seen:
@@ -105,7 +105,7 @@ def _digest(device: Devices) -> bytes:
     return hashlib.blake2b(device.tobytes(), digest_size=16).digest()
 
 
-def _worst(here: Standing, temperature: float, generator: np.random.Generator) -> Standing:
-    """The worst standing that replaces another (Metropolis et al., 1953): as feasible, and with a chance of exp(-longer / temperature)."""
+def _worst(here: Score, temperature: float, generator: np.random.Generator) -> Score:
+    """The worst score that replaces `here` (Metropolis et al., 1953): a longer step is accepted with chance exp(-longer / temperature)."""
     longer = int(temperature * here.step_time_ns * generator.exponential())
     return here._replace(step_time_ns=here.step_time_ns + longer)

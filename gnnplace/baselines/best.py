@@ -1,7 +1,7 @@
-"""A portfolio (Huberman, Lukose and Hogg, 1997): planners in their order, then searches from the best few, until the budget ends.
+"""A portfolio (Huberman, Lukose and Hogg, 1997): planners one after another, then searches from the best placements, until the budget ends.
 
-No planner starts once half of the budget is gone: the rest is for the searches, which get further than any of them. Which start leads
-furthest is not known before: a tenth of a search goes to the best few in equal parts, the rest to the best of what they led to.
+Planners get the first half of the budget and the searches the rest, because searches find better placements. Which start leads to the best
+result is unknown in advance: the best few share a tenth of a search, and the best result of these gets the rest.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
 FOR_PLANNERS = 0.5  # of the budget
-FEW, FOR_FEW = 4, 0.1  # placements that a search begins with, and what they get together of what is left of the budget
-TELLING = 0.99  # a search says what it found where that takes at most this share of what was said last
-BY_STANDING = attrgetter("standing")
+FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
+TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
+BY_SCORE = attrgetter("score")
 
-Progress = Callable[[str, Standing], object]
-Search = Callable[[Problem, Placement, Budget, Callable[[Standing], object]], Placement]  # says what it finds; never worse than its start
+Progress = Callable[[str, Score], object]
+Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
 
 
 class Winner(NamedTuple):
-    """The best placement, how it stands, and whose it is."""
+    """A placement, its score, and the name of the planner that proposed it."""
 
     placement: Placement
-    standing: Standing
+    score: Score
     planner: str
 
 
@@ -39,21 +39,21 @@ def best(
     evaluate: Evaluator,
     planners: Mapping[str, Planner],
     budget: Budget,
-    progress: Progress = lambda planner, standing: None,
+    progress: Progress = lambda planner, score: None,
 ) -> list[Winner]:
-    """What the planners propose that half of the budget allowed, the first one in any case: the best first, each placement once.
+    """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct placements, best first.
 
-    Evaluations that planners make count where their evaluator is `Counted` against this budget. Raises ValueError without a planner.
+    Evaluations within planners count if their evaluator is `Counted` against the budget. Raises ValueError if there are no planners.
     """
     found: dict[tuple[bytes, bytes | None], Winner] = {}
     for name, plan in planners.items():
         if not found or budget.used < FOR_PLANNERS:
             winner = _judged(problem, evaluate, name, plan(problem))
             found.setdefault(_identity(winner.placement), winner)
-            progress(name, winner.standing)
+            progress(name, winner.score)
     if not found:
-        raise ValueError("planners: there is none to choose from")
-    return sorted(found.values(), key=BY_STANDING)
+        raise ValueError("planners: at least one is needed")
+    return sorted(found.values(), key=BY_SCORE)
 
 
 def searched(
@@ -63,15 +63,15 @@ def searched(
     name: str,
     search: Search,
     budget: Budget,
-    progress: Progress = lambda planner, standing: None,
+    progress: Progress = lambda planner, score: None,
 ) -> Winner:
-    """What a search finds from a winner until the budget ends; the winner where that is no better."""
+    """The result of a search from `winner` with the rest of the budget, or `winner` itself where the result is no better."""
     if not budget.allows(1):
         return winner
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
-    placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.standing))
-    found = min(winner, _judged(problem, evaluate, name, placement), key=BY_STANDING)
-    progress(found.planner, found.standing)
+    placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.score))
+    found = min(winner, _judged(problem, evaluate, name, placement), key=BY_SCORE)
+    progress(found.planner, found.score)
     return found
 
 
@@ -82,45 +82,45 @@ def searched_from_few(
     name: str,
     search: Search,
     budget: Budget,
-    progress: Progress = lambda planner, standing: None,
+    progress: Progress = lambda planner, score: None,
 ) -> Winner:
-    """What a search finds from the best few winners, in equal parts of a share of what is left, and then from the best of these."""
+    """Searches from the best `FEW` winners with equal parts of `FOR_FEW` of the budget, then from the best result with the rest."""
     few = list(winners[:FEW])
     for place, winner in enumerate(few if len(few) > 1 else []):
         part = budget.left(FOR_FEW / (len(few) - FOR_FEW * place))
         few[place] = searched(problem, evaluate, winner, name, search, part, progress)
         budget.spent += part.spent
-    return searched(problem, evaluate, min(few, key=BY_STANDING), name, search, budget, progress)
+    return searched(problem, evaluate, min(few, key=BY_SCORE), name, search, budget, progress)
 
 
 def improvements(say: Progress) -> Progress:
-    """Says only what is better than all that was said before."""
-    said: Standing | None = None
+    """Reports a score only if it improves on every score reported so far."""
+    said: Score | None = None
 
-    def news(planner: str, standing: Standing) -> None:
+    def news(planner: str, score: Score) -> None:
         nonlocal said
-        if said is None or standing < said:
-            said = standing
-            say(planner, standing)
+        if said is None or score < said:
+            said = score
+            say(planner, score)
 
     return news
 
 
-def _sparing(say: Callable[[Standing], object], said: Standing) -> Callable[[Standing], object]:
-    """Says what is a good deal better than what was said before: a search finds hundreds of small improvements."""
+def _sparing(say: Callable[[Score], object], said: Score) -> Callable[[Score], object]:
+    """Reports a score only if it improves on the last one by a share of 1 - `TELLING`: a search finds hundreds of small improvements."""
 
-    def found(standing: Standing) -> None:
+    def found(score: Score) -> None:
         nonlocal said
-        if standing <= Standing(said.feasibility, int(TELLING * said.excess_bytes), int(TELLING * said.step_time_ns)):
-            said = standing
-            say(standing)
+        if score <= Score(said.feasibility, int(TELLING * said.excess_bytes), int(TELLING * said.step_time_ns)):
+            said = score
+            say(score)
 
     return found
 
 
 def _judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placement) -> Winner:
     (result,) = evaluate(problem, [placement])
-    return Winner(placement, standing(problem, result), name)
+    return Winner(placement, score(problem, result), name)
 
 
 def _identity(placement: Placement) -> tuple[bytes, bytes | None]:

@@ -1,12 +1,12 @@
-"""Critical path first: the critical path on one device, all else by earliest finish; CPOP of Topcuoglu, Hariri and Wu (2002).
+"""CPOP: the critical path on one device, all other ops by earliest finish time (Topcuoglu, Hariri and Wu, 2002).
 
-An op's priority is its upward plus its downward rank, with mean times and transfers. The critical path leads from the op of highest
-upward rank to an exit, always to a consumer of highest priority. The critical-path device is the one on which the ops of that path
-take the least time in sum, of those on which most of them may stand. The ready op of highest priority is next: an op of the critical
-path goes to that device, any other where it ends first, with insertion.
+The priority of an op is its upward rank plus its downward rank, with mean times and transfers. The critical path leads from the op of
+highest upward rank to an exit, each time to the consumer of highest priority. The critical-path device is the one with the least total
+time of these ops, among the devices that allow the most of them. The ready op of highest priority is next. An op of the critical path goes
+to the critical-path device; any other op goes where it ends first, with insertion.
 
-Ours places units as HEFT does, and a unit with an op of the critical path is critical. Where the critical-path device is not legal for a
-critical unit, not linked to its inputs or full, the unit is placed like the others. The best of HEFT's six variants.
+This version places units, as HEFT does. A unit with an op of the critical path is critical. A critical unit is placed like any other unit
+where the critical-path device does not allow it, has no link from its inputs or is full. The result is the best of HEFT's six variants.
 """
 
 from __future__ import annotations
@@ -30,34 +30,34 @@ from gnnplace.units.units import Units, UnitsName, units
 def critical_path_first(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest of the six variants. Raises ValueError where a unit may stand nowhere."""
+    """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
     upward = upward_rank_ns(problem)
     priority = upward + downward_rank_ns(problem)
     order, critical = sequence(problem.graph, priority), critical_path(problem, upward, priority)
-    return fastest_schedule(problem, evaluate, made, lambda legal: Guide(order, pins_ns(problem, made, legal, critical)), schedule)
+    return fastest_schedule(problem, evaluate, made, lambda allowed: Guide(order, pins_ns(problem, made, allowed, critical)), schedule)
 
 
 def critical_path(
     problem: Problem, upward: Float[np.ndarray, " ops"], priority: Float[np.ndarray, " ops"]
 ) -> Int64[np.ndarray, " critical"]:
-    """The ops of the critical path, from its first to its last."""
+    """The ops of the critical path, from first to last."""
     graph = problem.graph
     return _critical_path(graph.order[upward[graph.order].argmax()], graph.out_ptr, graph.edge_dst, priority)
 
 
-def critical_device(problem: Problem, critical: Int64[np.ndarray, " critical"], legal: Bool[np.ndarray, "critical devices"]) -> int:
-    """The device on which most critical ops may stand; of several the one where they take the least time, then the first."""
-    return int(np.lexsort((problem.time_ns[critical].sum(axis=0), -legal.sum(axis=0)))[0])
+def critical_device(problem: Problem, critical: Int64[np.ndarray, " critical"], allowed: Bool[np.ndarray, "critical devices"]) -> int:
+    """The device that allows the most critical ops; on a tie the one where they take the least time, then the first."""
+    return int(np.lexsort((problem.time_ns[critical].sum(axis=0), -allowed.sum(axis=0)))[0])
 
 
 def pins_ns(
-    problem: Problem, units: Units, legal: Bool[np.ndarray, "units devices"], critical: Int64[np.ndarray, " critical"]
+    problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], critical: Int64[np.ndarray, " critical"]
 ) -> Int64[np.ndarray, "ops devices"]:
-    """More than any step lasts for ops of critical units on every device but the critical-path device, and 0 elsewhere."""
+    """A penalty that keeps critical units on the critical-path device: `MAX_STEP_NS` for their ops on any other device, else 0."""
     pinned = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
     pinned[units.unit[critical]] = MAX_STEP_NS
-    pinned[:, critical_device(problem, critical, legal[units.unit[critical]])] = 0
+    pinned[:, critical_device(problem, critical, allowed[units.unit[critical]])] = 0
     return pinned[units.unit]
 
 

@@ -1,9 +1,11 @@
-"""The fastest placement and its schedule, proved where that is possible, by constraint programming (CP-SAT of OR-Tools).
+"""An optimal placement and schedule by constraint programming, with a proof where the search completes (CP-SAT of OR-Tools).
 
-`solve` proves: no simulated step of any feasible placement of these units, under any schedule, is shorter than its `bound_ns`
-(`cp_sat/model.py` says why). What its placement takes is for the simulator to say: a list schedule never idles on purpose, so it may be
-slower than the program's own schedule. `exact` is the planner: it starts from HEFT, the single devices and a placement that is known,
-and what it gives is never slower. A problem too large to solve is contracted first; then nothing is proved.
+`solve` proves a lower bound `bound_ns` on every simulated step of every feasible placement of the given units, under any schedule
+(`cp_sat/model.py` has the argument). The simulator says how long its placement takes. That may be longer than the schedule of the
+program, because a simulated device never idles on purpose.
+
+`exact` is the planner. It starts from HEFT, from each device alone and from a known placement, and its result is never slower than these.
+It contracts a problem that is too large to solve; the result then comes without a proof.
 """
 
 from __future__ import annotations
@@ -27,13 +29,13 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, LeastTimes, StepResult
 from gnnplace.units.units import UnitsName, expand, units
 
-MAX_CHOICES = 600  # ops x devices of the largest program that is solved as it is
-CONTRACTED_CHOICES = 1000  # parts x devices that a larger one is contracted to
+MAX_CHOICES = 600  # ops x devices of the largest problem that is solved without contraction
+CONTRACTED_CHOICES = 1000  # parts x devices to which a larger problem is contracted
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How long to search: so much work as takes about as many seconds, the same work on every machine; or wall-clock seconds."""
+    """The length of a search: work of about `seconds` that is the same on every machine (`deterministic`), or wall-clock seconds."""
 
     seconds: float = 10.0
     deterministic: bool = True
@@ -41,7 +43,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Start:
-    """A simulated step to begin with: a search that has time to look at it never ends with a longer schedule."""
+    """The start of a search: a placement and its simulated step. If the search has time to read it, its schedule is never longer."""
 
     device: Int32[np.ndarray, " ops"]
     result: StepResult
@@ -49,10 +51,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Solution:
-    """What CP-SAT found. `placement` has its order as priorities, `step_time_ns` is its own schedule's; both are None where it found none.
+    """The result of CP-SAT. `placement` has the order of ops as priorities; `step_time_ns` is the length of the program's own schedule.
 
-    `bound_ns` is below every simulated step. `proved`: the search is complete, and the two times are equal; or, without a placement,
-    none is feasible.
+    Both are None if the search found no placement. `bound_ns` is a lower bound on every simulated step. `proved`: the search is complete.
+    Then the two times are equal; without a placement, no placement is feasible.
     """
 
     placement: Placement | None
@@ -71,10 +73,10 @@ def exact(
     units_name: UnitsName = "ops",
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The fastest of what CP-SAT finds, of `start`, HEFT's and each device alone; with the schedule `given`, each in its own order.
+    """The fastest placement among the result of CP-SAT, `start`, HEFT's and each device alone.
 
-    `evaluate` simulates the problem's own costs. `start` keeps units whole. What `least_times` says of a problem saves the search
-    from finding it. Raises ValueError where a unit may stand nowhere.
+    Under the schedule `given`, each has its own priorities. `evaluate` must simulate the costs of the problem. `start` must not split
+    units. The bounds of `least_times` shorten the search. Raises ValueError where a unit is allowed on no device.
     """
     known = fastest(problem, [*([] if start is None else [start]), _known(problem, evaluate, units_name)], evaluate)
     if problem.num_ops * problem.num_devices <= MAX_CHOICES:
@@ -92,7 +94,7 @@ def exact(
 def solve(
     problem: Problem, limit: Limit, *, units_name: UnitsName = "ops", start: Start | None = None, least: LeastTimes | None = None
 ) -> Solution:
-    """`cp_sat.search.search` in a process of its own. Raises ValueError where a unit may stand nowhere, RuntimeError where it dies."""
+    """Runs `cp_sat.search.search` in a child process. Raises RuntimeError if the child dies, and the ValueError of `search`."""
     process = _process()
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -100,9 +102,9 @@ def solve(
         process.stdin.flush()
         answer = pickle.load(process.stdout)
     except (EOFError, BrokenPipeError):
-        raise RuntimeError(f"CP-SAT on {problem.graph.name}: its process ended with {process.wait()}") from None
+        raise RuntimeError(f"CP-SAT on {problem.graph.name}: the child process ended with status {process.wait()}") from None
     except BaseException:
-        process.kill()  # nobody would listen to its answer
+        process.kill()  # nobody would read its answer
         process.wait()
         raise
     finally:
@@ -115,13 +117,13 @@ def solve(
 
 @cache
 def _process() -> subprocess.Popen[bytes]:
-    """A process that searches; it ends with its stdin, and so with us."""
+    """The child process that searches. It ends when its stdin closes, at the latest with this process."""
     command = python.command("-c", f"from {__package__}.cp_sat import search; search.main()")
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=python.environment())
 
 
 def _known(problem: Problem, evaluate: Evaluator, units_name: UnitsName) -> Placement:
-    """The fastest of HEFT and of each device alone, units whole: what a search begins with."""
+    """The start of a search: the fastest of HEFT's placement and each device alone, with whole units."""
     made = units(problem.graph, units_name)
     alone = [expand(made, legalised(problem, made, np.full(made.num_units, device))) for device in range(problem.num_devices)]
     return fastest(problem, [heft(problem, evaluate, units_name=units_name), *map(Placement, alone)], evaluate)
@@ -132,7 +134,7 @@ def _start(problem: Problem, evaluate: Evaluator, placement: Placement) -> Start
 
 
 def _under(problem: Problem, placement: Placement, schedule: Schedule) -> list[Placement]:
-    """The placement under a schedule; with the schedule `given`, by its own order and by what remains behind each op."""
+    """The placement under a schedule. Under `given` there are two: with its own priorities (if any) and with ranks."""
     if schedule != "given":
         return [Placement(placement.device, schedule)]
     by_rank = by_start(problem, placement.device, np.zeros(problem.num_ops, dtype=np.int64))

@@ -1,7 +1,7 @@
-"""What a human expert does: one layer, or a run of blocks of equal work, on each accelerator (Mirhoseini et al., 2017 and 2018).
+"""The human expert of Mirhoseini et al. (2017 and 2018): each accelerator gets one layer, or a run of blocks with about equal work.
 
-What stands in which block is for `layers` to say. Networks that convolve images, and graphs without blocks, go to a single accelerator,
-as in the papers; which they are the graph says: nothing here knows names of networks.
+`layers` finds the block of each op. Convolutional image networks and graphs without blocks go to a single accelerator, as in the papers.
+The graph itself decides whether it is such a network; this module knows no names of networks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ IMAGE_RANK = 4  # samples, channels, height, width
 
 
 def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """The expert's placement; the single accelerator of networks of convolutions is the best one that fits."""
+    """The expert's placement. A convolutional network goes to the fastest accelerator whose memory it fits."""
     graph = problem.graph
     if graph.block.max() < 1 or _convolutional(graph):
         return single_gpu(problem, evaluate, schedule=schedule)
@@ -38,7 +38,7 @@ def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "criti
 
 
 def _convolutional(graph: ComputationGraph) -> bool:
-    """Whether convolutions of images are most of the work or in most blocks (as in ConvNeXt, whose work is in products of channels)."""
+    """Whether image convolutions are most of the work, or are in most blocks (ConvNeXt does most of its work in matrix products)."""
     of_images = graph.output_op[(graph.output_rank == NONE) | (graph.output_rank >= IMAGE_RANK)]  # not of sequences
     convolves = graph.canonical_kind.among(CONVOLUTIONS) & np.isin(np.arange(graph.num_ops), of_images)
     blocks = len(np.unique(graph.block[convolves & (graph.block != NONE)]))
@@ -46,16 +46,16 @@ def _convolutional(graph: ComputationGraph) -> bool:
 
 
 def _of_units(units: Units, device: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " units"]:
-    """The device of each unit's last op: the ops of a unit agree, since families hold whole units."""
+    """The device of each unit. All ops of a unit have the same one, since a family of ops consists of whole units."""
     wanted = np.empty(units.num_units, dtype=np.int64)
     wanted[units.unit] = device
     return wanted
 
 
 def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"]) -> Int64[np.ndarray, " blocks"]:
-    """The run of each block: contiguous runs, run r on the r-th device, such that the slowest device is done as early as may be.
+    """The run of each block. Runs are contiguous, and run r is on the r-th device; the largest time of a run is minimal.
 
-    Of those the most even ones, so that no device is idle where another has several blocks: a layer on each where there are as many.
+    Among these, the runs are as even as possible. So with as many layers as devices, each device gets one layer.
     """
     ends = np.concatenate([[0.0], np.cumsum(work)])
     load = (ends[None, None, :] - ends[None, :, None]) / speed[:, None, None]  # [run, start, end]
@@ -71,8 +71,9 @@ def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"])
 
 
 def _best_starts(cost: Float[np.ndarray, "runs starts ends"], combine: np.ufunc) -> tuple[float, Int64[np.ndarray, "runs ends"]]:
-    """The least combined cost of runs up to the last end, and where each run starts, by its end: the latest of equals, so that the
-    first devices are used first.
+    """The least combined cost of all runs, and the start of each run for each possible end.
+
+    On a tie the latest start wins, so that the first devices are used first.
     """
     last = cost.shape[1] - 1
     least = np.where(np.arange(last + 1) == 0, 0.0, np.inf)

@@ -1,4 +1,4 @@
-"""Which of several placements is the best one: the one rule by which every baseline chooses."""
+"""The score of a placement: the one rule by which every baseline chooses among placements."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from gnnplace.result import Evaluator, StepResult
 FEASIBLE, OVERFLOWS, TIMELESS = range(3)
 
 
-class Standing(NamedTuple):
-    """Sorts results, the best first: feasible ones by step time, then those that overflow by how much, then those without a time."""
+class Score(NamedTuple):
+    """Sorts results, best first: feasible ones by step time, then those that overflow a memory by the excess, then those without a time.
+
+    `feasibility` is `FEASIBLE`, `OVERFLOWS` or `TIMELESS`. `excess_bytes` is the sum over devices of the bytes beyond their memories.
+    """
 
     feasibility: int
     excess_bytes: int
@@ -23,23 +26,23 @@ class Standing(NamedTuple):
 
     @property
     def limit_ns(self) -> int | None:
-        """A step that is longer than this stands worse; None where a longer one may stand better, because it overflows less."""
+        """A longer step than this scores worse. None for an overflow, where a longer step with a smaller overflow scores better."""
         return self.step_time_ns if self.feasibility == FEASIBLE else None
 
 
 def fastest(problem: Problem, placements: Sequence[Placement], evaluate: Evaluator) -> Placement:
-    """The placement that stands best, the earliest of equals. Raises ValueError where there is none to choose from."""
+    """The placement with the best score; the first on a tie. Raises ValueError for an empty sequence."""
     if not placements:
-        raise ValueError("placements: there is none to choose from")
-    standings = [standing(problem, result) for result in evaluate(problem, placements)]
-    return placements[standings.index(min(standings))]
+        raise ValueError("placements: at least one is needed")
+    scores = [score(problem, result) for result in evaluate(problem, placements)]
+    return placements[scores.index(min(scores))]
 
 
-def standing(problem: Problem, result: StepResult) -> Standing:
-    """How good a result is."""
+def score(problem: Problem, result: StepResult) -> Score:
+    """The score of a result of `problem`."""
     if result.step_time_ns is None or result.peak_memory_bytes is None:
-        return Standing(TIMELESS, 0, 0)
+        return Score(TIMELESS, 0, 0)
     if result.infeasible is None:
-        return Standing(FEASIBLE, 0, result.step_time_ns)
+        return Score(FEASIBLE, 0, result.step_time_ns)
     excess = np.maximum(0, result.peak_memory_bytes - problem.cluster.memory_bytes)
-    return Standing(OVERFLOWS, int(excess.sum()), result.step_time_ns)
+    return Score(OVERFLOWS, int(excess.sum()), result.step_time_ns)

@@ -1,9 +1,9 @@
 """A biased random-key genetic algorithm over placement and priorities (Goncalves and Resende, 2011).
 
-Each generation keeps the elite, draws a few mutants at random, and lets the others inherit each key from one of the elite (mostly) or
-from one of the rest. Keys say what becomes of a placement (`random_keys`), at first the start. When no better one was found for a few
-generations, the best becomes the placement that keys change, and a population is drawn anew around it: the decoder would otherwise lose
-with every child what took many generations to add up.
+Each generation keeps the elite and draws a few mutants at random. The other members inherit each key from an elite parent, mostly, or from
+another parent. Keys encode changes to one placement (`random_keys`), at first the start. After `PATIENCE` generations without a better
+placement, the best one becomes the placement that keys change, and a new population is drawn around it. Otherwise children would lose
+improvements that took many generations to accumulate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int32
 
-from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.random_keys import Code, Plan, code, decoded, encoded, placements
 from gnnplace.placement import Placement, Schedule
@@ -23,16 +23,16 @@ from gnnplace.result import Evaluator
 from gnnplace.schedules.priorities import priorities
 
 POPULATION = 20
-ELITE, MUTANTS, FROM_ELITE = 4, 4, 0.7  # .2, .2 and .7 of them: they recommend .10 to .25, .10 to .30 and .5 to .8
-PATIENCE = 1  # generations without a better one until the population is drawn anew
+ELITE, MUTANTS, FROM_ELITE = 4, 4, 0.7  # shares of .2, .2 and .7; the paper recommends .10 to .25, .10 to .30 and .5 to .8
+PATIENCE = 1  # generations without an improvement before a new population
 
 
 class Member(NamedTuple):
-    """A chromosome, what it decodes to, and how that stands."""
+    """A chromosome, the placement that it encodes, and its score."""
 
     keys: Float[np.ndarray, "2 genes"]
     placement: Placement
-    standing: Standing
+    score: Score
 
 
 def genetic(
@@ -45,16 +45,16 @@ def genetic(
     schedule: Schedule = "critical-path",
     others: Sequence[Placement] = (),
 ) -> Placement:
-    """The best placement that was met, never worse than `start`, a legal one, under the schedule; `others` join the first population.
+    """The best placement that the search evaluates, never worse than `start` under the schedule; `others` join the first population.
 
-    With the schedule `given` priorities evolve, too, around the ranks of the schedule critical-path, and the start keeps its own order.
-    Raises ValueError where a unit may stand nowhere.
+    `start` must respect `allowed`. Under the schedule `given` priorities evolve too, as offsets to the ranks of the schedule critical-path,
+    and the start keeps its own order. Raises ValueError where a unit is allowed on no device.
     """
     genes = code(problem)
     own = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)
     (result,) = evaluate(problem, [own])
     budget.spent += 1
-    best = Member(np.zeros((2, genes.num_genes)), own, standing(problem, result))
+    best = Member(np.zeros((2, genes.num_genes)), own, score(problem, result))
     if not genes.num_genes or (problem.num_devices == 1 and schedule != "given"):
         return own
     home = Plan(_by_unit(genes, start), np.zeros(genes.closure.num_units))
@@ -65,8 +65,8 @@ def genetic(
     while count := budget.allows(len(drawn)):
         found = _evaluated(problem, evaluate, genes, home, drawn[:count], schedule)
         budget.spent += count
-        population = sorted([*population[:ELITE], *found], key=lambda member: member.standing)
-        stale = 0 if population[0].standing < best.standing else stale + 1
+        population = sorted([*population[:ELITE], *found], key=lambda member: member.score)
+        stale = 0 if population[0].score < best.score else stale + 1
         best = population[0] if stale == 0 else best
         if stale < PATIENCE:
             drawn = _next(genes, population, generator)
@@ -82,7 +82,7 @@ def _evaluated(
 ) -> list[Member]:
     made = placements(problem, genes, [decoded(genes, home, keys) for keys in drawn], schedule)
     results = evaluate(problem, made)
-    return [Member(keys, each, standing(problem, result)) for keys, each, result in zip(drawn, made, results, strict=True)]
+    return [Member(keys, each, score(problem, result)) for keys, each, result in zip(drawn, made, results, strict=True)]
 
 
 def _by_unit(genes: Code, placement: Placement) -> Int32[np.ndarray, " units"]:
@@ -96,7 +96,7 @@ def _mutants(genes: Code, count: int, generator: np.random.Generator) -> list[Fl
 
 
 def _next(genes: Code, population: Sequence[Member], generator: np.random.Generator) -> list[Float[np.ndarray, "2 genes"]]:
-    """Mutants, and children of the elite with the rest, of a population in its order."""
+    """The next generation: mutants, and children of elite and other members. `population` is sorted by score."""
     drawn = _mutants(genes, MUTANTS, generator)
     for _ in range(POPULATION - ELITE - MUTANTS):
         elite = population[int(generator.integers(min(ELITE, len(population))))]

@@ -1,9 +1,11 @@
 """HEFT: list scheduling by upward rank and earliest finish time, with insertion (Topcuoglu, Hariri and Wu, 2002).
 
-Ours places units: the first op of a unit, in the order of ranks, decides for all of it, by the time at which the unit's work could
-end; its other ops follow when their turn comes. Ops that cost nothing (variables, reads, constants) stand with their first consumer.
-The best of six by the evaluator, on all devices and on accelerators: as published; with what messages cost those who wait for their
-channel; and with the load, too, that earlier units will still bring.
+This version places units. The first op of a unit, in the order of ranks, decides for the whole unit, by the earliest finish time of the
+unit's work; the other ops are scheduled in their turn. Ops without cost (variables, reads, constants) go with their first consumer.
+
+The evaluator picks the best of six variants: three estimates of the finish time, each on all devices and on accelerators alone. The
+estimates are the published one; the published one plus the channel time of the unit's transfers, which others have to wait for; and this
+one with the pending work of units placed earlier.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from gnnplace.units.units import UnitsName, units
 
 
 def heft(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:
-    """The fastest of the six variants. Raises ValueError where a unit may stand nowhere."""
+    """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
     return fastest_schedule(problem, evaluate, made, lambda legal: guide, schedule)

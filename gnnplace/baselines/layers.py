@@ -1,8 +1,8 @@
-"""Where ops stand in a row of blocks or of layers, as a human expert sees a model.
+"""The place of each op in the row of blocks, or of layers, as a human expert sees the model.
 
-Gradients, their sums and updates stand with their layer. Embeddings go with the first block, softmax and attention with the last,
-by the graph's column `block`; a layer without a block goes to the block that its forward ops lie nearest to, one of its own scope where
-that has blocks. Towers that meet only in the loss are set one after another, so that two share one accelerator at most.
+Gradients, their sums and updates have the place of their layer. The column `block` of the graph puts embeddings into the first block, and
+softmax and attention into the last. A layer without a block joins the block whose forward ops have the nearest mean level, within its own
+scope if that has blocks. Towers that meet only in the loss follow one another, so that at most one accelerator holds parts of two towers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gnnplace.units.variables import families, merged
 
 
 def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The place of every op in the row of blocks, tower after tower: its own, its layer's, or that of the ops next to it."""
+    """The block of every op, tower after tower: its own block, that of its layer, or that of a neighbour."""
     top = _top_scopes(graph)
     layer = graph.layer.index.astype(np.int64)
     row_length = int(graph.block.max()) + 1
     block = np.where(graph.block == NONE, NONE, graph.block + row_length * _towers(graph, top[layer])[top[layer]]).astype(np.int64)
     forward, blocked = _forward(graph), block != NONE
-    work = 1.0 + graph.flops  # a layer is where its arithmetic is: the loss of a module whose masks are made first stands last
+    work = 1.0 + graph.flops  # weighted by work: a loss belongs last, even if its module creates masks first
     centre = _mean_level(graph, block, forward & blocked, work)
     within = np.zeros((int(top.max()) + 2, len(centre)), dtype=bool)
     within[top[layer[blocked]], block[blocked]] = True
@@ -38,7 +38,7 @@ def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The place of every op in the row of layers that compute forwards, by their mean level: its layer's, or that of the ops next to it."""
+    """The layer of every op, its own or that of a neighbour. Layers with forward ops are numbered by the mean level of these ops."""
     layer = graph.layer.index.astype(np.int64)
     level = _mean_level(graph, layer, _forward(graph) & (layer != NONE), np.ones(graph.num_ops))
     place = np.full(len(level) + 1, NONE, dtype=np.int64)  # the last one is for ops without a layer
@@ -48,9 +48,9 @@ def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def with_families(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Moves every op of a variable's family, and of a colocation group, to the place of the op with the most persistent memory there.
+    """Moves every op of a variable's family, or of a colocation group, to the place of its op with the most persistent bytes.
 
-    The gradient that a layer computes stays with the layer, also where its weight is that of another one (a tied embedding).
+    The gradient that a layer computes keeps the place of the layer, even if the weight belongs to another layer (a tied embedding).
     """
     group = units(graph, "ops").unit.astype(np.int64)
     computed = graph.phase.among(["backward_data", "backward_weight"]) & (graph.layer.index != NONE)
@@ -62,13 +62,13 @@ def with_families(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> 
 
 
 def _top_scopes(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
-    """The number of each layer's top scope; the last one, `NONE`, is for ops without a layer."""
+    """The number of each layer's top scope. The last entry, `NONE`, is for ops without a layer."""
     tops = Categorical.of(re.split(r"[/.]", layer)[0] for layer in graph.layer.values)
     return np.append(tops.index, NONE).astype(np.int64)
 
 
 def _towers(graph: ComputationGraph, top: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " scopes_plus_1"]:
-    """The tower of each top scope, 0 outside: towers are those with blocks of their own and no forward edge between them."""
+    """The tower of each top scope, 0 for none. Towers are scopes with blocks of their own and no forward edges between them."""
     blocked = np.unique(top[(graph.block != NONE) & (top != NONE)])
     forward = _forward(graph)
     ends = np.stack([top[graph.edge_src], top[graph.edge_dst]])[:, forward[graph.edge_src] & forward[graph.edge_dst]]
@@ -86,9 +86,9 @@ def _forward(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
 def _mean_level(
     graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], weight: Float[np.ndarray, " ops"]
 ) -> Float[np.ndarray, " labels"]:
-    """The weighted mean level of the chosen ops of each label, nan where it has none.
+    """The weighted mean level of the chosen ops of each label, or nan.
 
-    Views don't count: those of a weight lie before everything else, wherever it is used.
+    Views don't count, because the views of a weight have the lowest levels, wherever the weight is used.
     """
     size = int(label.max(initial=0)) + 1
     rows = rows & graph.kernel
@@ -98,7 +98,7 @@ def _mean_level(
 
 
 def _spread(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Fills what is unknown from consumers, then from producers, nearest first; what touches no known place stands in the first."""
+    """Fills unknown places from consumers, then from producers, nearest first. An op that no known place reaches gets place 0."""
     place = place.copy()
     for ends in ((graph.edge_dst, graph.edge_src), (graph.edge_src, graph.edge_dst)):
         while True:

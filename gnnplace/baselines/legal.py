@@ -1,4 +1,4 @@
-"""Devices as planners see them: which ones compute, and where a unit goes that may not stand where it is wanted."""
+"""Devices as planners see them: CPUs and accelerators, allowed devices, and the fallback for a unit on a device that is not allowed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gnnplace.units.units import Units, allowed, work_ns
 
 
 def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
-    """The CPUs. Raises ValueError where the cluster has none."""
+    """The indices of the CPUs. Raises ValueError where the cluster has no CPU."""
     found = [index for index, device in enumerate(problem.cluster.devices) if device.kind == "cpu"]
     if not found:
         raise ValueError(f"{problem.cluster.name}: no device of kind 'cpu'; its devices are {', '.join(problem.cluster.device_names)}")
@@ -18,15 +18,15 @@ def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
 
 
 def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) -> Bool[np.ndarray, "units devices"]:
-    """Where units may stand if CPUs are left out wherever that leaves a device."""
+    """The mask without CPUs; a unit that is allowed only on CPUs keeps them."""
     fast = legal & np.isin(np.arange(problem.num_devices), problem.cluster.accelerators)
     return np.where(fast.any(axis=1, keepdims=True), fast, legal)
 
 
 def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units devices"]]:
-    """Where units may stand; and, if there are CPUs, the same without CPUs wherever that leaves a device.
+    """The masks of allowed devices that list schedulers try: all devices, and without CPUs if that makes a difference.
 
-    Raises ValueError where a unit may stand nowhere.
+    Raises ValueError where a unit is allowed on no device.
     """
     legal = allowed(problem, units)
     fast = on_accelerators(problem, legal)
@@ -34,9 +34,9 @@ def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units 
 
 
 def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, "*samples units"]) -> Int32[np.ndarray, "*samples units"]:
-    """The wanted device of each unit; where it is not allowed, the allowed device on which the unit's work is shortest.
+    """The wanted device of each unit, or the fastest allowed device where the wanted one is not allowed.
 
-    Raises ValueError where a unit may stand nowhere.
+    Raises ValueError where a unit is allowed on no device.
     """
     legal = allowed(problem, units)
     shortest = np.where(legal, work_ns(problem, units), np.iinfo(np.int64).max).argmin(axis=1)
@@ -46,7 +46,7 @@ def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, "*sample
 def mean_transfer_ns(
     problem: Problem, devices: Int64[np.ndarray, " devices"], carried: Int64[np.ndarray, " edges"]
 ) -> Float[np.ndarray, " edges"]:
-    """What so many bytes take on a mean link between these devices; the bytes themselves where they have none."""
+    """The time of each edge's bytes on a mean link between these devices, in ns; the bytes themselves if there are no links."""
     names = [problem.cluster.device_names[device] for device in devices]
     links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
     if not links:

@@ -1,15 +1,16 @@
 """m-SCT: small communication times under memory limits (Baechi; Jeon et al., SoCC 2020; SCT of Hanen and Munier, 1995).
 
-1. Every op has at most one favourite child, to which it sends in no time, and is that of at most one parent. Which ones make the step
-   shortest on unlimited devices is an integer program: minimise w over starts s and x (0: j is the favourite child of i), subject to
-   `s_i + p_i <= w`, `s_i + p_i + c_ij x_ij <= s_j`, and at most one 0 among the x out of, and among those into, each op.
-2. Its relaxation to `0 <= x <= 1` is solved as a linear program; x below 0.1 is rounded to 0.
-3. Ops are scheduled as by m-ETF, but a device waits for the favourite child of the op that it ran last (earliest_first.py).
+1. Every op has at most one favourite child, and is the favourite child of at most one parent. A transfer to the favourite child takes no
+   time. An integer program chooses favourite children that minimise the step time w on unlimited devices, over starts s and
+   x (`x_ij = 0`: j is the favourite child of i), subject to `s_i + p_i <= w`, `s_i + p_i + c_ij x_ij <= s_j`, and at most one 0 among the
+   x out of each op and among the x into each op.
+2. A linear program solves the relaxation `0 <= x <= 1`. Every x below 0.1 is rounded to 0.
+3. Ops are scheduled as by m-ETF, but a device waits for the favourite child of the op that it ran last (`scheduling/earliest_first`).
 
-Ours solves step 1 for units, with mean times and transfers of the accelerators; for the coarse ones where there are more than
-`MAX_CELLS`, which HiGHS solves in seconds. An op's favourite child is then its consumer in the favourite child of its unit that has the
-highest upward rank. Units may form cycles: messages against their order are left out of the program. Many solutions are optimal,
-since only the longest paths bind; the mean start, with a small weight, tells them apart. Units and memory are as in m-ETF.
+This version solves step 1 for units, with mean times and transfers over the accelerators. If there are more than `MAX_CELLS` units, it
+takes the coarse units, which HiGHS solves in seconds. The favourite child of an op is then its consumer of highest upward rank within the
+favourite child of its unit. Units may form cycles; the program leaves out edges against their order. Many solutions are optimal, since
+only the longest paths bind; the mean start, with a small weight, breaks ties. Units and memory are as in m-ETF.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, UnitsName, unit_edges, units, work_ns
 
-MAX_CELLS = 8_000  # HiGHS takes up to three seconds for them
+MAX_CELLS = 8_000  # HiGHS takes up to three seconds for so many
 THRESHOLD = 0.1  # below 0.5, so that rounding leaves at most one favourite child and parent
 START_WEIGHT = 0.01
 
 
 def m_sct(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:
-    """The faster of m-ETF's two variants, with favourite children. Raises ValueError where a unit may stand nowhere."""
+    """The faster of two placements, on all devices and on accelerators alone. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
     cells = made if made.num_units <= MAX_CELLS else units(problem.graph, "coarse")
     child = favourite_consumers(problem, cells, favourite_children(problem, cells))
@@ -43,7 +44,7 @@ def m_sct(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "wei
 
 
 def favourite_children(problem: Problem, cells: Units) -> Int64[np.ndarray, " cells"]:
-    """The favourite child of each cell, `NONE` where it has none."""
+    """The favourite child of each cell, or `NONE`."""
     edges = unit_edges(problem.graph, cells)
     src, dst, carried = (column[edges.src < edges.dst] for column in edges)
     devices = problem.cluster.accelerators
@@ -61,7 +62,7 @@ def relaxed(
     dst: Int32[np.ndarray, " edges"],
     message_ns: Float[np.ndarray, " edges"],
 ) -> Float[np.ndarray, " edges"]:
-    """The x of the linear program, whose variables are the x of the edges, the s of the cells and w, in this order."""
+    """The solution x of the linear program. Its variables are x of the edges, s of the cells and w, in this order."""
     edges, cells = len(src), len(time_ns)
     scale = max(time_ns.max(), message_ns.max())
     time, message = time_ns / scale, message_ns / scale
@@ -82,17 +83,17 @@ def relaxed(
 
 
 def favourite_consumers(problem: Problem, cells: Units, child: Int64[np.ndarray, " cells"]) -> Int64[np.ndarray, " ops"]:
-    """The consumer of each op in the favourite child of its cell, of several the one of highest upward rank; `NONE` where there is none."""
+    """The favourite child of each op: its consumer of highest upward rank within the favourite child of its cell, or `NONE`."""
     graph = problem.graph
     number = np.argsort(numbered(graph, upward_rank_ns(problem)))
     chosen = np.flatnonzero(child[cells.unit[graph.edge_src]] == cells.unit[graph.edge_dst])
     chosen = chosen[np.argsort(-number[graph.edge_dst[chosen]], kind="stable")]
     consumer = np.full(graph.num_ops, NONE, dtype=np.int64)
-    consumer[graph.edge_src[chosen]] = graph.edge_dst[chosen]  # the last one written is the one of lowest number
+    consumer[graph.edge_src[chosen]] = graph.edge_dst[chosen]  # the last write wins: the lowest number
     return consumer
 
 
 def _rows(count: int, width: int, *terms: tuple[np.ndarray, np.ndarray, np.ndarray]) -> coo_array:
-    """A sparse matrix from its entries as (row, column, value)."""
+    """A sparse matrix from terms (rows, columns, values)."""
     row, column, value = (np.concatenate(parts) for parts in zip(*terms, strict=True))
     return coo_array((value, (row, column)), shape=(count, width))

@@ -1,13 +1,13 @@
 """m-TOPO: devices filled one after another in topological order (Baechi; Jeon et al., SoCC 2020).
 
-Every device takes ops up to a cap on memory, the whole graph's memory by the number of devices plus the largest op's; then the next
-device is filled. Memory is what ops keep for the whole step plus all their outputs, which in training mostly live until they are
-used backward.
+A device takes ops until its memory reaches a cap; then the next device is filled. The cap is the memory of the whole graph divided by the
+number of devices, plus the memory of the largest op. The memory of an op is its persistent bytes plus all its outputs, which in training
+mostly live until the backward pass uses them.
 
-Ours fills accelerators with units, in the order in which their first op comes; ops that cost nothing (variables above all) come just
-before their first consumer, or else one device would take all variables. A device is also full when what its units keep would
-exceed its own memory. A unit that may not stand on the device being filled goes where it is fastest, and what the last device has no
-room for where most is left. Times and links are not asked for.
+This version fills accelerators with units, in the topological order of their first ops. Ops without cost (mainly variables) come just
+before their first consumer; otherwise one device would take all variables. A device is also full when the persistent bytes of its units
+would exceed its memory. A unit that is not allowed on the current device goes where it is fastest. A unit that does not fit the last device
+goes where the most memory is left. Times and links do not count.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from gnnplace.units.units import Units, UnitsName, allowed, expand, output_bytes
 
 
 def m_topo(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:
-    """The placement; nothing is evaluated. Raises ValueError where a unit may stand nowhere."""
+    """The placement; the evaluator is not used. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
     return Placement(expand(made, legalised(problem, made, filled(problem, made))), schedule)
 
 
 def filled(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
-    """The device that each unit fills, whether it may stand there or not; those that may not take no room."""
+    """The device that each unit fills, even where it is not allowed there; such a unit takes no memory."""
     graph, devices, legal = problem.graph, problem.cluster.accelerators, allowed(problem, units)
     kept = persistent_bytes(graph, units)
     size = kept + output_bytes(graph, units)
@@ -52,7 +52,7 @@ def filled(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
 
 
 def _in_topological_order(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
-    """Units by the place of their first op in the graph's topological order."""
+    """Units by the position of their first op in a topological order of the graph."""
     order = sequence(problem.graph, np.zeros(problem.num_ops)).op
     _, first = np.unique(units.unit[order], return_index=True)
     return np.argsort(first)

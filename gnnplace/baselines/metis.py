@@ -1,6 +1,6 @@
-"""METIS: parts of equal work with the least transfer time between them (Karypis and Kumar, 1998), one part an accelerator.
+"""METIS: one part for each accelerator, with balanced work and the least transfer time between parts (Karypis and Kumar, 1998).
 
-The partitioner does not know that a step is ordered in time; the best of several seeds, by the evaluator, makes up for little of that.
+A partitioner does not know the order of ops in time. The evaluator picks the best of several seeds, which makes up for little of that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _one_at_a_time = Lock()
 def metis(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest of the partitions that seeds `0..seeds-1` give. Raises ValueError where a unit may stand nowhere."""
+    """The fastest of the partitions of seeds `0..seeds-1`. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
     devices = problem.cluster.accelerators
     wanted = [devices[part] for part in _partitions(problem, made, devices, seeds)]
@@ -39,7 +39,7 @@ def metis(
 
 
 def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], seeds: int) -> list[Int64[np.ndarray, " units"]]:
-    """The part of each unit, for each seed; parts are as large as their devices are fast."""
+    """The part of each unit, for each seed. The work of a part is proportional to the speed of its device."""
     if len(devices) == 1 or units.num_units == 1:
         return [np.zeros(units.num_units, dtype=np.int64)]
     work = work_ns(problem, units)[:, devices]
@@ -63,7 +63,7 @@ def _partitions(problem: Problem, units: Units, devices: Int64[np.ndarray, " par
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """METIS prints on the standard output, which is for results, where it has more parts than units of work to fill them."""
+    """Silences METIS, which prints a warning to the standard output where there are more parts than units of work."""
     libc, standard = ctypes.CDLL(None), 1
     sys.stdout.flush()
     libc.fflush(None)

@@ -1,11 +1,11 @@
 """Contiguous splits by dynamic programming (PipeDream, Narayanan et al., 2019, section 3.1, without replication).
 
-The model's layers stand in a row, with all that belongs to them; a stage is a run of that row on one accelerator. A split makes
-the slowest of all stages and of all transfers between neighbours as fast as may be: what a pipeline of many steps would take. A single
-step is another matter, so every number of stages is tried, on devices in several orders, and the evaluator chooses. Memory is
-limited by what stages hold for the whole step, and by that and all they produce; and one more split evens out memory alone.
-For graphs without layers or blocks the row is of coarse units, by the time at which they could start, so that stages are
-contiguous splits of a graph (Tarnawski et al., 2020).
+The layers of the model form a row, each with its gradients and updates. A stage is a contiguous run of layers on one accelerator. A split
+minimises the largest time of a stage or of a transfer between neighbours, which is the throughput of a pipeline of many steps. A single
+step is not a pipeline, so every number of stages is tried, with devices in several orders, and the evaluator chooses. There is one split
+under a limit on persistent memory, one under a limit on persistent memory and all outputs, and one that balances memory alone. For graphs
+without layers or blocks the row consists of coarse units by their earliest start, so that stages are contiguous splits of a graph
+(Tarnawski et al., 2020).
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from gnnplace.units.units import expand, units
 
 
 class Row(NamedTuple):
-    """What stands in a row: sums over the places before each cut, and what crosses a cut (cut c lies before place c).
+    """A row of layers as prefix sums: cut c lies before place c, and each sum is over the places before a cut.
 
-    `send_ns[way, c, r]` is how long all that crosses cut c onwards (way 0) or backwards (1) occupies a channel of rate r.
+    `send_ns[way, c, r]` is the time that everything that crosses cut c forwards (way 0) or backwards (1) occupies a channel of rate r.
+    `crosses[way, c]` is the number of outputs and control edges that cross it.
     """
 
     work_ns: Float[np.ndarray, "cuts devices"]
@@ -43,7 +44,7 @@ class Row(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Stage s stands on the s-th device: its load is a difference of `load[s]`, and so is what it holds, of `room[s]` at most."""
+    """Stage s is on the s-th device. Its load is a difference of `load[s]`. Its memory is a difference of `held` and at most `room[s]`."""
 
     load: Float[np.ndarray, "stages cuts"]
     held: Float[np.ndarray, " cuts"]
@@ -52,7 +53,7 @@ class Stages(NamedTuple):
 
 
 def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """The fastest of all splits, of every number of stages. Raises ValueError where a colocation group may stand nowhere."""
+    """The fastest of all splits, over every number of stages. Raises ValueError where a colocation group is allowed on no device."""
     made = units(problem.graph, "ops")
     first = np.unique(made.unit, return_index=True)[1]  # the ops of a unit agree
     wanted = np.stack(list(_splits(problem)))[:, first]
@@ -61,9 +62,9 @@ def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "cri
 
 
 def split(stages: Stages) -> list[Int64[np.ndarray, " bounds"]]:
-    """For each number of stages that fits, its cuts from 0 to the end: the largest load is as small as may be.
+    """The cuts, from 0 to the end, for each number of stages that fits: they minimise the largest load of a stage or transfer.
 
-    Among equals the transfers are small, and then the last stages short.
+    Ties go to small transfers, then to short last stages.
     """
     start, load = _best_starts(*stages)
     found = []
@@ -77,7 +78,7 @@ def split(stages: Stages) -> list[Int64[np.ndarray, " bounds"]]:
 
 
 def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
-    """The device of every op in each of the splits, and on each accelerator alone, whatever fits there."""
+    """The device of every op in each split, and on each accelerator alone, whether it fits or not."""
     for device in problem.cluster.accelerators:
         yield np.full(problem.num_ops, device)
     for place in _rows(problem):
@@ -89,7 +90,7 @@ def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
 
 
 def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
-    """The place of every op in the model: blocks, with their layers in a row and without; layers alone; or else coarse units."""
+    """The rows to split, as the place of every op: blocks, blocks divided into layers, and layers alone; or else coarse units."""
     graph = problem.graph
     layer = layer_of_ops(graph)
     if graph.block.max() >= 1:
@@ -114,7 +115,7 @@ def _numbered(label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
 
 
 def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:
-    """Sums and crossings of a row of ops. What a stage sends to several others crosses the cuts on the way once."""
+    """The prefix sums and crossings of a row of ops. An output that goes to several stages crosses each cut once."""
     graph, length = problem.graph, int(place.max()) + 1
     owned = np.where(graph.output_alias == NONE, graph.output_bytes, 0)
     carried = np.where(graph.edge_data == NONE, len(owned) + np.arange(graph.num_edges), graph.edge_data)  # control edges one by one
@@ -133,7 +134,7 @@ def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:
 def _over(
     low: Int64[np.ndarray, " carried"], high: Int64[np.ndarray, " carried"], weight: Float[np.ndarray, "carried columns"], length: int
 ) -> Float[np.ndarray, "cuts columns"]:
-    """The weight of all that lies over each cut: from place `low` to place `high`."""
+    """The total weight over each cut; an entry lies over the cuts between places `low` and `high`."""
     change = np.zeros((length + 2, weight.shape[1]))
     np.add.at(change, low + 1, weight)
     np.subtract.at(change, high + 1, weight)
@@ -141,14 +142,14 @@ def _over(
 
 
 def _sums(place: Int64[np.ndarray, " rows"], values: Int64[np.ndarray, "rows *columns"], length: int) -> Float[np.ndarray, "cuts *columns"]:
-    """What stands before each cut."""
+    """The sum over the places before each cut."""
     change = np.zeros((length + 1, *values.shape[1:]))
     np.add.at(change, place + 1, values)
     return np.cumsum(change, axis=0)
 
 
 def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
-    """The accelerators as they come, backwards, and the fastest first."""
+    """The orders of devices: as listed, reversed, and fastest first."""
     devices = problem.cluster.accelerators
     by_speed = devices[np.argsort(problem.time_ns[:, devices].sum(axis=0), kind="stable")]
     orders = {tuple(order.tolist()): order for order in (devices, devices[::-1], by_speed)}
@@ -156,7 +157,7 @@ def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
 
 
 def _objectives(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> list[Stages]:
-    """Time within what memory holds for the whole step, time within all that a stage produces too, and evenly filled memory."""
+    """Three objectives: time under a limit on persistent memory; time under a limit that includes all outputs; and balanced memory."""
     load, cut = row.work_ns[:, devices].T.copy(), _transfers(problem, row, devices)
     room = problem.cluster.memory_bytes[devices].astype(np.float64)
     everything = row.persistent + row.outputs
@@ -167,7 +168,7 @@ def _objectives(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"
 
 
 def _transfers(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> Float[np.ndarray, "stages cuts"]:
-    """The slower way across each cut between neighbouring stages; endless without a link that is needed."""
+    """The transfer time across each cut, in the slower direction; infinite where a needed link is missing."""
     cut = np.zeros((len(devices), len(row.persistent)))
     for stage in range(1, len(devices)):
         for way, (src, dst) in enumerate([(devices[stage - 1], devices[stage]), (devices[stage], devices[stage - 1])]):

@@ -1,9 +1,9 @@
-"""Search over the order of ops within the devices of a given placement: priorities around those of the schedules, and of the best so far.
+"""Local search over the order of ops within devices. The devices of a placement stay; its priorities change.
 
-A move looks at an op of the critical chain that waited for its device or, where a transfer waited for its channel, at the sender, and at
-an op that ran there meanwhile: one gets a priority just above or just below the other's. Where nothing started meanwhile, what started
-before is the op that goes later, and another that was ready then goes sooner. In job shops only such exchanges can shorten a schedule
-(Nowicki and Smutnicki, 1996). Other moves add random keys to the priorities of a few ops at random (Bean, 1994).
+A move takes an op of the critical chain that waited for its device (or the sender of a transfer that waited for its channel), and an op
+that started on the same device meanwhile. It sets the priority of one just above or just below that of the other. If no op started
+meanwhile, the op that ran before goes later, and another op that was ready at its start goes earlier. In job shops only such exchanges can
+shorten a schedule (Nowicki and Smutnicki, 1996). Other moves add random keys to the priorities of a few random ops (Bean, 1994).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import RULES, Placement
 from gnnplace.problems import Problem
@@ -22,44 +22,44 @@ from gnnplace.result import Evaluator, StepResult
 from gnnplace.schedules.critical_chain import Waiting, waiting
 from gnnplace.schedules.priorities import priorities
 
-TOGETHER = 4  # moves evaluated at once
-CHANGES = 3  # ops of the chain that one move changes, at most
-SHAKEN, SPREAD = 0.1, 0.02  # the share of moves by random keys, and how far these reach: this share of the highest priority
-SPACING = 2**20  # between the priorities of neighbours, so that there is room for others
+TOGETHER = 4  # moves evaluated together
+CHANGES = 3  # the largest number of chain ops that one move changes
+SHAKEN, SPREAD = 0.1, 0.02  # the share of moves by random keys, and their range as a share of that of priorities
+SPACING = 2**20  # distance of neighbouring priorities, so that others fit between
 
 
 class Found(NamedTuple):
-    """Priorities, how their step stands, and what its ops waited for."""
+    """Priorities, and the score and the result of their step."""
 
     priority: Int64[np.ndarray, " ops"]
-    standing: Standing
+    score: Score
     result: StepResult
 
 
 def reorder(problem: Problem, evaluate: Evaluator, generator: np.random.Generator, *, start: Placement, budget: Budget) -> Placement:
-    """The same devices under the best priorities that were met; never worse than `start` under its own schedule, or under any other rule.
+    """The devices of `start` under the best priorities found; never worse than `start` under its own schedule or any other rule.
 
-    `start` is returned where nothing is faster, and as soon as nothing on the critical chain waits for a device or a channel. Evaluates
-    with timelines. Raises ValueError where an edge needs a link that does not exist.
+    Returns `start` itself if nothing is faster. The search ends early when nothing on the critical chain waits for a device or a channel.
+    The evaluator must give timelines. Raises ValueError where an edge needs a link that does not exist.
     """
     rules = [start, *(Placement(start.device, rule) for rule in RULES if rule != start.schedule)][: budget.allows(1 + len(RULES))]
     found = _evaluated(problem, evaluate, start.device, [spaced(priorities(problem, rule)) for rule in rules], budget)
-    first, here = found[0], min(found, key=lambda one: one.standing)
+    first, here = found[0], min(found, key=lambda one: one.score)
     best = here
     waits, chain = _critical(problem, start.device, here)
     while len(chain) and (count := budget.allows(TOGETHER)):
         drawn = [_moved(start.device, here, waits, chain, generator) for _ in range(count)]
-        found = _evaluated(problem, evaluate, start.device, drawn, budget, here.standing)
-        better = min(found, key=lambda one: one.standing)
-        if better.standing <= here.standing:
+        found = _evaluated(problem, evaluate, start.device, drawn, budget, here.score)
+        better = min(found, key=lambda one: one.score)
+        if better.score <= here.score:
             here = better
             waits, chain = _critical(problem, start.device, here)
-            best = here if here.standing < best.standing else best
-    return start if best.standing >= first.standing else Placement(start.device, "given", best.priority)
+            best = here if here.score < best.score else best
+    return start if best.score >= first.score else Placement(start.device, "given", best.priority)
 
 
 def spaced(priority: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Priorities of the same order, so far apart that others fit between."""
+    """Priorities in the same order, `SPACING` apart."""
     return np.unique(priority, return_inverse=True)[1].reshape(-1).astype(np.int64) * SPACING
 
 
@@ -69,17 +69,17 @@ def _evaluated(
     device: Int32[np.ndarray, " ops"],
     drawn: Sequence[Int64[np.ndarray, " ops"]],
     budget: Budget,
-    here: Standing | None = None,
+    here: Score | None = None,
 ) -> list[Found]:
-    """What priorities make of a step; of one that is longer than `here`, perhaps no more than that."""
+    """The results of priorities. The evaluation of a step that scores worse than `here` may stop early."""
     limit_ns = None if here is None else here.limit_ns
     results = evaluate(problem, [Placement(device, "given", priority) for priority in drawn], timeline=True, limit_ns=limit_ns)
     budget.spent += len(drawn)
-    return [Found(priority, standing(problem, result), result) for priority, result in zip(drawn, results, strict=True)]
+    return [Found(priority, score(problem, result), result) for priority, result in zip(drawn, results, strict=True)]
 
 
 def _critical(problem: Problem, device: Int32[np.ndarray, " ops"], found: Found) -> tuple[Waiting, Int64[np.ndarray, " critical"]]:
-    """What ops and transfers waited for, and those of the critical chain that waited for a device or a channel."""
+    """What ops and transfers waited for, and the nodes of the critical chain that waited for a device or a channel."""
     timeline = found.result.timeline
     assert timeline is not None
     waits = waiting(problem, device, timeline)
@@ -90,7 +90,7 @@ def _critical(problem: Problem, device: Int32[np.ndarray, " ops"], found: Found)
 def _moved(
     device: Int32[np.ndarray, " ops"], here: Found, waits: Waiting, chain: Int64[np.ndarray, " critical"], generator: np.random.Generator
 ) -> Int64[np.ndarray, " ops"]:
-    """Other priorities."""
+    """A move: priorities with a few changes."""
     priority, timeline = here.priority.copy(), here.result.timeline
     assert timeline is not None
     if generator.random() < SHAKEN:
@@ -110,8 +110,8 @@ def _moved(
 def _exchange(
     device: Int32[np.ndarray, " ops"], start_ns: Int64[np.ndarray, " ops"], waits: Waiting, node: int, generator: np.random.Generator
 ) -> tuple[int, int]:
-    """Of what made a node of the chain wait: an op that may run sooner, and one that may run later instead; at worst one and the same."""
-    late = int(waits.op[node])  # of a transfer, its sender: it may end sooner
+    """Two ops to exchange, so that a node of the chain waits less: one to run sooner and one to run later. They may be the same op."""
+    late = int(waits.op[node])  # for a transfer its sender, which may end sooner
     beside = device == device[late]
     ran = np.flatnonzero(beside & (start_ns >= waits.ready_ns[late]) & (start_ns < start_ns[late]))
     if len(ran):

@@ -1,8 +1,8 @@
-"""Scotch: static mapping of the op graph onto the machine (Pellegrini and Roman, 1996), as Mirhoseini et al. (2018) had it.
+"""Scotch: static mapping of the op graph onto the machine (Pellegrini and Roman, 1996), the baseline of Mirhoseini et al. (2018).
 
-Its input are compute costs of ops, data volumes of edges, and the capacities of devices and links: a device is as heavy as it is fast, two
-devices are as far apart as their link takes for a byte. *MinCut* is the same without CPUs. Like any partitioner it does not know that a
-step is ordered in time.
+The input is the compute time of ops, the bytes of edges, and the capacities of devices and links. The weight of a device is its speed. The
+distance of two devices is the time of a byte on their link. *MinCut* is the same without CPUs. A partitioner does not know the order of ops
+in time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency, whole
 from gnnplace.units.units import Units, UnitsName, expand, unit_edges, units, work_ns
 
-TOTAL = 2.0**29  # Scotch adds weights up, and weights times distances, in 32 bits
+TOTAL = 2.0**29  # Scotch sums weights, and weights times distances, in 32 bits
 LARGEST_SPEED = 10**4
 SHORTEST_DISTANCE, LARGEST_DISTANCE = 8, 1000
 
@@ -28,9 +28,9 @@ SHORTEST_DISTANCE, LARGEST_DISTANCE = 8, 1000
 def scotch(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The fastest of the mappings onto all devices that seeds `0..seeds-1` give.
+    """The fastest of the mappings of seeds `0..seeds-1` onto all devices.
 
-    Raises ValueError where a unit may stand nowhere, MissingScotchError without Scotch's library.
+    Raises ValueError where a unit is allowed on no device, MissingScotchError where Scotch's library is not installed.
     """
     return _mapped(problem, evaluate, np.arange(problem.num_devices), units_name, seeds, schedule)
 
@@ -38,7 +38,7 @@ def scotch(
 def min_cut(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
 ) -> Placement:
-    """The same with CPUs removed from the machine (where it has other devices)."""
+    """As `scotch` without CPUs, unless the machine has no other devices."""
     return _mapped(problem, evaluate, problem.cluster.accelerators, units_name, seeds, schedule)
 
 
@@ -56,7 +56,7 @@ def _mapped(
 
 
 def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> Weighted:
-    """Units weigh what their work takes on a mean device, edges the bytes that they carry."""
+    """The graph of units. The weight of a unit is its mean time over devices, the weight of an edge its bytes."""
     edges = unit_edges(problem.graph, units)
     joined = adjacency(edges, units.num_units, edges.bytes.astype(np.float64))
     work = work_ns(problem, units)[:, devices].mean(axis=1)
@@ -64,7 +64,7 @@ def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"])
 
 
 def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> Weighted:
-    """Devices weigh as much as they are fast; the distance of two is the time of a byte on their slower link, the longest without one."""
+    """The graph of devices. The weight of a device is its speed; the distance of two is the time of a byte on the slower of their links."""
     count, cluster = len(devices), problem.cluster
     work = work_ns(problem, units)[:, devices].sum(axis=0).astype(np.float64)
     link = cluster.link_index[np.ix_(devices, devices)]
@@ -82,5 +82,5 @@ def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"
 
 
 def _whole(weight: Float[np.ndarray, " weights"], total: float) -> Int64[np.ndarray, " weights"]:
-    """Whole weights of at least 1 with about this sum, at most."""
+    """Integer weights of at least 1 with a sum of about `total` at most."""
     return whole(weight, total * float(weight.max(initial=1.0)) / max(1.0, float(weight.sum())))

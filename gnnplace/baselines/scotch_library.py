@@ -1,6 +1,7 @@
-"""Scotch's library (Pellegrini and Roman, 1996), by its C interface: static mapping of a weighted graph onto a weighted machine.
+"""The C interface of Scotch (Pellegrini and Roman, 1996): static mapping of a weighted graph onto a weighted machine.
 
-It is Debian's package `libscotch-7.0`, not Python's. Its generator of random numbers is one for the whole process, so calls take turns.
+The library is Debian's package `libscotch-7.0`; it is not on PyPI. Its random number generator is global to the process, so calls hold a
+lock.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _one_at_a_time = Lock()
 
 
 class MissingScotchError(Exception):
-    """There is no library here; the message says how to get it."""
+    """Scotch's library is not installed; the message says how to get it."""
 
 
 class Weighted(NamedTuple):
-    """An undirected graph in CSR form without loops: whole weights of vertices, and of edges from either side."""
+    """An undirected graph in CSR form without loops, with integer weights. Each edge is listed at both of its ends."""
 
     ptr: Int64[np.ndarray, " vertices_plus_1"]
     neighbour: Int64[np.ndarray, " ends"]
@@ -36,10 +37,10 @@ class Weighted(NamedTuple):
 
 
 def mapped(graph: Weighted, machine: Weighted, seed: int) -> Int64[np.ndarray, " vertices"]:
-    """The processor of each vertex of `graph`: loads in proportion to the processors' weights, the sum over edges of weight times distance
-    as small as may be. A machine's edges join all pairs of processors; their weights are distances.
+    """The processor of each vertex of `graph`.
 
-    Raises MissingScotchError.
+    Scotch keeps loads proportional to the weights of the processors and minimises the sum over edges of weight times distance. The edges
+    of `machine` join all pairs of processors; their weights are distances. Raises MissingScotchError.
     """
     scotch = _library()
     with _one_at_a_time, _graph(scotch, graph) as guest, _graph(scotch, machine) as processors, _arch(scotch, processors) as arch:
@@ -52,7 +53,7 @@ def mapped(graph: Weighted, machine: Weighted, seed: int) -> Int64[np.ndarray, "
 
 
 def available() -> bool:
-    """Whether the library is installed here."""
+    """Whether Scotch's library is installed."""
     try:
         _library()
     except MissingScotchError:
@@ -62,7 +63,7 @@ def available() -> bool:
 
 @cache
 def _library() -> CDLL:
-    os.environ["SCOTCH_PTHREAD_NUMBER"] = "1"  # with several threads results differ from run to run
+    os.environ["SCOTCH_PTHREAD_NUMBER"] = "1"  # with several threads, results differ from run to run
     try:
         CDLL(ERRORS, mode=RTLD_GLOBAL)
         scotch = CDLL(LIBRARY)
@@ -76,7 +77,7 @@ def _library() -> CDLL:
 
 @contextmanager
 def _held(scotch: CDLL, kind: str) -> Iterator[c_void_p]:
-    """An empty structure of Scotch's, freed in the end."""
+    """An empty structure of Scotch, freed at the end."""
     made = c_void_p(getattr(scotch, f"SCOTCH_{kind}Alloc")())
     try:
         _check(getattr(scotch, f"SCOTCH_{kind}Init")(made))
@@ -93,7 +94,7 @@ def _graph(scotch: CDLL, graph: Weighted) -> Iterator[c_void_p]:
     with _held(scotch, "graph") as made:
         size = len(graph.neighbour)
         _check(scotch.SCOTCH_graphBuild(made, 0, len(graph.vertex_weight), ptr, None, vertex_weight, None, size, neighbour, edge_weight))
-        yield made  # Scotch reads our columns as long as its graph lives
+        yield made  # Scotch reads the columns as long as its graph lives
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One device for everything, but for ops that are not allowed there: the CPU, or the best accelerator that fits."""
+"""Everything on one device, except ops that are not allowed there: the best CPU, or the best accelerator."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gnnplace.units.units import expand, units
 
 
 def on_device(problem: Problem, device: int, schedule: Schedule = "critical-path") -> Placement:
-    """Everything on one device; colocation groups that are not allowed there go where they are fastest."""
+    """Everything on `device`. A colocation group that is not allowed there goes where it is fastest."""
     made = units(problem.graph, "ops")
     return Placement(expand(made, legalised(problem, made, np.full(made.num_units, device))), schedule)
 
 
 def single_cpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """The best CPU. Raises ValueError where the cluster has none."""
+    """Everything on the fastest CPU. Raises ValueError where the cluster has no CPU."""
     return _best(problem, processors(problem), evaluate, schedule)
 
 
 def single_gpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """The best accelerator that fits; where none does, the one whose memory it exceeds least."""
+    """Everything on the fastest accelerator with enough memory; if none has, on the one with the least overflow."""
     return _best(problem, problem.cluster.accelerators, evaluate, schedule)
 
 

@@ -1,16 +1,17 @@
-"""Lower bounds on the step time of any feasible placement: proved, so "how far from the best possible" has a floor.
+"""Lower bounds on the step time of every feasible placement, each with a proof: they say how far a placement is from the optimum at most.
 
-Feasible: legal, groups whole, all links there, every memory large enough. Each bound holds by itself; files named prove theirs:
+A feasible placement respects `allowed`, keeps colocation groups together, needs only links that exist and fits every memory. Each bound
+holds by itself. The module in brackets proves it:
 
-- `critical-path`: the longest path with every op on its fastest device where it is allowed and fits, and free transfers.
-- `load`: all work, divided as if units could be split among unequal devices and their memories (`load`).
-- `paths`: for some op, what must come before it, itself, and what must come after it, counting transfers that no placement
-  avoids, ops that wait for one device, and the load of its ancestors and descendants (`paths`).
-- `transfers`: the same without the load of ancestors and descendants, instead of `paths` beyond `MOST_QUADRATIC` ops.
-- `windows`: the load of the ops that can only run in some window of time, and what is left at its ends (`windows`).
-- `split`: ops that hang together stand on one device, if it holds them, or something is sent between them (`split`).
+- `critical-path`: the longest path, with each op on the fastest device that allows it and has the memory, and free transfers.
+- `load`: the least time for all work if units could be split among unequal devices with limited memories (`load`).
+- `paths`: for some op, the least time before it, its own time and the least time after it. This counts transfers that no placement avoids,
+  ops that share one device, and the load of its ancestors and descendants (`paths`).
+- `transfers`: as `paths` without the load of ancestors and descendants; it replaces `paths` beyond `MOST_QUADRATIC` ops.
+- `windows`: the load of the ops that can only run within some window of time, plus the least time before and after it (`windows`).
+- `split`: connected ops either run on one device with enough memory, or an edge between them crosses devices (`split`).
 
-A bound that finds that no placement is feasible at all is left out.
+A bound that shows that no placement is feasible is left out.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from gnnplace.problems import Problem
 from gnnplace.result import LeastTimes
 from gnnplace.schedules.paths import longest_paths
 
-MOST_QUADRATIC = 20_000  # ops up to which ancestors are told apart: 50 MB, and about a second
-MOST_PRICED = 64  # classes of devices with prices of their own
-MOST_CLASSES = 4  # classes that paths tell apart: their time grows with the square
+MOST_QUADRATIC = 20_000  # ops up to which sets of ancestors are computed: 50 MB and about a second
+MOST_PRICED = 64  # classes of devices that the load bound distinguishes
+MOST_CLASSES = 4  # classes that paths distinguish: their time grows with the square
 _bounds: WeakKeyDictionary[Problem, Mapping[str, int]] = WeakKeyDictionary()
 
 
 def bounds(problem: Problem) -> Mapping[str, int]:
-    """Every lower bound in ns by its name, remembered as long as the problem lives."""
+    """Every lower bound in ns, by name. They are computed once and kept as long as the problem lives."""
     if problem not in _bounds:
         priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
         found = {"critical-path": longest_paths(problem.graph, priced.fastest_ns).critical_path_ns} | _loads_and_paths(priced, classes)
@@ -46,17 +47,17 @@ def bounds(problem: Problem) -> Mapping[str, int]:
 
 
 def lower_bound(problem: Problem) -> int:
-    """The best of all lower bounds, in ns."""
+    """The largest of all lower bounds, in ns."""
     return max(bounds(problem).values())
 
 
 def bound_name(problem: Problem) -> str:
-    """The name of the best lower bound, the first of equals."""
+    """The name of the largest lower bound; the first on a tie."""
     return max(bounds(problem), key=lambda name: bounds(problem)[name])
 
 
 def least_times(problem: Problem) -> LeastTimes:
-    """The best bound, and the heads and tails that bounds are made of."""
+    """The largest lower bound, and the least time before and after each op on each device."""
     priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
     found = _ends(classes, *op_prices(priced, best_prices(loads(priced))))
     return LeastTimes(int(lower_bound(problem)), found.head_ns[:, classes.class_of], found.tail_ns[:, classes.class_of])

@@ -1,6 +1,6 @@
-"""The pass over the ops that finds their heads, compiled: the three arguments of `paths`, on classes of devices.
+"""The compiled pass over the ops that computes their heads by the three arguments of `paths`, on classes of devices.
 
-`machine` is the times of ops, the streams of classes, the bytes that ops hold, the memories of classes (`relaxed`).
+`machine` is a tuple of the times of ops, the streams of classes, the bytes that ops hold, and the memories of classes (see `relaxed`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import numpy as np
 
 from gnnplace.bounds.relaxed import NEVER
 
-NEAREST = 32  # ancestors that "together or apart" looks at, those that end last
-MAX_WAITING = 1024  # ancestors that may wait for being looked at
+NEAREST = 32  # ancestors that "together or apart" considers: those that end last
+MAX_WAITING = 1024  # candidates that the search for them keeps
 
 
 @numba.njit(cache=True)
 @no_type_check
 def ancestors(order, ptr, before):
-    """Row v has bit u where u is an ancestor of v."""
+    """A bit matrix: row v has bit u where op u is an ancestor of op v."""
     above = np.zeros((len(order), (len(order) + 63) // 64), np.uint64)
     for op in order:
         row = above[op]
@@ -34,11 +34,12 @@ def ancestors(order, ptr, before):
 @numba.njit(cache=True)
 @no_type_check
 def heads(order, ptr, before, delay, machine, above, price, worth, error):
+    """The head of each op on each class. Without prices (an empty array) the load of ancestors does not count."""
     time_ns, classes, ops = machine[0], len(machine[1]), len(order)
     head = np.zeros((ops, classes), np.int64)
     least = np.zeros(ops, np.int64)  # the head on the best class
     ends = np.zeros(ops, np.int64)  # the end on the best class
-    latest = np.empty(ops, np.int64)  # ops so far, the largest `least` first
+    latest = np.empty(ops, np.int64)  # the ops so far, by falling `least`
     between, apart = np.zeros((ops, classes), np.int64), np.zeros((ops, classes), np.int64)
     scratch = (between, apart, np.full(ops, -1, np.int64), np.zeros(ops, np.bool_), np.empty((2, MAX_WAITING), np.int64))
     for count, op in enumerate(order):
@@ -68,7 +69,7 @@ def heads(order, ptr, before, delay, machine, above, price, worth, error):
 @numba.njit(cache=True)
 @no_type_check
 def _has_one_input(op, ptr, before):
-    """Whether no more than one op comes right before: then its own head and the path from it say all that can be said."""
+    """Whether all in-edges come from one op. The head of that op and the path from it then give the best bound."""
     same = True
     for edge in range(ptr[op] + 1, ptr[op + 1]):
         same &= before[edge] == before[ptr[op]]
@@ -78,7 +79,7 @@ def _has_one_input(op, ptr, before):
 @numba.njit(cache=True)
 @no_type_check
 def _has_one_last_input(op, ptr, before, ends, above):
-    """Whether all other inputs are ancestors of one: then the load of what comes before op is that input's, and its own."""
+    """Whether all other inputs are ancestors of the last one. The load bound of that input then covers them."""
     last = before[ptr[op]]
     for edge in range(ptr[op] + 1, ptr[op + 1]):
         if ends[before[edge]] > ends[last]:
@@ -93,7 +94,7 @@ def _has_one_last_input(op, ptr, before, ends, above):
 @numba.njit(cache=True)
 @no_type_check
 def _load(op, latest, least, above, price, worth, error):
-    """The load of the ancestors that start at a or later, after a: for the best a."""
+    """The largest, over a, of a plus the load of the ancestors that start at a or later."""
     best, work = 0, 0.0
     for other in latest:
         if (above[other >> 6] >> np.uint64(other & 63)) & np.uint64(1):
@@ -106,7 +107,7 @@ def _load(op, latest, least, above, price, worth, error):
 @numba.njit(cache=True)
 @no_type_check
 def _arrival(head, time_ns, source, delay, c):
-    """When what the source sends can be on class c at the earliest, from whatever class; on its own class at once."""
+    """The earliest arrival of the source's output on class c, over all classes of the source; on the same class there is no transfer."""
     found = NEVER
     for a in range(len(delay)):
         sent = 0 if a == c else delay[a, c]
@@ -117,9 +118,11 @@ def _arrival(head, time_ns, source, delay, c):
 @numba.njit(cache=True)
 @no_type_check
 def _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, scratch, stamp):
-    """The least start on class c, at least `start`, see the module: first the ancestors with their arrivals, then the best j."""
+    """The earliest start on class c by "together or apart" (see `paths`), `start` or later."""
     time_ns, classes = machine[0], len(machine[1])
-    between, apart, seen, waits, heap = scratch  # from the end of an ancestor to the start of op: at least; where it is on another device
+    between, apart, seen, waits, heap = (
+        scratch  # least time from the end of an ancestor to the start of op; the same if they are on two devices
+    )
     heap_end, heap_op = heap
     near, arrives = np.empty(NEAREST, np.int64), np.empty(NEAREST, np.int64)
     size, count, here = 0, 0, op
@@ -149,7 +152,7 @@ def _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, sc
 @numba.njit(cache=True)
 @no_type_check
 def _apart_arrival(source, head, time_ns, apart):
-    """When what an ancestor sends arrives at the earliest if it stands on another device than the op."""
+    """The earliest arrival of an ancestor's output if the ancestor is on another device than the op."""
     arrival = NEVER
     for a in range(time_ns.shape[1]):
         arrival = min(arrival, head[source, a] + time_ns[source, a] + apart[source, a])
@@ -159,7 +162,7 @@ def _apart_arrival(source, head, time_ns, apart):
 @numba.njit(cache=True)
 @no_type_check
 def _between(op, here, a, c, delay, time_ns, between, apart):
-    """From the end of a source on class a to the start of op, by way of `here`: at least; and if source and op are on two devices."""
+    """The least time from the end of a source on class a to the start of op by way of `here`; and the same if they are on two devices."""
     if here == op:
         return (0 if a == c else delay[a, c]), delay[a, c]
     on = time_ns[here, a] + between[here, a]
@@ -174,7 +177,7 @@ def _between(op, here, a, c, delay, time_ns, between, apart):
 @numba.njit(cache=True)
 @no_type_check
 def _best_split(op, c, start, near, arrives, machine, head):
-    """The least over j of max(the first j by arrival on op's device, the arrival of the next): where the first passes the second."""
+    """The least, over j, of the larger of two times: the end of the j latest arrivals on op's device, and the arrival of the next one."""
     if len(near) == 0:
         return start
     by_arrival = _descending(arrives)
@@ -182,7 +185,7 @@ def _best_split(op, c, start, near, arrives, machine, head):
     rank[by_arrival] = np.arange(len(near))
     by_head = _descending(head[near, c])
     low, high, found, together = 1, len(near), 0, 0
-    while low <= high:  # the first j >= 1 at which being together takes at least as long as the next arrival
+    while low <= high:  # the first j >= 1 for which the j ops on one device end no earlier than the next one arrives
         j = (low + high) // 2
         took = _on_one_device(op, c, start, near, by_head, rank, j, machine, head)
         if took >= (arrives[by_arrival[j]] if j < len(near) else 0):
@@ -195,7 +198,7 @@ def _best_split(op, c, start, near, arrives, machine, head):
 @numba.njit(cache=True)
 @no_type_check
 def _descending(keys):
-    """Places by their keys, the largest first: few, so they are inserted one by one."""
+    """The positions of `keys` by falling key: an insertion sort, since they are few."""
     order = np.empty(len(keys), np.int64)
     for count, key in enumerate(keys):
         place = count
@@ -209,7 +212,7 @@ def _descending(keys):
 @numba.njit(cache=True)
 @no_type_check
 def _on_one_device(op, c, start, near, by_head, rank, j, machine, head):
-    """When the first j ancestors can have ended on one device of class c: of those that start at a or later, their work after a."""
+    """The earliest end of the first j ancestors on one device of class c: over all a, a plus the work of those that start at a or later."""
     time_ns, streams, held, memory = machine
     took, work, kept = start, 0, held[op]
     for i in by_head:
@@ -236,7 +239,7 @@ def _push(keys, values, size, key, value):
 @numba.njit(cache=True)
 @no_type_check
 def _pop(keys, values, size):
-    """Removes the largest key; `size` entries stay."""
+    """Removes the largest key; `size` entries remain."""
     key, value, place = keys[size], values[size], 0
     while 2 * place + 1 < size:
         child = 2 * place + 1

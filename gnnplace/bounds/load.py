@@ -1,13 +1,13 @@
-"""The load bound: the least time in which the devices could do all the work if units could be split among them.
+"""The load bound: the least time for all work if units could be split among devices.
 
-minimise T subject to: the time of the units on a device <= T * its streams, the bytes that they hold there <= its memory; a
-unit stands in fractions. That is the linear relaxation of scheduling unrelated machines (Lenstra, Shmoys and Tardos, 1990) with
-a knapsack for each memory. Its dual has few variables, a price for each class' time and memory, and is solved by cutting planes
-(Kelley, 1960): for given prices every unit takes its cheapest class, and what that loads is a new row of a small linear program.
-Equal devices share prices: averaged over them, an optimal solution stays one.
+Minimise T such that on each device the time of its units is at most T times its streams and their bytes fit its memory, where a unit may
+be split into fractions. This is the linear relaxation of scheduling on unrelated machines (Lenstra, Shmoys and Tardos, 1990) with a
+knapsack for each memory. Its dual has few variables: a price for the time and one for the memory of each class of devices. Cutting planes
+solve it (Kelley, 1960): under given prices every unit takes its cheapest class, and the resulting load is a new row of a small linear
+program. Equal devices share prices, because the average of an optimal solution over them is optimal too.
 
-Any prices that are not negative prove a bound (weak duality): the units' cheapest costs, less what all memory is worth, are at
-most T times what all streams are worth. So neither the solver's accuracy nor an early end can make the bound wrong.
+Any non-negative prices prove a bound (weak duality): the sum of the cheapest costs of all units minus the value of all memory is at most T
+times the value of all streams. So neither the accuracy of the solver nor stopping it early can make the bound wrong.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from scipy.optimize import linprog
 from gnnplace.bounds.relaxed import NEVER, Relaxed
 
 MAX_ROUNDS = 60
-GAP = 1e-5  # relative distance to the linear program's optimum at which prices are good enough
+GAP = 1e-5  # relative distance to the optimum at which the search for prices stops
 EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Loads(NamedTuple):
-    """What units need: `time_ns[u, c]` (infinite where forbidden) and `share[u, c]` of a class' whole memory; streams of a class."""
+    """Time `time_ns[u, c]` of unit u on class c (infinite where forbidden), the share of the memory of c that it holds, and streams."""
 
     time_ns: Float[np.ndarray, "units classes"]
     share: Float[np.ndarray, "units classes"]
@@ -35,32 +35,32 @@ class Loads(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """Of a nanosecond of one stream, and of the whole memory, of each class: all streams together are worth 1."""
+    """The price of a nanosecond of one stream, and of the whole memory, of each class. All streams together are worth 1."""
 
     time: Float[np.ndarray, " classes"]
     memory: Float[np.ndarray, " classes"]
 
 
-def loads(made: Relaxed, among: np.ndarray | None = None) -> Loads:
-    """The loads of units, of which only the ops `among` (a mask; None: all) have work."""
-    ops = np.arange(made.graph.num_ops) if among is None else np.flatnonzero(among)
-    labels, unit = np.unique(made.units.unit[ops], return_inverse=True)
-    single = _op_loads(made)
-    time, share = (np.zeros((len(labels), made.num_classes)) for _ in range(2))
+def loads(relaxed: Relaxed, among: np.ndarray | None = None) -> Loads:
+    """The loads of units that consist only of the ops `among` (a mask; None: all ops)."""
+    ops = np.arange(relaxed.graph.num_ops) if among is None else np.flatnonzero(among)
+    labels, unit = np.unique(relaxed.units.unit[ops], return_inverse=True)
+    single = _op_loads(relaxed)
+    time, share = (np.zeros((len(labels), relaxed.num_classes)) for _ in range(2))
     np.add.at(time, unit, single.time_ns[ops])
     np.add.at(share, unit, single.share[ops])
     return Loads(time, share, single.streams)
 
 
-def _op_loads(made: Relaxed) -> Loads:
-    """The same of single ops."""
-    capacity = np.maximum(made.memory_bytes * made.num_devices.astype(np.float64), 1.0)
-    time = np.where(made.time_ns < NEVER, made.time_ns.astype(np.float64), np.inf)
-    return Loads(time, made.held_bytes[:, None] / capacity, (made.streams * made.num_devices).astype(np.float64))
+def _op_loads(relaxed: Relaxed) -> Loads:
+    """The loads of single ops."""
+    capacity = np.maximum(relaxed.memory_bytes * relaxed.num_devices.astype(np.float64), 1.0)
+    time = np.where(relaxed.time_ns < NEVER, relaxed.time_ns.astype(np.float64), np.inf)
+    return Loads(time, relaxed.held_bytes[:, None] / capacity, (relaxed.streams * relaxed.num_devices).astype(np.float64))
 
 
 def best_prices(needs: Loads) -> Prices:
-    """Prices whose bound is the linear program's optimum but for `GAP`, or the best that `MAX_ROUNDS` find."""
+    """Prices whose bound is within `GAP` of the optimum of the linear program, or the best ones after `MAX_ROUNDS`."""
     classes = len(needs.streams)
     prices = Prices(np.full(classes, 1 / needs.streams.sum()), np.zeros(classes))
     best, found, rows = -1.0, prices, []
@@ -75,16 +75,16 @@ def best_prices(needs: Loads) -> Prices:
 
 
 def load_ns(needs: Loads, prices: Prices) -> int:
-    """The bound that these prices prove, in ns; rounding is counted against it, and as a step lasts whole nanoseconds, it is rounded up."""
+    """The bound that these prices prove, in ns. It allows for rounding errors, and is rounded up since a step takes whole nanoseconds."""
     gain, loss = float(_costs(needs, prices).min(axis=1).sum()), float(prices.memory.sum())
     worth = float((prices.time * needs.streams).sum())
     error = (len(needs.time_ns) + 3 * len(needs.streams) + 16) * EPSILON
     return max(0, math.ceil((gain * (1 - error) - loss * (1 + error)) / worth * (1 - 4 * EPSILON)))
 
 
-def op_prices(made: Relaxed, prices: Prices) -> tuple[Float[np.ndarray, " ops"], float]:
-    """What each op costs at least, and what all memory is worth, per nanosecond of the step: any ops take the sum less that worth."""
-    needs = _op_loads(made)
+def op_prices(relaxed: Relaxed, prices: Prices) -> tuple[Float[np.ndarray, " ops"], float]:
+    """The least cost of each op, and the value of all memory, in ns: any set of ops takes at least its total cost minus that value."""
+    needs = _op_loads(relaxed)
     worth = float((prices.time * needs.streams).sum())
     return _costs(needs, prices).min(axis=1) / worth, float(prices.memory.sum()) / worth
 
@@ -96,7 +96,7 @@ def _costs(needs: Loads, prices: Prices) -> Float[np.ndarray, "units classes"]:
 
 
 def _cheapest(needs: Loads, prices: Prices) -> tuple[float, Float[np.ndarray, " two_classes"]]:
-    """The value of prices, and what the cheapest choice loads: time of each class, share of its memory beyond all of it."""
+    """The value of prices, and the load of the cheapest choice: the time of each class, and the share of its memory in excess of 1."""
     cost = _costs(needs, prices)
     choice, classes = cost.argmin(axis=1), len(needs.streams)
     units = np.arange(len(cost))
@@ -106,13 +106,13 @@ def _cheapest(needs: Loads, prices: Prices) -> tuple[float, Float[np.ndarray, " 
 
 
 def _master(needs: Loads, rows: Float[np.ndarray, "rows two_classes"], last: Prices) -> tuple[float, Prices]:
-    """The most that any prices can prove, by the choices so far, and those prices; the last ones and 0 where the solver gives up.
+    """The largest bound that any prices can prove given the choices so far, and those prices; 0 and the last prices where the solver fails.
 
-    Memory is worth no more than all units where they are slowest: without a limit, units that fit nowhere make it worth everything.
+    The price of memory is limited by the time of all units on their slowest classes. Units that fit nowhere would make it infinite.
     """
     classes = len(needs.streams)
     most = float(np.where(np.isinf(needs.time_ns), 0.0, needs.time_ns).max(axis=1).sum())
-    unit = max(most, 1.0)  # time in units of the whole work: the solver's tolerances are absolute
+    unit = max(most, 1.0)  # scales times by the whole work, since the tolerances of the solver are absolute
     table = np.concatenate([-rows / np.array([unit] * classes + [1.0] * classes), np.ones((len(rows), 1))], axis=1)
     solved = linprog(
         [0.0] * (2 * classes) + [-1.0], A_ub=table, b_ub=np.zeros(len(rows)),

@@ -1,6 +1,7 @@
-"""A problem as lower bounds see it: equal devices are one class, ops stand only where they fit, links are at their best.
+"""The relaxation of a problem that lower bounds use: equal devices form one class, and each pair of classes has its best link.
 
-Every feasible placement of the problem is one of the relaxed problem and is no faster there, so what bounds this bounds that.
+Every feasible placement of the problem is a placement of the relaxed problem and is no slower there. So a lower bound of the relaxed
+problem is one of the problem.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import MAX_STEP_NS, Problem
 from gnnplace.units.units import Units, persistent_bytes, units
 
-NEVER = MAX_STEP_NS  # longer than any step: what a forbidden device costs, and a transfer without a link
+NEVER = MAX_STEP_NS  # longer than any step: the time on a forbidden device, and of a transfer without a link
 
 
 @dataclass(frozen=True, eq=False)
 class Relaxed:
-    """Classes of devices that agree in times, legality, memory and streams. `legal` is per class; where an op stands nowhere, everywhere.
+    """Classes of devices with the same times, the same allowed ops, equal memory and equally many streams.
 
-    `held_bytes` are those of an op that its device surely holds all at once: persistent bytes and results that are no aliases.
+    `time_ns` is `NEVER` where no device of the class allows the op and has the memory; an op that fits nowhere keeps its times.
+    `held_bytes` is the memory that an op surely holds at the end of the step: its persistent bytes and its results, aliases excepted.
     """
 
     problem: Problem
@@ -50,7 +52,7 @@ class Relaxed:
 
     @cached_property
     def delay_ns(self) -> Int64[np.ndarray, "edges classes classes"]:
-        """The least from the end of edge e's source on a device of class a to its arrival on another of class b; `NEVER` where it can't."""
+        """The least delay of an edge from its source on a device of class a to another device of class b; `NEVER` without a link."""
         graph, cluster, classes = self.graph, self.problem.cluster, self.num_classes
         delay = np.full((graph.num_edges, classes, classes), NEVER, dtype=np.int64)
         place = {name: int(self.class_of[d]) for d, name in enumerate(cluster.device_names)}
@@ -69,7 +71,7 @@ class Relaxed:
 
 
 def relaxed(problem: Problem, most_classes: int) -> Relaxed:
-    """The relaxed problem. More than `most_classes` classes are taken as one that has the best of all."""
+    """The relaxed problem. If it would have more than `most_classes` classes, it has one class with the best values of all devices."""
     graph, made = problem.graph, units(problem.graph, "ops")
     held = _held_bytes(graph)
     legal = _legal(problem, made)
@@ -87,14 +89,14 @@ def relaxed(problem: Problem, most_classes: int) -> Relaxed:
 
 
 def _classes(time_ns: Int64[np.ndarray, "ops devices"], other: Int64[np.ndarray, "columns devices"]) -> Int32[np.ndarray, " devices"]:
-    """A number for each device, the same for devices with equal columns, in order of first use."""
+    """A class number for each device: equal columns get the same number, in order of first use."""
     columns = [time_ns[:, d].tobytes() + other[:, d].tobytes() for d in range(time_ns.shape[1])]
     number: Mapping[bytes, int] = {column: index for index, column in enumerate(dict.fromkeys(columns))}
     return np.array([number[column] for column in columns], dtype=np.int32)
 
 
 def _legal(problem: Problem, units: Units) -> Bool[np.ndarray, "ops devices"]:
-    """Where an op and all that must stand with it are allowed and fit; everywhere, where that is nowhere."""
+    """True where an op's whole unit is allowed and fits. A unit that fits nowhere counts as allowed everywhere."""
     memory = problem.cluster.memory_bytes
     possible = problem.allowed & (_needed_bytes(problem.graph, units)[:, None] <= memory)
     forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
@@ -104,7 +106,7 @@ def _legal(problem: Problem, units: Units) -> Bool[np.ndarray, "ops devices"]:
 
 
 def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """All results of a device are there at once when the last op that makes one starts."""
+    """Persistent bytes and results of each op. A device holds all of its results at once when the last op that produces one starts."""
     results = graph.output_is_result & (graph.output_alias == NONE)
     held = graph.persistent_bytes.copy()
     np.add.at(held, graph.output_op[results], graph.output_bytes[results])
@@ -112,10 +114,10 @@ def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def _needed_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " ops"]:
-    """What the device of an op holds at least while the op runs.
+    """The bytes that the device of an op holds at least while the op runs.
 
-    Its unit's persistent bytes, its workspace, its own outputs and one buffer for each root that it reads. A transfer brings a
-    buffer of the largest output of the root that is sent, so a buffer read is at least as large as the least output of its root.
+    These are the persistent bytes of its unit, its workspace, its outputs and one buffer for each root that it reads. A received buffer has
+    the size of the largest output of its root that is sent, so it is at least as large as the smallest output of the root.
     """
     needed = persistent_bytes(graph, units)[units.unit] + graph.workspace_bytes
     own = graph.output_alias == NONE

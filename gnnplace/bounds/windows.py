@@ -1,7 +1,7 @@
-"""Windows: a set of ops that can't start before a, with at least b left after each, takes its load between a and T - b.
+"""The windows bound: ops that start at a or later and have at least b of the step left after them run between a and T - b.
 
-So T >= a + load + b for every set {head >= a, tail >= b} (Fernandez and Bussell, 1973; Jackson, 1955, for one machine): the best
-of many is found by sorting, with the load at given prices, and the load of that set is then bounded anew by its own best prices.
+So T >= a + load + b for every set {head >= a, tail >= b} (Fernandez and Bussell, 1973; Jackson, 1955, for one machine). Sorting finds the
+best set among many at given prices; the load of that set is then bounded again, by the best prices for it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-MAX_HEADS = 256  # values of a that are tried, quantiles of the ops' heads
+MAX_HEADS = 256  # values of a that are tried: quantiles of the heads
 
 
 class Window(NamedTuple):
-    """The ops that run after `head_ns`, with at least `tail_ns` left after them."""
+    """The ops that start at `head_ns` or later and have at least `tail_ns` of the step left after them."""
 
     head_ns: int
     tail_ns: int

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.best import Progress
-from gnnplace.baselines.fastest import FEASIBLE, Standing
+from gnnplace.baselines.fastest import FEASIBLE, Score
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, Say
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.result import StepResult, figures
+from gnnplace.result import StepResult, metrics
 
 Column = tuple[str, ...]
 MOST_WIDTH = 140
@@ -36,8 +36,8 @@ def progress(quiet: bool) -> Progress:
     """What tells the user, on stderr, of each better placement that `best` finds."""
     say = terminal.progress(quiet)
 
-    def tell(planner: str, standing: Standing) -> None:
-        say(f"{planner}: {terminal.milliseconds(standing.step_time_ns)}{'' if standing.feasibility == FEASIBLE else ', infeasible'}")
+    def tell(planner: str, score: Score) -> None:
+        say(f"{planner}: {terminal.milliseconds(score.step_time_ns)}{'' if score.feasibility == FEASIBLE else ', infeasible'}")
 
     return tell
 
@@ -49,7 +49,7 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
         ("planner", *(candidate.planner for candidate in found)),
         (f"{_schedule(found)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
         ("fifo\nms", *(_ms(candidate.fifo.step_time_ns) for candidate in found)),
-        *_figures(problem, [candidate.result for candidate in found]),
+        *_metrics(problem, [candidate.result for candidate in found]),
         *more,
     ]
     header, *rows = zip(*columns, strict=True)
@@ -86,8 +86,8 @@ def document(problem: Problem, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _figures(problem: Problem, results: Sequence[StepResult]) -> list[Column]:
-    found = [figures(problem.cluster, result, lower_bound(problem)) for result in results]
+def _metrics(problem: Problem, results: Sequence[StepResult]) -> list[Column]:
+    found = [metrics(problem.cluster, result, lower_bound(problem)) for result in results]
     idle = [_idle(result, each.idle_ns) for result, each in zip(results, found, strict=True)]
     return [
         ("room\n%", *(_percent(each.room) for each in found)),

@@ -1,6 +1,7 @@
-"""Calibrated costs: the constants of a device's roofline, fitted to measured times of ops, and a cluster that has them.
+"""Calibrated costs: fits the roofline constants of devices to measured times of ops, and puts them into a cluster.
 
-Half of the weight goes to ops alike, so that the launch is seen, and half by their time, so that the step's total comes out right.
+Half of the weight of the fit is equal for all ops, which determines the launch time. The other half is in proportion to an op's time, which
+keeps the total of the step right.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from gnnplace.costs.robust_fit import fit
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import NS_PER_S
 
-MIN_OPS = 20  # ops with flops of a dtype that give it a rate of its own; 20 ops bound by a constant determine it
-REACHED = (0.5, 0.8, 0.95)  # the fit starts from rates that this part of the ops doesn't reach
+MIN_OPS = 20  # a dtype with so many ops has its own rate; so many ops determine a constant
+REACHED = (0.5, 0.8, 0.95)  # quantiles of the ops' rates from which fits start
 
 
 class Measured(NamedTuple):
-    """A graph and how long each of its ops took on the device, `NOT_MEASURED` for those that nothing executes there."""
+    """A graph and the measured time of each op on the device, `NOT_MEASURED` for ops that do not run there."""
 
     graph: ComputationGraph
     time_ns: Int64[np.ndarray, " ops"]
@@ -33,10 +34,10 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """A device with fitted constants, and how well its roofline meets the times that it was fitted to.
+    """A device with fitted constants, and the errors of its roofline on the measured times.
 
-    `median_error` is that of ops with a kernel, as a share; `total_error` is (predicted - measured) / measured of the sum of all ops.
-    `undetermined` names the constants that fewer than `MIN_OPS` ops depend on: the ops hardly say what they are.
+    `median_error` is the median relative error of ops with a kernel. `total_error` is (predicted - measured) / measured for the sum of all
+    ops. `undetermined` names the constants that bound the time of fewer than `MIN_OPS` ops, so that the fit hardly determines them.
     """
 
     device: Device
@@ -47,10 +48,10 @@ class Calibration:
 
 
 def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
-    """The template with `launch_ns`, `dispatch_ns`, `memory_bytes_per_s` and `flops_per_s` (per dtype where there are enough
-    ops of several) of the measured ops. A constant without any op to show it stays the template's.
+    """The template with fitted `launch_ns`, `dispatch_ns`, `memory_bytes_per_s` and `flops_per_s`.
 
-    Raises ValueError where no op with a kernel was measured.
+    `flops_per_s` is per dtype if several dtypes have enough ops. A constant that no op depends on keeps the value of the template.
+    Raises ValueError if no op with a kernel was measured.
     """
     ops = _columns(measured)
     kernels, others = ops.of(ops.kernel), ops.of(~ops.kernel)
@@ -63,10 +64,10 @@ def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
 
 
 def calibrated(cluster: Cluster, measured: Sequence[tuple[ComputationGraph, MeasuredCosts]]) -> tuple[Cluster, dict[str, Calibration]]:
-    """The cluster with fitted constants of all devices and figures of all links that were measured, and the fit of each device by name.
+    """The cluster with fitted constants of all measured devices and links, and the fit of each measured device by name.
 
-    Devices without times keep their constants and have no fit; `links.unmeasured` says which links keep theirs. Raises
-    ValueError where costs are of another graph than the one beside them, or too few to fit.
+    Devices and links without measurements keep their constants; `links.unmeasured` lists such links. Raises ValueError where costs belong
+    to another graph than their partner in `measured`, or are too few to fit.
     """
     for graph, costs in measured:
         if costs.graph_sha256 != graph.sha256:

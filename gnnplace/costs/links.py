@@ -1,7 +1,7 @@
-"""Measured links: bandwidth, overhead and latency from transfers of several sizes, and a cluster that has them.
+"""Measured links: fits bandwidth, overhead and latency to transfers of several sizes, and puts them into a cluster.
 
-As the execution model has it, a transfer occupies its channel for `overhead + bytes / bandwidth`, the receive channel, if there is one,
-for as long again, and arrives `latency` after that.
+In the execution model a transfer occupies its channel for `overhead + bytes / bandwidth`. It then occupies the receive channel, if there is
+one, for the same time. It arrives `latency` after that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gnnplace.problems import NS_PER_S
 
 @dataclass(frozen=True)
 class LinkFit:
-    """The figures of a link, and the median error of the occupation that they predict, as a share."""
+    """The fitted constants of a link, and the median relative error of the channel times that they predict."""
 
     bandwidth_bytes_per_s: int
     overhead_ns: int
@@ -28,11 +28,10 @@ class LinkFit:
 
 
 def fit_link(samples: Sequence[LinkSample], hops: int = 1) -> LinkFit:
-    """The figures that transfers show: least absolute error of the logarithm, so that hiccups and the share of small ones don't matter.
+    """The link constants with the least absolute error of the logarithm, so that outliers and the number of small transfers don't matter.
 
-    Each of `hops` channels is occupied, one after the other, before the latency; they are busy at the same time with many transfers.
-
-    Raises ValueError unless there are transfers of two sizes: one size can't tell overhead from bandwidth.
+    `hops` is the number of channels that a transfer occupies, one after another. Raises ValueError for transfers of fewer than two sizes,
+    which do not determine overhead and bandwidth.
     """
     size, occupied, arrival = np.array(samples, dtype=float).reshape(-1, 3).T
     sizes = np.unique(size)
@@ -49,11 +48,11 @@ def fit_link(samples: Sequence[LinkSample], hops: int = 1) -> LinkFit:
 
 
 def measured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> Cluster:
-    """The cluster with the figures of every link that was measured (`unmeasured` are the others, which keep theirs).
+    """The cluster with fitted constants of every measured link. The other links (`unmeasured`) keep theirs.
 
-    Samples of several cost files count together. Raises ValueError where the samples of a link are of one size.
+    Samples of several cost files are pooled. Raises ValueError where all samples of a link have one size.
     """
-    fits: dict[tuple[int, tuple[LinkSample, ...]], LinkFit] = {}  # links between devices of the same kinds have the same samples
+    fits: dict[tuple[int, tuple[LinkSample, ...]], LinkFit] = {}  # links between devices of the same kinds share samples
     links = []
     for link in cluster.links:
         samples = _samples(link, cluster, costs)
@@ -68,7 +67,7 @@ def measured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> Cluster:
 
 
 def unmeasured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> list[Link]:
-    """The links of a cluster without any sample."""
+    """The links of a cluster without samples."""
     return [link for link in cluster.links if not _samples(link, cluster, costs)]
 
 

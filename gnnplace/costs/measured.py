@@ -1,6 +1,6 @@
-"""Measured costs of one graph: how long each op lasted on each device kind, and how long links took for transfers of several sizes.
+"""Measured costs of one graph: the time of each op on each device kind, and the times of transfers of several sizes on links.
 
-This is what a profiler writes and what the cost model `profiled` and the calibration read.
+A profiler writes them; the cost model `profiled` and the calibration read them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ NOT_MEASURED = -1
 
 
 class LinkSample(NamedTuple):
-    """One transfer: how long it kept its sender's copy engine, and how long after its start it had arrived (where the clock
-    sees only one of them, both are that)."""
+    """One transfer: the time on the sender's channel, and the time from its start to its arrival. Equal if only one is measured."""
 
     bytes: int
     occupied_ns: int
@@ -28,7 +27,7 @@ class LinkSample(NamedTuple):
 
 @dataclass(frozen=True)
 class CostProvenance:
-    """What measured: tool and version, the hardware in words, the day (ISO 8601), the number of steps behind each median."""
+    """The origin of measurements: tool and version, hardware, date (ISO 8601), and the number of steps behind each median."""
 
     tool: str
     hardware: str
@@ -38,9 +37,9 @@ class CostProvenance:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCosts:
-    """Times by device name or kind, `NOT_MEASURED` for ops that may not stand there. Links by (source, destination), names or kinds too.
+    """Times by device name or kind, `NOT_MEASURED` for ops that are not allowed there; links by (source, destination) names or kinds.
 
-    Of a device's name and its kind, the name wins.
+    The name of a device takes precedence over its kind. Raises ValueError for a wrong number of times or a time out of range.
     """
 
     graph_name: str
@@ -65,7 +64,7 @@ class MeasuredCosts:
                 raise ValueError(f"links {src} -> {dst}: a sample is not between 0 and {MAX_TIME_NS}")
 
     def device_ns(self, device: Device) -> Int64[np.ndarray, " ops"]:
-        """The times on a device, `NOT_MEASURED` where there are none: those of its name, else of its kind."""
+        """The times on a device, those of its name before those of its kind; `NOT_MEASURED` where there are none."""
         times = np.full(len(self.op_names), NOT_MEASURED, dtype=np.int64)
         for key in (device.kind, device.name):
             if key in self.time_ns:
@@ -73,11 +72,11 @@ class MeasuredCosts:
         return times
 
     def covers(self, device: Device) -> bool:
-        """Whether there are times for a device's name or kind at all."""
+        """Whether there are times for a device's name or kind."""
         return device.name in self.time_ns or device.kind in self.time_ns
 
     def link_samples(self, link: Link, devices: Mapping[str, Device]) -> tuple[LinkSample, ...]:
-        """The transfers measured on a link, from the most specific pair of names and kinds that has any; empty without one."""
+        """The transfers measured on a link, from the most specific pair of names or kinds with samples; empty if there are none."""
         return next((self.links[pair] for pair in _pairs(devices[link.src], devices[link.dst]) if pair in self.links), ())
 
 

@@ -1,4 +1,4 @@
-"""Profiled costs: every op lasts what it was measured to last on that device kind. Nothing is filled in unless the caller names it.
+"""Profiled costs: every op takes its measured time. A missing time is an error unless the caller names its device kind for roofline costs.
 
 As with every cost model, times that the ops of a graph give themselves win (FORMATS.md).
 """
@@ -18,9 +18,9 @@ from gnnplace.problems import Problem, allowed_on
 
 
 def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()) -> Problem:
-    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links are the cluster's (`links.measured` changes them).
+    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links keep the cluster's constants (see `links.measured`).
 
-    Times are measured on devices that work alone. On a contended memory an op takes as many times as long as by its roofline.
+    Times are measured on devices that work alone. The slowdown of an op on a contended memory is that of its roofline costs.
     """
     alone_ns, modelled = time_ns(graph, cluster, costs, roofline_kinds), roofline.problem(graph, cluster)
     if modelled.contended_ns is None:

@@ -1,4 +1,4 @@
-"""Positive parameters of a model of times, fitted so that a part of the times may be far off."""
+"""A robust fit of positive parameters of a model of times: outliers among the times hardly matter."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-SOFT = 0.01  # errors below this share count by their square, those above by their size
-SMALLEST, LARGEST = 1e-9, 1e9  # of a parameter, in parts of where it started
+SOFT = 0.01  # smaller relative errors count by their square, larger ones linearly
+SMALLEST, LARGEST = 1e-9, 1e9  # bounds of a parameter, as multiples of its start
 
 
 class Fit(NamedTuple):
-    """The parameters found and the weighted mean error, about that of the times as a share."""
+    """The fitted parameters, and the weighted mean error of the logarithm, which is about the relative error."""
 
     parameters: Float[np.ndarray, " parameters"]
     error: float
@@ -25,11 +25,11 @@ def fit(
     times: Float[np.ndarray, " times"],
     weight: Float[np.ndarray, " times"],
 ) -> Fit:
-    """Parameters that make the weighted sum of `|log(model / time)|` small, from `start` (all of them, and all times, above 0).
+    """Minimises the weighted sum of `|log(model / time)|`, made smooth near 0. `start` and `times` must be positive.
 
-    A least absolute error, smooth near 0: half of the weight decides, and how far off an outlier is doesn't matter.
+    As with a median, the size of an outlier doesn't matter.
     """
-    from scipy.optimize import least_squares  # half a second, which the commands that fit nothing needn't wait
+    from scipy.optimize import least_squares  # takes half a second, so only commands that fit import it
 
     def error(shares: Float[np.ndarray, " parameters"]) -> Float[np.ndarray, " times"]:
         return np.log(model(shares * start) / times)

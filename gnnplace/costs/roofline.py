@@ -1,4 +1,4 @@
-"""Roofline costs: given times first, else launch overhead plus the slower of arithmetic and memory traffic.
+"""Roofline costs: the time that an op gives, else the launch time plus the larger of arithmetic time and memory time.
 
 EXECUTION_MODEL.md, Inputs, Costs.
 """
@@ -29,22 +29,22 @@ def problem(graph: ComputationGraph, cluster: Cluster) -> Problem:
 
 
 def time_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops devices"]:
-    """Nanoseconds of every op on every device, at least 1, launch overhead included."""
+    """The time of every op on every device in ns, at least 1, launch time included."""
     modelled = np.stack([modelled_ns(graph, device) for device in cluster.devices], axis=1)
     given = given_ns(graph, cluster)
     return np.maximum(1, np.where(given == NONE, modelled, given))
 
 
 def given_ns(graph: ComputationGraph, cluster: Cluster) -> Int64[np.ndarray, "ops devices"]:
-    """The times that ops give, which win over any cost model; -1 for an op that gives none."""
+    """The times that ops give, which take precedence over every cost model; -1 for an op that gives none."""
     given = np.stack([_given_ns(graph, device) for device in cluster.devices], axis=1)
-    longest = graph.given_time_ns.max(axis=1, initial=NONE)[:, None]  # where the op stands but is not allowed
+    longest = graph.given_time_ns.max(axis=1, initial=NONE)[:, None]  # for devices that are not allowed
     return np.where(given == NONE, longest, given)
 
 
 def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
     times = np.full(graph.num_ops, NONE, dtype=np.int64)
-    for key in (device.kind, device.name):  # the name wins over the kind
+    for key in (device.kind, device.name):  # the name takes precedence over the kind
         if key in graph.given_keys:
             column = graph.given_time_ns[:, graph.given_keys.index(key)]
             times = np.where(column == NONE, times, column)
@@ -52,7 +52,7 @@ def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " op
 
 
 def modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
-    """What the roofline says of every op on a device, whatever times it gives."""
+    """The roofline time of every op on a device; times that ops give don't count."""
     arithmetic = np.zeros(graph.num_ops, dtype=np.int64)
     dtype = first_dtype(graph)
     for index in range(NONE, len(graph.output_dtype.values)):
@@ -65,7 +65,7 @@ def modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " 
 
 
 def first_dtype(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The dtype of each op's first output, as an index into `output_dtype.values`; -1 where it has none."""
+    """The dtype of each op's first output, an index into `output_dtype.values`; -1 for none."""
     dtype = np.full(graph.num_ops, NONE, dtype=np.int64)
     has_output = np.diff(graph.output_ptr) > 0
     dtype[has_output] = graph.output_dtype.index[graph.output_ptr[:-1][has_output]]

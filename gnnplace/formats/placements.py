@@ -17,7 +17,7 @@ from gnnplace.formats.references import Amount, Checksum, GraphReference, Text
 from gnnplace.formats.strict_json import Document, Source
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, Schedule
-from gnnplace.result import StepResult, figures
+from gnnplace.result import StepResult, metrics
 
 MAX_DOCUMENT_BYTES = 2**30
 
@@ -35,7 +35,7 @@ class ClusterReference(Document):
 class Predicted(Document):
     """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its name.
 
-    `room` to `idle_ns` are the figures of `gnnplace.result`.
+    `room` to `idle_ns` are the metrics of `gnnplace.result`.
     """
 
     step_time_ns: Amount | None
@@ -73,7 +73,7 @@ class PlacementDocument(Document):
     device: dict[Text, Text]
     schedule: Schedule = "critical-path"
     priority: dict[Text, Priority] | None = None
-    fusion: None = None
+    fusion: None = Field(default=None, deprecated="always null; documents of gnnplace 0 carry it")
     predicted: Predicted | None = None
     provenance: Provenance | None = None
 
@@ -119,7 +119,6 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
         "device": dict(zip(graph.op_names, devices, strict=True)),
         "schedule": placement.schedule,
         "priority": priority,
-        "fusion": None,
     }
 
 
@@ -129,7 +128,7 @@ def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | 
     def by_device(values: Int64[np.ndarray, " devices"]) -> dict[str, int]:
         return dict(zip(cluster.device_names, values.tolist(), strict=True))
 
-    found = figures(cluster, result, bound_ns)
+    found = metrics(cluster, result, bound_ns)
     return Predicted(
         step_time_ns=result.step_time_ns,
         infeasible=result.infeasible,

@@ -1,4 +1,4 @@
-"""When what each edge of a step carries is on its consumer's device, read off its timeline; and what ends as something else starts."""
+"""The arrival time of every edge in a step, read off its timeline; and which op or transfer ends as another starts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gnnplace.result import Timeline
 
 
 class Arrivals(NamedTuple):
-    """Of each edge: when its consumer has it, and the transfer of the timeline that brings it, NONE where there is none."""
+    """For each edge: when its tensor or control signal is on the consumer's device, and the transfer that brings it (`NONE`: none does)."""
 
     time_ns: Int64[np.ndarray, " edges"]
     transfer: Int64[np.ndarray, " edges"]
 
 
 def arrivals(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Arrivals:
-    """Of every edge of a problem whose ops stand so."""
+    """The arrivals of every edge; `device` and `timeline` are the placement of the step and its timeline."""
     graph, cluster = problem.graph, problem.cluster
     here, there = device[graph.edge_src], device[graph.edge_dst]
     time_ns, transfer = timeline.end_ns[graph.edge_src].copy(), np.full(graph.num_edges, NONE, dtype=np.int64)
@@ -35,13 +35,13 @@ def arrivals(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Time
 
 
 def arrived_ns(problem: Problem, timeline: Timeline) -> Int64[np.ndarray, " transfers"]:
-    """When each transfer is on its device: a latency after it has left its channel or, where there is one, its receive channel."""
+    """The arrival of each transfer: the latency after it leaves its last channel (the receive channel where the link has one)."""
     link = problem.cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
     return np.maximum(timeline.transfer_end_ns, timeline.receive_end_ns) + problem.cluster.link_latency_ns[link]
 
 
 def ending(ends: Int64[np.ndarray, "2 rows"], starts: Int64[np.ndarray, "2 rows"]) -> Int64[np.ndarray, " rows"]:
-    """For each (place, start) the first row whose (place, end) is the same, or NONE."""
+    """For each column (place, start) of `starts`, the first column of `ends` with the same place and time, or `NONE`."""
     order = np.lexsort(ends[::-1])
     width = int(max(ends[1].max(initial=0), starts[1].max(initial=0))) + 1
     key, wanted = (rows[0] * width + rows[1] for rows in (ends[:, order], starts))

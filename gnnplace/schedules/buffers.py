@@ -1,4 +1,4 @@
-"""Buffers of a graph: the roots of its outputs, and which ops hold them (EXECUTION_MODEL.md, Memory)."""
+"""The buffers of a graph: the roots of its outputs, and which ops hold them (EXECUTION_MODEL.md, Memory)."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from gnnplace.schedules.ranks import compact
 
 
 class Buffers(NamedTuple):
-    """Roots are numbered by themselves; touches lie by op, each with its root: what the op consumes or produces, once.
+    """The roots of a graph, numbered `0..roots-1`, and its touches, sorted by op.
 
-    Where parts of a root are received apart, an alias may lie in another buffer than its root. Then every output counts as a root, an alias
-    as one without bytes, and touches are of outputs.
+    A root is an output that owns a buffer. A touch is a pair (op, root) where the op consumes or produces the root; each pair occurs once.
+    Where a device keeps parts of a root in separate buffers, an alias may lie in another buffer than its root. Then every output counts as
+    a root, an alias as one of 0 bytes.
     """
 
     output_root: UInt32[np.ndarray, " outputs"]
-    output_part: UInt32[np.ndarray, " outputs"]  # what is received apart: the output where it is but a part of its root, else the root
+    output_part: UInt32[np.ndarray, " outputs"]  # the output itself where it is smaller than its root, else the root
     output_op: UInt32[np.ndarray, " outputs"]
     output_bytes: Int64[np.ndarray, " outputs"]
-    alias: UInt32[np.ndarray, " aliases"]  # the outputs that are aliases, after those that they name
+    alias: UInt32[np.ndarray, " aliases"]  # the outputs that are aliases; each comes after the output it names
     alias_of: UInt32[np.ndarray, " aliases"]
     root_op: UInt32[np.ndarray, " roots"]
     root_bytes: Int64[np.ndarray, " roots"]
@@ -37,7 +38,7 @@ _buffers: WeakKeyDictionary[ComputationGraph, dict[bool, Buffers]] = WeakKeyDict
 
 
 def buffers(graph: ComputationGraph, apart: bool = False) -> Buffers:
-    """The arrays of a graph, built once for as long as it lives; `apart`: parts of a root are received apart."""
+    """The buffers of a graph, built once and kept as long as the graph lives. `apart`: some device keeps parts of a root separately."""
     known = _buffers.setdefault(graph, {})
     if apart not in known:
         known[apart] = _build(graph, apart)
@@ -70,7 +71,7 @@ def _build(graph: ComputationGraph, apart: bool) -> Buffers:
 def _touches(
     graph: ComputationGraph, output_root: Int64[np.ndarray, " outputs"]
 ) -> tuple[Int64[np.ndarray, " ops_plus_1"], Int64[np.ndarray, " touches"]]:
-    """Every distinct root that an op consumes or produces: those of op i are `roots[ptr[i]:ptr[i+1]]`."""
+    """Returns `ptr` and `roots`: op i consumes or produces the distinct roots `roots[ptr[i]:ptr[i+1]]`."""
     num_outputs, data = max(1, len(output_root)), np.flatnonzero(graph.edge_data != NONE)
     op = np.concatenate([graph.edge_dst[data], graph.output_op]).astype(np.int64)
     root = np.concatenate([output_root[graph.edge_data[data]], output_root])

@@ -1,7 +1,7 @@
-"""The critical chain of a step that ran: what its last op waited for, what that waited for, and so on back to the start.
+"""The critical chain of a step: what its last op waited for, what that op or transfer waited for, and so on back to the start.
 
-An op waits for an input to arrive or for its device to have room, a transfer for its source to end or for its channel to be free: so what
-keeps a device or a link busy is on the chain where others wait for it: the critical path of a schedule, machines included.
+An op waits for an input or for an idle stream of its device. A transfer waits for the op that sends it or for its channel. So the chain is
+the critical path of the step, with waiting for busy devices and channels included.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from gnnplace.schedules.arrivals import Arrivals, arrivals, ending
 
 
 class Waiting(NamedTuple):
-    """What every op and every transfer of a step waited for; transfer t is the node of number t + ops.
+    """What every op and every transfer of a step waited for. The nodes are the ops, then the transfers: transfer t is node t + ops.
 
-    `behind` is the node whose end let a node start, NONE where nothing did or what did is none of the above (a device that copies, a
-    receive channel). `op` of an op is itself, of a transfer its sender. `queued` says that a node waited for its device or a channel, where
-    another order may help.
+    `behind` is the node whose end let a node start. It is `NONE` where a node waited for nothing, or for something else (a device
+    that copies by itself, a receive channel). `op` is the op itself, or the sender of a transfer. `queued` is True where a node waited for
+    its device or for a channel, so that another order may shorten the step.
     """
 
     behind: Int64[np.ndarray, " nodes"]
     start_ns: Int64[np.ndarray, " nodes"]
     op: Int64[np.ndarray, " nodes"]
     queued: Bool[np.ndarray, " nodes"]
-    ready_ns: Int64[np.ndarray, " ops"]  # when the last input had arrived
+    ready_ns: Int64[np.ndarray, " ops"]  # the arrival of the last input
 
     def chain(self, node: int) -> Int64[np.ndarray, " chain"]:
-        """The nodes that a node waited for, one after the other, from the last to the first; itself first."""
+        """The node itself, the node it waited for, the node that one waited for, and so on back to the start of the step."""
         found, behind = [node], self.behind.tolist()
         while (node := behind[node]) != NONE:
             found.append(node)
@@ -40,7 +40,7 @@ class Waiting(NamedTuple):
 
 
 def waiting(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Waiting:
-    """What ops and transfers waited for in a step of these devices."""
+    """What ops and transfers waited for; `device` and `timeline` are the placement of the step and its timeline."""
     graph, found = problem.graph, arrivals(problem, device, timeline)
     source = graph.output_op[timeline.transfer_output].astype(np.int64)
     ready_ns = np.zeros(problem.num_ops, dtype=np.int64)
@@ -59,7 +59,7 @@ def waiting(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timel
 
 
 def chain_ns(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Int64[np.ndarray, " ops"]:
-    """How long the end of the step waited for each op, its transfers included; 0 off the chain, the step time in total."""
+    """The part of the step time that each op and its transfers take on the critical chain: 0 off the chain, the step time in total."""
     waits, last = waiting(problem, device, timeline), int(timeline.end_ns.argmax())
     chain = waits.chain(last)
     start_ns = waits.start_ns[chain]
@@ -69,7 +69,7 @@ def chain_ns(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Time
 
 
 def _behind_ops(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, found: Arrivals) -> Int64[np.ndarray, " ops"]:
-    """Of what ends as an op starts, an input (or the transfer that brings it) if there is one, else what ran on its device."""
+    """The node that ends as each op starts: an input (or the transfer that brings it) if there is one, else an op on the same device."""
     graph = problem.graph
     behind = ending(np.stack([device, timeline.end_ns]), np.stack([device, timeline.start_ns]))
     through = np.where(found.transfer == NONE, graph.edge_src, problem.num_ops + found.transfer)
@@ -79,7 +79,7 @@ def _behind_ops(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: T
 
 
 def _behind_transfers(problem: Problem, timeline: Timeline, source: Int64[np.ndarray, " transfers"]) -> Int64[np.ndarray, " transfers"]:
-    """The source where a transfer starts as that ends, else the transfer whose end frees the channel, else the source all the same."""
+    """The sender where a transfer starts as it ends; else the transfer that ends on the channel at that time; else the sender."""
     start_ns, end_ns, cluster = timeline.transfer_start_ns, timeline.transfer_end_ns, problem.cluster
     channel = cluster.link_channel[cluster.link_index[timeline.transfer_src, timeline.transfer_dst]].astype(np.int64)
     before = ending(np.stack([channel, end_ns]), np.stack([channel, start_ns]))

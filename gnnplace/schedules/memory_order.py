@@ -1,16 +1,17 @@
-"""The memory order of a placement: all ops in a sequence that holds little at a time, for the schedule `memory`.
+"""The memory order of a placement, for the schedule `memory`: a sequence of all ops that keeps few bytes alive at a time.
 
-The next op is, of those whose sources are all in the sequence, the one that adds the fewest bytes; of equals the one of the highest rank
-(that of the schedule critical-path), then the lowest. An op adds, as buffers are held in EXECUTION_MODEL.md,
+The sequence is built greedily. An op is a candidate once all its inputs are in the sequence. The next op is the candidate that adds the
+fewest bytes; ties go to the highest rank (that of the schedule critical-path), then to the lowest index. An op adds, by the rules for
+buffers of EXECUTION_MODEL.md,
 
-- the buffers of its outputs that are no aliases, on its device,
-- for each root of which it sends an output to another device, the buffer there, unless the root is made there,
-- less each buffer on its device that it is the last to use: every other op there that consumes or produces an output with that root is in
-  the sequence, and no result holds it.
+- the buffers of its outputs on its device, aliases excepted,
+- a buffer on another device for each root that it sends there, unless that device produces the root,
+- minus each buffer on its device that it is the last to use: every other op there that consumes or produces the root is already in the
+  sequence, and no result holds the buffer.
 
-Its workspace is gone when it ends: not counted. The priority of an op is the number of ops from it to the end of the sequence, itself
-included. That is list scheduling by memory, greedily: Sethi and Ullman (1970) order trees for the fewest registers, and Eyraud-Dubois,
-Marchal, Sinnen and Vivien (2015) have parallel processors follow such a sequential order.
+Its workspace does not count, because it is freed when the op ends. The priority of an op is the number of ops from it to the end of the
+sequence, itself included. Sethi and Ullman (1970) order trees for the fewest registers in this way; Eyraud-Dubois, Marchal, Sinnen and
+Vivien (2015) schedule parallel processors along such a sequential order.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gnnplace.schedules.ranks import NOTHING
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def fill_memory_orders(delays, buffers, device, wanted, rank):
-    """Puts priorities in the place of ranks, in each row that is wanted."""
+    """Replaces the ranks of each wanted row by the priorities of the memory order."""
     num_devices = np.uint32(delays.time_ns.shape[1])
     for row in np.flatnonzero(wanted):
         _fill_order(delays, buffers, device[row], num_devices, rank[row])
@@ -36,7 +37,7 @@ def fill_memory_orders(delays, buffers, device, wanted, rank):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _fill_order(delays, buffers, device, num_devices, rank):
-    """Puts the number of ops to the end of the sequence in the place of each op's rank."""
+    """Replaces each op's rank by the number of ops from it to the end of the sequence."""
     edges, out_ptr, touch_ptr, touch_root = delays.edges, delays.out_ptr, buffers.touch_ptr, buffers.touch_root
     order, left = rank.copy(), len(rank)
     adds, size, users, which = _buffers(delays, buffers, device, num_devices)
@@ -48,7 +49,7 @@ def _fill_order(delays, buffers, device, num_devices, rank):
     while left > 0:
         added, _, op = heapq.heappop(ready)
         if missing[op] != 0 or added != adds[op]:
-            continue  # in the sequence, or entered again with less
+            continue  # already in the sequence, or pushed again with fewer bytes
         missing[op], rank[op] = NOTHING, left
         left -= 1
         for touch in range(touch_ptr[op], touch_ptr[op + 1]):
@@ -70,8 +71,9 @@ def _fill_order(delays, buffers, device, num_devices, rank):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _buffers(delays, buffers, device, num_devices):
-    """What each op adds before any is in the sequence; and of each slot (the buffer of root r on device d is `r * devices + d`) its bytes,
-    how many ops use it, and all of these by exclusive or: the one that is left, where it is one.
+    """The bytes that each op adds at the start, and for each slot its bytes, its number of users, and the exclusive or of their indices.
+
+    The slot of root r on device d is `r * devices + d`. Once a slot has one user left, the exclusive or is the index of that user.
     """
     root_op, touch_ptr, touch_root = buffers.root_op, buffers.touch_ptr, buffers.touch_root
     num_slots = len(root_op) * num_devices
@@ -81,7 +83,7 @@ def _buffers(delays, buffers, device, num_devices):
         size[root * num_devices + device[root_op[root]]] = buffers.root_bytes[root]
         adds[root_op[root]] += buffers.root_bytes[root]
     for result in range(len(buffers.result_op)):
-        users[buffers.result_root[result] * num_devices + device[buffers.result_op[result]]] += 2  # never left to one
+        users[buffers.result_root[result] * num_devices + device[buffers.result_op[result]]] += 2  # so that no op is ever the last user
     for op in range(len(device)):
         for touch in range(touch_ptr[op], touch_ptr[op + 1]):
             slot = touch_root[touch] * num_devices + device[op]
@@ -97,7 +99,7 @@ def _buffers(delays, buffers, device, num_devices):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _add_sent(delays, buffers, device, num_devices, adds, size):
-    """Adds the buffers of what ops send, once for each root and device on which it is not made: the largest output with that root."""
+    """Adds the buffers of sent outputs, one for each root and each device that receives it: the size of the largest output sent there."""
     edges, out_ptr, output_root, output_bytes = delays.edges, delays.out_ptr, buffers.output_root, buffers.output_bytes
     slot_of = np.full(len(edges), -1, np.int64)
     for op in range(len(device)):
@@ -106,7 +108,7 @@ def _add_sent(delays, buffers, device, num_devices, adds, size):
             if there != device[op] and output != NOTHING and device[buffers.root_op[output_root[output]]] != there:
                 slot = slot_of[edge] = output_root[output] * num_devices + there
                 size[slot] = max(size[slot], output_bytes[output])
-    sender = np.full(len(size), NOTHING, np.uint32)  # the op that was last seen to send to it
+    sender = np.full(len(size), NOTHING, np.uint32)  # the last op so far that sends to the slot
     for op in range(len(device)):
         for edge in range(out_ptr[op], out_ptr[op + 1]):
             slot = slot_of[edge]

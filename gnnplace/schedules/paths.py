@@ -1,4 +1,4 @@
-"""Longest paths through the op graph: what must come before an op, and what must come after it."""
+"""Longest paths through the op graph, to the start of each op and from its start to the end."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from gnnplace.graph import ComputationGraph
 
 
 class Paths(NamedTuple):
-    """Times of the longest paths, without transfers: `head_ns` ends where the op starts, `tail_ns` starts with the op."""
+    """Lengths of the longest paths, without transfers: `head_ns` up to the start of the op, `tail_ns` from its start, the op included."""
 
     head_ns: Int64[np.ndarray, " ops"]
     tail_ns: Int64[np.ndarray, " ops"]
 
     @property
     def critical_path_ns(self) -> int:
+        """The length of the critical path."""
         return int((self.head_ns + self.tail_ns).max())
 
 
 def longest_paths(graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]) -> Paths:
-    """The longest paths where op i lasts `time_ns[i]` and transfers are free."""
+    """The longest paths where op i takes `time_ns[i]` and transfers take no time."""
     return Paths(*_longest_paths(graph.order, graph.out_ptr, graph.edge_dst, np.ascontiguousarray(time_ns)))
 
 

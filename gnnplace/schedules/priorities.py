@@ -1,13 +1,13 @@
 """Schedules: the priorities by which devices choose among ready ops (EXECUTION_MODEL.md, Schedules).
 
-- `fifo`: none.
-- `critical-path`: the length of the path that remains behind an op in this placement.
-- `depth`: `depth[i] = 1 + max(0, max over consumers j of depth[j])`, control edges too: the number of ops on the longest path that begins
-  with the op, wherever they stand and whatever they take.
-- `memory`: the op's place in the placement's memory order, from the end (`memory_order`).
-- `given`: the planner's own.
+- `fifo`: no priorities; ops run in the order in which they become ready.
+- `critical-path`: the length of the longest path from the start of the op to the end of the step, under this placement (`ranks`).
+- `depth`: the number of ops on the longest path that begins with the op, control edges included:
+  `depth[i] = 1 + max(0, max over consumers j of depth[j])`. It does not depend on the placement.
+- `memory`: the position of the op in the memory order of the placement, counted from the end (`memory_order`).
+- `given`: the priorities of the planner.
 
-All are exact integers, whatever order the graph's document has.
+All priorities are exact integers and do not depend on the order of ops in the graph's document.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gnnplace.schedules.buffers import buffers
 from gnnplace.schedules.memory_order import fill_memory_orders
 from gnnplace.schedules.ranks import delays, fill_ranks
 
-RANKED: tuple[Schedule, ...] = ("critical-path", "memory")  # by paths of this placement
+RANKED: tuple[Schedule, ...] = ("critical-path", "memory")  # computed from paths under the placement
 
 
 def priorities(problem: Problem, placement: Placement) -> Int64[np.ndarray, " ops"]:
-    """The priority of every op under the placement's schedule, higher first.
+    """The priority of every op under the schedule of the placement; the highest goes first.
 
-    Raises ValueError where the schedule's ranks need a link that does not exist.
+    Raises ValueError where the ranks of the schedule need a link that does not exist.
     """
     if placement.priority is not None:
         return placement.priority
@@ -41,7 +41,7 @@ def priorities(problem: Problem, placement: Placement) -> Int64[np.ndarray, " op
 
 
 def computed(problem: Problem, schedules: Sequence[Schedule], device: UInt32[np.ndarray, "rows ops"]) -> Int64[np.ndarray, "rows ops"]:
-    """The priorities of rows of devices, each under its schedule: 0 where that has none of its own, or lacks a link that its ranks need."""
+    """The priorities of each row of devices under its schedule: 0 under `fifo` and `given`, and where a link that ranks need is missing."""
     known, named = delays(problem), np.array(schedules)
     priority = np.zeros(device.shape, dtype=np.int64)
     fill_ranks(known, device, np.isin(named, RANKED), priority)
@@ -55,7 +55,7 @@ def computed(problem: Problem, schedules: Sequence[Schedule], device: UInt32[np.
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def depths(delays):
-    """The number of ops on the longest path from each op, itself included."""
+    """The number of ops on the longest path that begins with each op, itself included."""
     depth = np.ones(len(delays.order), np.int64)
     for position in range(len(delays.order) - 1, -1, -1):
         op = delays.order[position]

@@ -1,6 +1,7 @@
-"""Ranks: the length of the path that remains behind every op in a placement, the schedule `critical-path` (EXECUTION_MODEL.md, Schedules).
+"""Ranks, the priorities of the schedule `critical-path` (EXECUTION_MODEL.md, Schedules).
 
-They are exact integers, whatever order the graph's document has.
+The rank of an op is the length of the longest path from its start to the end of the step under a placement. It is HEFT's upward rank with
+the times of the chosen devices instead of means. Ranks are exact integers and do not depend on the order of ops in the graph's document.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from gnnplace.placement import missing_link
 from gnnplace.problems import Problem
 
 NOTHING = np.uint32(2**32 - 1)  # no output, edge or message
-EDGE = np.dtype([("dst", np.uint32), ("output", np.uint32)])  # an output by its number, NOTHING for control
+EDGE = np.dtype([("dst", np.uint32), ("output", np.uint32)])  # the number of an output, NOTHING for a control edge
 
 
 class Delays(NamedTuple):
-    """What ranks need of a problem.
+    """A problem as the compiled rank pass reads it.
 
-    What compiled code uses as an index is unsigned: an index that may be negative costs a test each time (a fifth of a simulation).
+    Index arrays are unsigned, because numba tests every signed index for being negative, which costs a fifth of a simulation.
     """
 
     order: UInt32[np.ndarray, " ops"]
@@ -35,19 +36,19 @@ class Delays(NamedTuple):
     link_index: Int32[np.ndarray, "devices devices"]
     link_rate: UInt32[np.ndarray, " links"]
     link_latency_ns: Int64[np.ndarray, " links"]
-    link_hops: Int64[np.ndarray, " links"]  # channels that a transfer occupies one after the other
+    link_hops: Int64[np.ndarray, " links"]  # the number of channels that a transfer occupies, one after the other
 
 
 _delays: WeakKeyDictionary[Problem, Delays] = WeakKeyDictionary()
 
 
 def delays(problem: Problem) -> Delays:
-    """The arrays of a problem, built once for as long as it lives."""
+    """The delays of a problem, built once and kept as long as the problem lives."""
     if problem not in _delays:
         graph, cluster = problem.graph, problem.cluster
         edges = np.empty(graph.num_edges, EDGE)
         edges["dst"], edges["output"] = graph.edge_dst, graph.edge_data.astype(np.uint32)
-        in_document_order = bool((graph.edge_src < graph.edge_dst).all())  # then memory is read in sequence
+        in_document_order = bool((graph.edge_src < graph.edge_dst).all())  # then the pass reads memory in sequence
         _delays[problem] = Delays(
             order=compact(np.arange(graph.num_ops) if in_document_order else graph.order, np.uint32),
             out_ptr=compact(graph.out_ptr, np.uint32),
@@ -63,21 +64,21 @@ def delays(problem: Problem) -> Delays:
 
 
 def compact(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """The array as a kernel takes it: contiguous, of this type, read-only (so that a kernel is compiled once)."""
+    """The array as compiled code takes it: contiguous, of this dtype, and read-only, so that each function is compiled once."""
     view: np.ndarray = np.ascontiguousarray(array).astype(dtype, copy=False).view()
     view.setflags(write=False)
     return view
 
 
 def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Nanoseconds from the start of each op to the end of the longest path behind it, transfers without waiting.
+    """The rank of each op in ns. A transfer counts its time on its channels and its latency, but no waiting.
 
     Raises ValueError where an edge needs a link that does not exist.
     """
     if (reason := missing_link(problem, device)) is not None:
         raise ValueError(f"critical-path: {reason}")
     rank = np.zeros((1, problem.num_ops), dtype=np.int64)
-    writable = device.reshape(1, -1).astype(np.uint32)  # as the simulator's rows are: one compiled kernel
+    writable = device.reshape(1, -1).astype(np.uint32)  # the dtype of the simulator's rows, so that one compiled function serves both
     fill_ranks(delays(problem), writable, np.array([True]), rank)
     return rank[0]
 
@@ -85,9 +86,9 @@ def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.nda
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def fill_ranks(delays, device, wanted, rank):
-    """`rank[i] = time[i] + max(0, max over consumers j of (delay(i, j) + rank[j]))`, last op first, in each row that is wanted.
+    """`rank[i] = time[i] + max(0, max over consumers j of (delay(i, j) + rank[j]))`, last op first, in each wanted row.
 
-    A row that needs a link which does not exist is left unfinished.
+    A row stays unfinished where it needs a link that does not exist.
     """
     edges, transfer_ns = delays.edges, delays.transfer_ns
     for row in np.flatnonzero(wanted):

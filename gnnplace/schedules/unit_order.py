@@ -1,4 +1,4 @@
-"""The order in which a policy or a heuristic decides units, computed on the op graph."""
+"""The order in which a policy or a heuristic places units, computed on the op graph."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gnnplace.units.units import Units
 
 
 def decision_order(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
-    """Units by the mean time at which their work could start at the earliest (heads of the longest paths), then by number.
+    """Units by the mean earliest start of their ops, weighted by the ops' times, then by number.
 
-    Contracting ops into units may make cycles, so the order comes from the op graph.
+    The earliest start of an op is its head: the longest path to it with fastest devices and free transfers. Contracting ops into units may
+    create cycles, so the order comes from the op graph.
     """
     work = problem.time_ns.min(axis=1).astype(np.float64)
     head = longest_paths(problem.graph, problem.time_ns.min(axis=1)).head_ns * work

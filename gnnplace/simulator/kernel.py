@@ -1,20 +1,24 @@
 """The simulated step, compiled: EXECUTION_MODEL.md to the nanosecond and the byte, for many placements of one problem.
 
-A step is prepared in time linear in ops, edges and buffers (roots x devices), then run event by event. Integers
-throughout; nothing depends on the number of threads.
+The setup of a step takes time linear in ops, edges and buffers. Then the step runs event by event. All times and sizes are integers, and
+the result does not depend on the number of threads.
 
-- A *slot* is the buffer of one root on one device. A *touch* is an op that consumes or produces a root: it holds the slot.
-- Where a device receives parts of one root apart, a slot may be that of a part, and an alias lies where the output lies that it names.
-- A *message* is an output on its way to one other device: it exists from the end of its op.
-- A *source* is where time comes from: devices `0..D-1`, then channels; `next_ns` is when each next needs attention.
-- A message may occupy two channels, one after the other: that of its link, then the link's receive channel.
-- A device may itself be a channel. What that carries takes one of its streams, before any op that is ready, and the device needs
-  attention when it ends. What is received waits until a stream is idle.
-- A step that can't end by its limit is left off: when a device starts an op, all that it has not started is still to run.
-- An op that starts while another device of the same memory runs one takes its contended time, to its end; the other op goes on as it
-  was. Of two that start at one time that is the one on the later device.
+- A *root* is an output that owns a buffer; an alias shares the buffer of its root.
+- A *slot* is the buffer of one root on one device. A *touch* is a pair (op, root) where the op consumes or produces the root. An op holds
+  the slots of its touches until it ends.
+- A device may keep parts of one root in separate buffers (`received`). A slot may then belong to a part, and an alias lies in the slot of
+  the output that it names.
+- A *message* is an output on its way to one other device. It exists from the end of its op, and it waits in the queue of a channel.
+- A message occupies the channel of its link and then, if the link has one, its receive channel.
+- An *event source* is a device (`0..D-1`) or a channel (after the devices). `next_ns` is the time of its next event, or `NEVER`.
+- A device may itself be a channel. A transfer then occupies one of its streams and goes before every ready op. Where no stream is idle,
+  the transfer waits for one.
+- An op that starts while another device with the same memory runs an op takes its contended time. The other op keeps its time. Of two ops
+  that start at the same time, the one on the later device takes its contended time.
+- A step stops early once it can't end by its limit: the ops that a device has not started are a lower bound on the time it still needs.
 
-All compiled functions of the simulator are in this file: numba notices no change of a function that another file inlines.
+All compiled functions of the simulator are in this file, because numba does not recompile a function when a function that it inlines
+from another file changes.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ NO_LIMIT = 2**62
 @intrinsic
 @no_type_check
 def prefetch(context, array, row):
-    """Asks for the cache line of a row that is read soon, without waiting for it; of a row that does not exist, nothing."""
+    """Requests the cache line of a row that is read soon, without waiting for it. A row that does not exist is harmless."""
 
     def emit(context, builder, signature, values):
         rows = context.make_array(signature.args[0])(context, builder, values[0])
@@ -55,7 +59,7 @@ def prefetch(context, array, row):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
-    """Simulates every row of `device` and writes its row of `steps`, and of `trace` if that has rows; see `run_events` for the limit."""
+    """Simulates every row of `device`. Writes one row of `steps` each, and of `trace` if it has rows; `run_events` explains the limit."""
     for sample in range(len(device)):
         clear_slots(tables, device[sample], scratch.slots)
         if tables.apart:
@@ -68,7 +72,7 @@ def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def clear_slots(tables, device, slots):
-    """Every slot before the step: empty, but for where its root is made. Nobody holds it."""
+    """Resets every slot to empty and held by no one, then sets the size of the slots on the devices that produce their roots."""
     num_devices = np.uint32(len(tables.streams))
     for row in range(len(slots)):
         slot = slots[row]
@@ -76,13 +80,16 @@ def clear_slots(tables, device, slots):
     held = tables.buffers
     for root in range(len(held.root_op)):
         slot = slots[np.uint32(root * num_devices + device[held.root_op[root]])]
-        slot.size, slot.live = held.root_bytes[root], 1  # its op allocates it, before any copy can come back
+        slot.size, slot.live = held.root_bytes[root], 1  # its op allocates it before any copy can come back
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def find_slots(tables, device, own_slot, touch_slot):
-    """Where each output lies on its op's device, an alias where that lies which it names, be it made there or received; and each touch."""
+    """The slot of each output on its op's device, and the slot of each touch.
+
+    An alias shares the slot of the output it names, whether this device produced or received that output.
+    """
     held, num_devices = tables.buffers, np.uint32(len(tables.streams))
     for output in range(len(own_slot)):
         own_slot[output] = output * num_devices + device[held.output_op[output]]
@@ -100,7 +107,7 @@ def find_slots(tables, device, own_slot, touch_slot):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def slots_of_touches(tables, scratch):
-    """`touched`, a and b such that the slot of a touch on device d is `touched[touch] * a + d * b`."""
+    """Returns `touched`, a and b: the slot of a touch on device d is `touched[touch] * a + d * b`."""
     touched, per_root, per_device = tables.buffers.touch_root, np.uint32(len(tables.streams)), np.uint32(1)
     if tables.apart:
         touched, per_root, per_device = scratch.touch_slot, np.uint32(1), np.uint32(0)
@@ -110,7 +117,7 @@ def slots_of_touches(tables, scratch):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def received_slot(tables, output, there):
-    """Where an output lies on a device that receives it."""
+    """The slot of an output on a device that receives it."""
     number = output
     if tables.received[there] < 2:
         number = tables.buffers.output_part[output] if tables.received[there] == 1 else tables.buffers.output_root[output]
@@ -120,13 +127,13 @@ def received_slot(tables, output, there):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def place_ops(tables, device, priority, scratch, steps, sample):
-    """Each op where it stands, who holds which slot from the start, and what is known of a step before it runs."""
+    """Sets the device and times of each op, counts the holders of each slot, and fills all of `steps` that is known before the events."""
     ops, slots, first_row = scratch.ops, scratch.slots, scratch.first_row
     edges, link_index, held = tables.delays.edges, tables.delays.link_index, tables.buffers
     num_devices = np.uint32(len(tables.streams))
     busy, memory = steps.busy_ns[sample], steps.peak_memory_bytes[sample]
     touched, per_root, per_device = slots_of_touches(tables, scratch)
-    newest = np.full(num_devices, NOTHING, np.uint32)  # the output that was last found to go to each device
+    newest = np.full(num_devices, NOTHING, np.uint32)  # the last output found so far that goes to each device
     first_row[:] = 0
     busy[:] = 0
     memory[:] = 0
@@ -167,11 +174,11 @@ def place_ops(tables, device, priority, scratch, steps, sample):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def run_events(tables, limit_ns, scratch, steps, trace, sample):
-    """Lets time run: at each `now` what ends and arrives, then channels start, then devices start.
+    """Runs the events in order of time. At each time, ops and transfers end first, then channels start transfers, then devices start ops.
 
-    A step that is found to last longer than the limit ends there and takes `NEVER`.
+    A step that turns out to last longer than the limit stops and gets the step time `NEVER`.
     """
-    # unpacked once: the loop below reads them all
+    # unpacked once, because the loop below reads them all
     edges, transfer_ns, latency_ns = tables.delays.edges, tables.delays.transfer_ns, tables.delays.link_latency_ns
     link_index, link_rate, link_channel = tables.delays.link_index, tables.delays.link_rate, tables.link_channel
     link_src, link_dst, output_root, apart = tables.link_src, tables.link_dst, tables.buffers.output_root, tables.apart
@@ -183,18 +190,18 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak, occupied = steps.peak_memory_bytes[sample], steps.occupied_ns[sample]
     memory = peak.copy()
-    latest_ns = limit_ns - (busy + streams - 1) // streams  # when each device must start an op to end by the limit, at the latest
+    latest_ns = limit_ns - (busy + streams - 1) // streams  # the latest start of an op on each device if the step is to end by the limit
     occupied[:] = 0
 
-    # three heaps a device: (ready time, op) not ready yet; (priority, order of readiness) ready; (end, op) running
+    # three heaps per device: pending ops by (ready time, op), ready ops by (priority, order of readiness), running ops by (end, op)
     pending, num_pending = scratch.queues[0], np.zeros(num_devices, np.int64)
     ready, num_ready = scratch.queues[1], np.zeros(num_devices, np.int64)
     running, num_running = scratch.queues[2], np.zeros(num_devices, np.int64)
     next_ns = np.full(num_devices + num_channels, NEVER, np.int64)
     carried = np.full(num_channels, NOTHING, np.uint32)
     head, tail = np.full(num_channels, NOTHING, np.uint32), np.full(num_channels, NOTHING, np.uint32)
-    consumer = np.full(num_devices, NOTHING, np.uint32)  # of the output at hand, the first edge to each device ...
-    found = np.empty(num_devices, np.uint32)  # ... and to which other devices there are any, in order
+    consumer = np.full(num_devices, NOTHING, np.uint32)  # the first edge of the current output to each device ...
+    found = np.empty(num_devices, np.uint32)  # ... and the other devices it goes to, in order
     woken = np.empty(3 * num_channels, np.uint32)
     ended = np.empty(len(ops), np.uint32)
     sent, transfers = np.uint32(0), 0
@@ -215,7 +222,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
         if now == NEVER:
             break
 
-        # 1. what ends or arrives
+        # 1. transfers and ops end
         num_woken = 0
         for channel in range(num_channels):
             if next_ns[num_devices + channel] != now:
@@ -324,7 +331,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 if slot.holds == 0:
                     memory[here] -= slot.size
 
-        # 2. idle channels start the first of their queues
+        # 2. idle channels start the first transfer of their queues
         for place in range(num_woken):
             channel = woken[place]
             at = head[channel]
@@ -358,7 +365,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     entry[3], entry[4], entry[5], entry[6] = now, next_ns[num_devices + channel], -1, -1
                     transfers += 1
 
-        # 3. devices start ready ops while they have an idle stream
+        # 3. devices start ready ops on their idle streams
         for here in range(num_devices):
             if next_ns[here] != now:
                 continue
@@ -391,14 +398,14 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 push(running, row, num_running[here], end, op)
                 num_running[here] += 1
                 memory[here] += own.start_bytes
-                for edge in range(own.edge, own.edge_end):  # what its end reads
+                for edge in range(own.edge, own.edge_end):  # read when the op ends
                     prefetch(ops, edges[edge].dst)
                     prefetch(transfer_ns, edges[edge].output)
                 for touch in range(own.touch, own.touch_end):
                     prefetch(slots, touched[touch] * per_root + here * per_device)
                 if len(trace.start_ns) > 0:
                     trace.start_ns[sample, op], trace.end_ns[sample, op] = now, end
-            if num_ready[here] > 2:  # what the next start reads, and the op of the one after
+            if num_ready[here] > 2:  # read by the next start and the one after it
                 expected = ops[np.uint32(ready[row].b & 0xFFFFFFFF)]
                 prefetch(edges, expected.edge)
                 prefetch(touched, expected.touch)
@@ -416,7 +423,10 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pending, there):
-    """One input less for each consumer from `edge` on; those that miss none wait with their device. When the first is ready."""
+    """Delivers an input to each consumer in the list that begins with `edge`.
+
+    Consumers that have all their inputs join the pending ops of their device. Returns the earliest ready time among them, or `NEVER`.
+    """
     earliest = NEVER
     while edge != NOTHING:
         dst = edges[edge].dst
@@ -427,7 +437,7 @@ def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pendin
             push(pending, row, num_pending[there], own.ready_ns, dst)
             num_pending[there] += 1
             earliest = min(earliest, own.ready_ns)
-            prefetch(edges, own.edge)  # what its start reads
+            prefetch(edges, own.edge)  # read when the op starts
             prefetch(touched, own.touch)
         edge = behind[edge]
     return earliest
@@ -436,7 +446,7 @@ def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pendin
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def push(heap, at, size, a, b):
-    """Adds (a, b) to the heap of `size` pairs in rows `at..`."""
+    """Adds the pair (a, b) to the heap of `size` pairs that begins at row `at`."""
     row = size
     while row > 0:
         parent = (row - 1) >> 1
@@ -452,13 +462,13 @@ def push(heap, at, size, a, b):
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def pop(heap, at, size):
-    """Removes the smallest pair, which the caller has read in row `at`, from the heap of `size` pairs."""
+    """Removes the smallest pair from the heap of `size` pairs that begins at row `at`. The caller has read the pair already."""
     last, row, child = size - 1, 0, 1
-    while child < last:  # down to a leaf by the smaller child: which one it is can't be predicted, so it is added, not branched on
+    while child < last:  # down to a leaf along the smaller child, chosen without a branch: its direction is unpredictable
         left, right = heap[np.uint32(at + child)], heap[np.uint32(at + child + 1)]
         child += right.b < left.b if left.a == right.a else right.a < left.a
         here, below = heap[np.uint32(at + row)], heap[np.uint32(at + child)]
         here.a, here.b = below.a, below.b
         row, child = child, 2 * child + 1
     end = heap[np.uint32(at + last)]
-    push(heap, at, row, end.a, end.b)  # then up with the last pair, mostly by no step
+    push(heap, at, row, end.a, end.b)  # then the last pair moves up from there, mostly by no step

@@ -1,7 +1,7 @@
 """The simulator: EXECUTION_MODEL.md exactly, for many placements of one problem at once.
 
-Samples run in parallel on all cores, and their results don't depend on how many there are. An infeasible placement is
-a result with its reason; a placement that does not fit the problem is a ValueError.
+Samples run in parallel on all cores; results do not depend on the number of cores. An infeasible placement gives a result that states
+the reason. A placement with the wrong shape or an unknown device raises ValueError.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from jaxtyping import Bool, Int32, Int64, UInt32
+from jaxtyping import Int32, Int64, UInt32
 
 from gnnplace.placement import RULES, Placement, Schedule, check
 from gnnplace.problems import Problem
@@ -20,17 +20,18 @@ from gnnplace.schedules.priorities import computed
 from gnnplace.simulator.kernel import NEVER, NO_LIMIT, simulate_rows
 from gnnplace.simulator.tables import Steps, Trace, borrowed_scratch, tables
 
-MIN_OPS_PER_TASK = 20_000  # a task of fewer ops (about 6 ms) costs more to hand out than it saves
+MIN_OPS_PER_TASK = 20_000  # about 6 ms; for smaller tasks the overhead of a thread exceeds the gain
 MAX_SAMPLES_PER_TASK = 16
 
 
 def simulate(
     problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
 ) -> tuple[StepResult, ...]:
-    """One simulated step of every placement, in their order; with `timeline`, when each op and transfer ran.
+    """Simulates one step of every placement; the results are in the order of the placements.
 
-    A step that is longer than `limit_ns` is left off as soon as that is certain: its result is infeasible and has no time.
-    Raises ValueError where a placement does not cover the problem.
+    With `timeline`, each result has the start and end of every op and transfer. The simulation of a step stops as soon as it is certain
+    to exceed `limit_ns`; its result is then infeasible and has no step time. Raises ValueError where a placement has another number of
+    ops than the problem or an unknown device.
     """
     if not placements:
         return ()
@@ -51,9 +52,10 @@ def simulate(
 def simulate_devices(
     problem: Problem, device: Int32[np.ndarray, "samples ops"], schedule: Schedule = "critical-path", *, threads: int | None = None
 ) -> Steps:
-    """The same as arrays and without reasons, for searches: see `feasible`. `schedule` is not `given`; `threads` None = all cores.
+    """Simulates one step for every row of `device`, all under `schedule`. Returns arrays and no reasons, which is faster than `simulate`.
 
-    Raises ValueError where the devices don't cover the problem or the schedule needs priorities.
+    `threads` is the number of threads; None uses all cores. Raises ValueError where a row does not fit the problem, and for the schedule
+    `given`, which needs priorities.
     """
     if schedule not in RULES:
         raise ValueError(f"schedule: {schedule!r} needs priorities; use simulate")
@@ -66,13 +68,8 @@ def simulate_devices(
     return _run(problem, rows, priority, _empty_trace(problem, 0), threads or usable_cores())
 
 
-def feasible(problem: Problem, steps: Steps) -> Bool[np.ndarray, " samples"]:
-    """Which samples are legal, have all their links and fit every memory."""
-    return steps.legal & steps.linked & (steps.peak_memory_bytes <= problem.cluster.memory_bytes).all(axis=1)
-
-
 def usable_cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -106,7 +103,7 @@ def _run(
     threads: int,
     limit_ns: int = NO_LIMIT,
 ) -> Steps:
-    """Simulates rows in tasks of a few samples, whose `priority` is asked for by the thread that simulates them."""
+    """Simulates rows in tasks of a few samples. The thread of a task computes its priorities, by `priority(low, high)`."""
     samples, steps, prepared = len(device), _empty_steps(problem, len(device)), tables(problem)
     least = max(1, MIN_OPS_PER_TASK // problem.num_ops)
     size = max(least, min(MAX_SAMPLES_PER_TASK, -(-samples // (4 * threads))))
@@ -115,7 +112,7 @@ def _run(
 
     def work() -> None:
         with borrowed_scratch(problem) as own:
-            for low in tasks:  # shared: every thread takes the next one
+            for low in tasks:  # threads share the iterator; each takes the next task
                 rows = slice(low, min(low + size, samples))
                 part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
                 simulate_rows(prepared, device[rows], priority(low, rows.stop), limit_ns, own, part, traced)
@@ -147,7 +144,7 @@ def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, 
     if reason is None and peak is not None:
         reason = _overflow(problem, peak)
     if reason is None and not ended:
-        reason = f"time: longer than {limit_ns} ns"
+        reason = f"time: the step takes more than {limit_ns} ns"
     return StepResult(
         schedule=placement.schedule,
         step_time_ns=time_ns if ended else None,

@@ -1,4 +1,4 @@
-"""The arrays that the simulator's kernel reads and writes; those of a problem are built once for as long as it lives."""
+"""The arrays that the simulator's kernel reads and writes. The arrays of a problem are built once and kept as long as the problem lives."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from gnnplace.schedules.buffers import Buffers, buffers
 from gnnplace.schedules.ranks import Delays, compact, delays
 
 MAX_MEMORY_BYTES = 2**62
-LINE_BYTES = 64  # what a processor's cache reads and keeps together
+LINE_BYTES = 64  # the unit in which a processor's cache reads memory
 
 OP = np.dtype(
     [
-        ("ready_ns", np.int64),  # when the last of its inputs so far arrives
+        ("ready_ns", np.int64),  # the arrival of the latest input so far
         ("time_ns", np.int64),
         ("priority", np.int64),
-        ("start_bytes", np.int64),  # workspace and the outputs that are not aliases
+        ("start_bytes", np.int64),  # allocated at the start: the workspace and all outputs but aliases
         ("workspace_bytes", np.int64),
-        ("missing", np.uint32),  # inputs that have not arrived
+        ("missing", np.uint32),  # number of inputs that have not arrived
         ("device", np.uint32),
         ("edge", np.uint32),  # its out-edges are edge..edge_end
         ("edge_end", np.uint32),
@@ -37,30 +37,30 @@ OP = np.dtype(
 SLOT = np.dtype(
     [
         ("size", np.int64),
-        ("holds", np.uint32),  # how many ops and transfers hold it
-        ("live", np.uint32),  # 1 from where it is allocated, or from the start where its root is made
+        ("holds", np.uint32),  # number of ops and transfers that hold it
+        ("live", np.uint32),  # 1 once allocated; on the device that produces the root, from the start
     ]
 )
 MESSAGE = np.dtype(
     [
-        ("time_ns", np.int64),  # its occupation of each channel
-        ("edge", np.uint32),  # the first of the list of edges that it serves
+        ("time_ns", np.int64),  # for which it occupies each channel
+        ("edge", np.uint32),  # the first of the list of edges that it delivers to
         ("link", np.uint32),
-        ("from_slot", np.uint32),  # NOTHING once it has left the source
+        ("from_slot", np.uint32),  # NOTHING once it has left its source
         ("to_slot", np.uint32),
         ("entry", np.uint32),  # its row of the trace
-        ("next", np.uint32),  # of the channel's queue
+        ("next", np.uint32),  # message in the queue of the channel
     ],
     align=True,
 )
 PAIR = np.dtype([("a", np.int64), ("b", np.int64)])
 
 _tables: WeakKeyDictionary[Problem, Tables] = WeakKeyDictionary()
-_idle: WeakKeyDictionary[Problem, list[Scratch]] = WeakKeyDictionary()  # what no thread uses now: new memory is slow to touch
+_idle: WeakKeyDictionary[Problem, list[Scratch]] = WeakKeyDictionary()  # kept for reuse: the first use of new memory is slow
 
 
 class Tables(NamedTuple):
-    """What the kernel needs of a problem."""
+    """A problem as the kernel reads it."""
 
     delays: Delays
     buffers: Buffers
@@ -71,9 +71,9 @@ class Tables(NamedTuple):
     workspace_bytes: Int64[np.ndarray, " ops"]
     start_bytes: Int64[np.ndarray, " ops"]
     received: UInt32[np.ndarray, " devices"]  # see `cluster.RECEIVED`
-    apart: bool  # whether any device receives parts of one root apart; `buffers` are for that then
+    apart: bool  # some device keeps parts of one root in separate buffers; `buffers` fits that
     streams: Int64[np.ndarray, " devices"]
-    device_memory: UInt32[np.ndarray, " devices"]  # that it shares, or NOTHING
+    device_memory: UInt32[np.ndarray, " devices"]  # the memory that the device shares, or NOTHING
     contended_ns: Int64[np.ndarray, "ops devices"]
     link_channel: UInt32[np.ndarray, " links"]
     link_receive_channel: UInt32[np.ndarray, " links"]  # or NOTHING
@@ -85,45 +85,45 @@ class Tables(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """What comes out, one row a sample. `legal` is False where an op is not allowed or a group is split."""
+    """The results, one row per sample. `legal` is False where an op is not allowed on its device or a colocation group is split."""
 
     step_time_ns: Int64[np.ndarray, " samples"]
     legal: Bool[np.ndarray, " samples"]
-    linked: Bool[np.ndarray, " samples"]  # False without a needed link: then there is no step time and no peak
+    linked: Bool[np.ndarray, " samples"]  # False where a needed link is missing; the step time and the peak are then undefined
     peak_memory_bytes: Int64[np.ndarray, "samples devices"]
     busy_ns: Int64[np.ndarray, "samples devices"]
     transferred_bytes: Int64[np.ndarray, " samples"]
     transfers: Int64[np.ndarray, " samples"]
-    occupied_ns: Int64[np.ndarray, "samples channels"]  # how long each channel carried something
+    occupied_ns: Int64[np.ndarray, "samples channels"]  # the time that each channel spent on transfers
 
 
 class Trace(NamedTuple):
-    """When every op started, and every transfer: a row a sample, or no rows where nobody asked."""
+    """Start and end of every op and every transfer: one row per sample, or no rows where no timeline is wanted."""
 
     start_ns: Int64[np.ndarray, "rows ops"]
     end_ns: Int64[np.ndarray, "rows ops"]
-    transfer: Int64[np.ndarray, "rows transfers 7"]  # output, source device, destination, start, end, start and end of receiving or -1
+    transfer: Int64[np.ndarray, "rows transfers 7"]  # output, source, destination, start, end, receive start, receive end (-1: none)
 
 
 class Scratch(NamedTuple):
     """Working memory of one thread.
 
-    The events of a large graph wait for memory more than they compute: so all that they read of an op, a slot or a message is
-    one record within one cache line, and the kernel asks for it ahead of time.
+    The events of a large graph spend more time on memory access than on arithmetic. So all fields of an op, a slot or a message form one
+    record within one cache line, and the kernel prefetches it.
     """
 
     ops: Shaped[np.ndarray, " ops"]  # of `OP`
     slots: Shaped[np.ndarray, " slots"]  # of `SLOT`: root r on device d is `r * devices + d`
-    own_slot: UInt32[np.ndarray, " outputs"]  # of each output on its op's device; this and the next only where parts are received apart
-    touch_slot: UInt32[np.ndarray, " touches"]
-    messages: Shaped[np.ndarray, " edges"]  # of `MESSAGE`, in the order in which they are sent
-    behind: UInt32[np.ndarray, " edges"]  # next edge of the same list
+    own_slot: UInt32[np.ndarray, " outputs"]  # of each output on its op's device; empty unless `apart`
+    touch_slot: UInt32[np.ndarray, " touches"]  # empty unless `apart`
+    messages: Shaped[np.ndarray, " edges"]  # of `MESSAGE`, in the order of sending
+    behind: UInt32[np.ndarray, " edges"]  # the next edge of the same list
     first_row: UInt32[np.ndarray, " devices_plus_1"]
     queues: Shaped[np.ndarray, "3 ops"]  # of `PAIR`: pending, ready, running
 
 
 def tables(problem: Problem) -> Tables:
-    """The kernel's arrays. Raises ValueError where memory could exceed 64 bits."""
+    """The kernel's arrays for a problem. Raises ValueError where a sum of bytes could exceed 64 bits."""
     if problem not in _tables:
         _tables[problem] = _build(problem)
     return _tables[problem]
@@ -131,7 +131,7 @@ def tables(problem: Problem) -> Tables:
 
 @contextmanager
 def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
-    """Working memory of a problem, for one thread at a time; it is kept for the next as long as the problem lives."""
+    """Working memory for one thread at a time. It is kept for later use as long as the problem lives."""
     idle = _idle.setdefault(problem, [])
     try:
         own = idle.pop()
@@ -142,7 +142,7 @@ def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
 
 
 def scratch(tables: Tables) -> Scratch:
-    """Working memory for one thread, of a size for any placement of the problem; nothing in it outlives a step."""
+    """New working memory for one thread, large enough for any placement of the problem. No step leaves anything behind in it."""
     (num_ops, num_devices), num_edges = tables.allowed.shape, len(tables.delays.edges)
     held, num_slots = tables.buffers, len(tables.buffers.root_op) * num_devices
     assert num_slots < 2**32  # 64 GiB of slots
@@ -159,7 +159,7 @@ def scratch(tables: Tables) -> Scratch:
 
 
 def _in_lines(count: int, record: np.dtype) -> Shaped[np.ndarray, " count"]:
-    """Records that start with a cache line, so that none whose size divides a line lies across two."""
+    """Records aligned to cache lines: a record whose size divides a line never lies across two."""
     room = np.empty(count * record.itemsize + LINE_BYTES, dtype=np.uint8)
     start = -room.ctypes.data % LINE_BYTES
     return room[start : start + count * record.itemsize].view(record)
@@ -216,4 +216,4 @@ def _check_memory(problem: Problem) -> None:
     columns = (graph.persistent_bytes, graph.workspace_bytes, graph.output_bytes, graph.edge_bytes)
     most = sum(float(column.astype(float).sum()) for column in columns)
     if most > MAX_MEMORY_BYTES:
-        raise ValueError(f"{graph.name}: a device could hold {most:.3g} bytes, more than 64 bits hold")
+        raise ValueError(f"{graph.name}: a device could hold {most:.3g} bytes, more than 64 bits can count")

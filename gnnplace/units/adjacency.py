@@ -1,4 +1,4 @@
-"""The undirected graph of units that partitioners cut: neighbours in CSR form, each pair once from either side."""
+"""The undirected graph of units in CSR form, which partitioners cut. Each edge is listed at both of its ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gnnplace.units.units import UnitEdges
 
 
 class Adjacency(NamedTuple):
-    """The neighbours of unit u are `neighbour[ptr[u]:ptr[u+1]]`, in order, each with the weight of all edges both ways."""
+    """The neighbours of unit u are `neighbour[ptr[u]:ptr[u+1]]`, sorted. `weight` sums all edges between two units in both directions."""
 
     ptr: Int64[np.ndarray, " units_plus_1"]
     neighbour: Int64[np.ndarray, " ends"]
@@ -19,10 +19,10 @@ class Adjacency(NamedTuple):
 
 
 def adjacency(edges: UnitEdges, num_units: int, weight: Float[np.ndarray, " edges"]) -> Adjacency:
-    """The undirected graph of edges between units, whose weights add up."""
+    """The undirected graph of `edges`; the weights of parallel edges are summed."""
     low, high = np.minimum(edges.src, edges.dst).astype(np.int64), np.maximum(edges.src, edges.dst)
     pairs, index = np.unique(low * num_units + high, return_inverse=True)
-    total = np.bincount(index, weights=weight, minlength=len(pairs)).astype(np.float64)  # whole numbers where there are none
+    total = np.bincount(index, weights=weight, minlength=len(pairs)).astype(np.float64)  # bincount gives integers for no edges
     ends = np.concatenate([pairs, pairs % num_units * num_units + pairs // num_units])
     order = np.argsort(ends)
     ptr = np.searchsorted(ends[order] // num_units, np.arange(num_units + 1)).astype(np.int64)
@@ -30,5 +30,5 @@ def adjacency(edges: UnitEdges, num_units: int, weight: Float[np.ndarray, " edge
 
 
 def whole(weight: Shaped[np.ndarray, " weights"], largest: float) -> Int64[np.ndarray, " weights"]:
-    """Whole weights of at least 1 and about `largest` at most, in proportion: partitioners count in integers."""
+    """Integer weights for partitioners, in proportion: at least 1 and about `largest` at most."""
     return np.maximum(1, np.rint(weight * min(1.0, largest / float(weight.max(initial=1.0))))).astype(np.int64)

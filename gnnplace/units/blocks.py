@@ -1,7 +1,7 @@
 """Blocks: sets of colocation groups that a search moves together, at several grains from single groups to whole layers.
 
-A recurrent network's good placements are runs of layers, of time steps, and wavefronts across both; convolutional ones are branches. What
-the graph's columns say of an op gives each grain, coarse units and the families of variables two more.
+Good placements of recurrent networks are runs of layers, runs of time steps and wavefronts across both; those of convolutional networks
+are branches. The grains come from the columns of the graph (block, time step, layer, phase), and from the units `weights` and `coarse`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gnnplace.units.units import Units, units
 
 
 class Grain(NamedTuple):
-    """Blocks of one grain: those of block b are `member[ptr[b]:ptr[b+1]]`, units of the colocation closure."""
+    """The blocks of one grain: block b consists of the units `member[ptr[b]:ptr[b+1]]` (units `ops`)."""
 
     name: str
     ptr: Int64[np.ndarray, " blocks_plus_1"]
@@ -32,7 +32,7 @@ class Grain(NamedTuple):
 
 
 def grains(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
-    """Every grain that has at least two blocks. `closure` are the graph's units `ops`."""
+    """Every grain with at least two blocks. `closure` are the units `ops` of the graph."""
     block, step, layer, phase = (column.astype(np.int64) for column in (graph.block, graph.time_step, graph.layer.index, graph.phase.index))
     labels = {
         "ops": [np.arange(graph.num_ops)],
@@ -51,7 +51,7 @@ def grains(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
 
 
 def _grain(name: str, columns: list[Int64[np.ndarray, " ops"]], closure: Units) -> Grain:
-    """A unit belongs where its first op does; ops without one of the columns to no block."""
+    """The grain of some columns. A unit is in the block of its first op, or in none if that op lacks a column."""
     first = np.zeros(closure.num_units, dtype=np.int64)
     first[closure.unit[::-1]] = np.arange(len(closure.unit))[::-1]
     rows = np.stack(columns, axis=1)[first]
@@ -65,6 +65,6 @@ def _grain(name: str, columns: list[Int64[np.ndarray, " ops"]], closure: Units) 
 
 
 def shares(grain: Grain, work: Float[np.ndarray, " units"]) -> Float[np.ndarray, " blocks"]:
-    """How likely each block is drawn: half by its work, half evenly."""
+    """The probability of drawing each block: half in proportion to its work, half uniform."""
     own = np.add.reduceat(work[grain.member], grain.ptr[:-1])
     return (own / max(1.0, float(own.sum())) + 1 / grain.num_blocks) / (1 + (own.sum() > 0))

@@ -1,7 +1,7 @@
-"""Coarse units: cells of layer x time step x phase, the state of a layer in one, contracted until at most 1,000 are left.
+"""Coarse units: cells of layer x time step x phase, contracted to at most 1,000. The state of a layer is one cell.
 
-The finest depth of name scopes that gives no more cells than that is taken, so that wavefronts over layers and time steps can
-be told apart. What has neither a layer nor a time step stays as it is until heavy edges are contracted.
+Layers are cut to the finest depth of name scopes with at most that many cells, so that a placement can express wavefronts over layers and
+time steps. Ops with neither a layer nor a time step join cells only through the contraction of heavy edges.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gnnplace.units.contraction import contract
 from gnnplace.units.variables import families, merged
 
 LIMIT = 1000
-ENOUGH = LIMIT // 4  # fewer cells than this say too little: then the next depth is contracted instead
+ENOUGH = LIMIT // 4  # with fewer cells than this, the next depth is contracted instead
 STATE = -2  # the phase and time step of a cell of variables
 
 
 def coarse(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels of at most `LIMIT` units (or as few as legality leaves); `group` is the colocation closure."""
+    """Labels of at most `LIMIT` units, or of one for each set of allowed devices if there are more; `group` is the colocation closure."""
     owner = families(graph, group).owner
     group = merged(group, owner)
     rule = legality(graph, group)
@@ -31,7 +31,7 @@ def coarse(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[n
 
 
 def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """A number for each group's set of rules about where its ops may stand; only groups of equal rules are merged."""
+    """A number for the device rules of each group (`allowed` and given times). Only groups with equal rules may be merged."""
     columns = np.concatenate([graph.allowed.index[:, None], graph.given_time_ns != NONE], axis=1)
     rule = np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
     distinct = np.unique(np.stack([group, rule], axis=1), axis=0)
@@ -45,7 +45,7 @@ def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64
 
 
 def _cells(graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"]) -> Int64[np.ndarray, " ops"]:
-    """Labels at the finest depth of name scopes with at most `LIMIT` cells; one depth further where that leaves too few."""
+    """Labels at the finest depth of name scopes with at most `LIMIT` cells; one depth further if these are fewer than `ENOUGH`."""
     deepest = max((len(_scopes(layer)) for layer in graph.layer.values), default=0)
     label = _at_depth(graph, group, key, 0)
     for depth in range(1, deepest + 1):
@@ -59,7 +59,7 @@ def _cells(graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64
 def _at_depth(
     graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"], depth: int
 ) -> Int64[np.ndarray, " ops"]:
-    """Labels that join the groups whose leaders share a cell, with layers cut to `depth` scopes."""
+    """Labels that join the groups whose leaders share a cell; layer names are cut to `depth` scopes."""
     scopes = [_scopes(layer)[:depth] for layer in graph.layer.values]
     number = {scope: index for index, scope in enumerate(dict.fromkeys(scopes))}
     layer = np.array([number[scope] for scope in scopes] + [NONE], dtype=np.int64)[graph.layer.index]
@@ -74,7 +74,7 @@ def _scopes(layer: str) -> tuple[str, ...]:
 
 
 def _leader(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The op that speaks for each op's group: the one with the most persistent memory, the lowest index on a tie."""
+    """The leader of each op's group: the op with the most persistent bytes, the lowest index on a tie."""
     rows = np.lexsort((-np.arange(graph.num_ops), graph.persistent_bytes))
     leader = np.empty(graph.num_ops, dtype=np.int64)
     leader[group[rows]] = rows

@@ -1,4 +1,4 @@
-"""Contracts units along heavy edges, as multilevel partitioners coarsen (Karypis and Kumar, 1998), until few enough are left."""
+"""Contracts units along heavy edges to a given number, as multilevel partitioners coarsen graphs (Karypis and Kumar, 1998)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jaxtyping import Int64
 
 from gnnplace.graph import ComputationGraph
 
-FLOPS_PER_BYTE = 16  # weighs arithmetic against traffic when work is balanced; GPUs since the K40 do 13 to 20
+FLOPS_PER_BYTE = 16  # the weight of arithmetic against memory traffic in a load; GPUs since the K40 have 13 to 20
 
 
 def contract(
     graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rules: Int64[np.ndarray, " ops"], limit: int
 ) -> Int64[np.ndarray, " ops"]:
-    """Labels after joining units along heavy edges, the heaviest first and up to a load that doubles each round, until `limit` are left."""
+    """Labels after joining units along edges, heaviest first, until `limit` are left. The cap on the load of a unit doubles each round."""
     unit = np.unique(label, return_inverse=True)[1].reshape(-1)
     work = graph.effective_bytes_accessed + graph.flops // FLOPS_PER_BYTE + 1
     cap = 2 * int(work.sum()) // limit
@@ -26,14 +26,14 @@ def contract(
         np.add.at(load, unit, work)
         first, second = _mergeable(graph, unit, rule)
         if not len(first):
-            break  # what is left stands under different rules
+            break  # the remaining units have different device rules
         unit = np.unique(_merge_under(first, second, load, cap, count - limit)[unit], return_inverse=True)[1].reshape(-1)
         cap *= 2
     return unit
 
 
 def _mergeable(graph: ComputationGraph, unit: Int64[np.ndarray, " ops"], rule: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, "2 pairs"]:
-    """Pairs of connected units under one rule, most bytes first; then those without such a neighbour, paired in the order of the graph."""
+    """Connected pairs of units with equal rules, most bytes first; then units without such a neighbour, paired in graph order."""
     count = len(rule)
     low, high = np.sort(np.stack([unit[graph.edge_src], unit[graph.edge_dst]]), axis=0)
     inside = (low != high) & (rule[low] == rule[high])
@@ -52,7 +52,7 @@ def _mergeable(graph: ComputationGraph, unit: Int64[np.ndarray, " ops"], rule: I
 @numba.njit(cache=True)
 @no_type_check
 def _merge_under(first, second, load, cap, surplus):
-    """Joins pairs in their order, `surplus` times at most, where the load of what is joined stays under the cap."""
+    """Joins pairs in order, at most `surplus` times, while the load of the joined unit is at most `cap`."""
     into = np.arange(len(load))
     held = load.copy()
     for k in range(len(first)):

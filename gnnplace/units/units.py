@@ -1,8 +1,8 @@
-"""Units: sets of ops that are placed together, each made of whole colocation groups (and placements back up to ops).
+"""Units: sets of ops that are placed together. Each unit consists of whole colocation groups.
 
-`ops` is the colocation closure alone. `weights` adds to it what stands and falls with a variable: its state with the gradients
-and sums that only its update needs, and its users by phase and block. `coarse` is at most 1,000 cells of layer, time step and
-phase. All are functions of the graph alone. Contracting units may make cycles, so orders and levels come from the op graph.
+`ops` are the colocation groups alone. `weights` joins a variable with its state and with the gradients and sums that only its update needs,
+and joins the users of a variable by phase and block. `coarse` has at most 1,000 cells of layer, time step and phase. All of them depend on
+the graph alone. Contracting units may create cycles, so orders and levels come from the op graph.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gnnplace.units import cells, variables
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """`unit[i]` is the unit of op i; units are numbered in the order in which the graph's topological order meets them."""
+    """`unit[i]` is the unit of op i. Units are numbered by their first ops in the topological order of the graph."""
 
     name: UnitsName
     unit: Int32[np.ndarray, " ops"]
@@ -33,7 +33,7 @@ class Units:
 
 
 class UnitEdges(NamedTuple):
-    """Edges between different units, sorted and distinct; an output counts once for each unit that takes it, control is 0 bytes."""
+    """Edges between different units, sorted and distinct. An output counts once for each unit that reads it; a control edge has 0 bytes."""
 
     src: Int32[np.ndarray, " edges"]
     dst: Int32[np.ndarray, " edges"]
@@ -41,7 +41,7 @@ class UnitEdges(NamedTuple):
 
 
 def units(graph: ComputationGraph, name: UnitsName) -> Units:
-    """The units of a graph under a name."""
+    """The units `name` of a graph."""
     group = colocation_closure(graph)
     match name:
         case "ops":
@@ -56,7 +56,7 @@ def units(graph: ComputationGraph, name: UnitsName) -> Units:
 
 
 def colocation_closure(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """A label for each op, the lowest op index of its colocation group."""
+    """A label for each op: the lowest op index of its colocation group, or its own index."""
     label = np.arange(graph.num_ops, dtype=np.int64)
     members = np.flatnonzero(graph.colocation.index != NONE)
     first = np.full(len(graph.colocation.values), graph.num_ops, dtype=np.int64)
@@ -71,7 +71,7 @@ def expand(units: Units, device_of_unit: Int32[np.ndarray, "*samples units"]) ->
 
 
 def unit_edges(graph: ComputationGraph, units: Units) -> UnitEdges:
-    """The edges of the graph between different units, with the bytes that cross them."""
+    """The edges of the graph between different units, with their bytes."""
     src, dst = units.unit[graph.edge_src].astype(np.int64), units.unit[graph.edge_dst].astype(np.int64)
     rows = np.stack([src, dst, graph.edge_data, graph.edge_bytes], axis=1)[src != dst]
     if not len(rows):
@@ -83,35 +83,35 @@ def unit_edges(graph: ComputationGraph, units: Units) -> UnitEdges:
 
 
 def work_ns(problem: Problem, units: Units) -> Int64[np.ndarray, "units devices"]:
-    """Nanoseconds of a unit's ops, one after another, on every device."""
+    """The total time of each unit's ops on every device, in ns."""
     work = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
     np.add.at(work, units.unit, problem.time_ns)
     return work
 
 
 def persistent_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
-    """What a unit's ops keep in memory for the whole step."""
+    """The total persistent bytes of each unit's ops."""
     held = np.zeros(units.num_units, dtype=np.int64)
     np.add.at(held, units.unit, graph.persistent_bytes)
     return held
 
 
 def output_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
-    """The bytes of all buffers that a unit's ops produce, aliases left out."""
+    """The total bytes of all buffers that each unit's ops produce; aliases don't count."""
     produced = np.zeros(units.num_units, dtype=np.int64)
     np.add.at(produced, units.unit[graph.output_op], np.where(graph.output_alias == NONE, graph.output_bytes, 0))
     return produced
 
 
 def allowed(problem: Problem, units: Units) -> Bool[np.ndarray, "units devices"]:
-    """Where every op of a unit may stand. Raises ValueError where a unit may stand nowhere: no placement is legal then."""
+    """True where a device is allowed for every op of a unit. Raises ValueError where a unit is allowed on no device."""
     forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
     np.add.at(forbidden, units.unit, ~problem.allowed)
     legal = forbidden == 0
     if not legal.any(axis=1).all():
         op = int(np.flatnonzero(units.unit == np.argmin(legal.any(axis=1)))[0])
         name = problem.graph.op_names[op]
-        raise ValueError(f"op {name!r}: no device of {problem.cluster.name} is allowed for it and the ops that must stand with it")
+        raise ValueError(f"op {name!r}: no device of {problem.cluster.name} is allowed for it and for all ops of its unit")
     return legal
 
 
@@ -125,5 +125,5 @@ def _numbered(graph: ComputationGraph, name: UnitsName, label: Int64[np.ndarray,
 
 
 def _differs(rows: Int64[np.ndarray, "rows columns"]) -> Bool[np.ndarray, " rows"]:
-    """True on each row that differs from the row before it."""
+    """True for each row that differs from the row before it."""
     return np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])

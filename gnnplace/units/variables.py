@@ -1,7 +1,8 @@
-"""What stands and falls with a variable: its state and update, and the gradients and sums that only this update needs.
+"""The family of a variable: its state and its update, and the gradients and sums that only this update needs.
 
-A weight gradient is as large as its weight; parted from its sum or its update it crosses a link at every time step. Nothing
-here needs metadata: state is what has persistent memory, a read or an in-place update is an alias of it. Phases sharpen it.
+A weight gradient is as large as its weight. On another device than its sum or its update, it would cross a link at every time step.
+Families need no metadata: state is an op with persistent bytes, and a read or an in-place update is an alias of it. Phases make families
+more precise.
 """
 
 from __future__ import annotations
@@ -14,18 +15,18 @@ from jaxtyping import Bool, Int64
 
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 
-SCALAR_BYTES = 8  # a tensor this small (a norm, a learning rate, a power of beta) binds nothing together
+SCALAR_BYTES = 8  # a tensor this small (a norm, a learning rate, a power of beta) joins nothing
 
 
 class Families(NamedTuple):
-    """`owner[i]` is the label of the family that op i belongs to, `NONE` outside. `state` are its variables, reads and updates."""
+    """`owner[i]` is the label of the family of op i, or `NONE`. `state[i]`: op i is a variable, a read or an update."""
 
     owner: Int64[np.ndarray, " ops"]
     state: Bool[np.ndarray, " ops"]
 
 
 def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels that join every family, and the users of each family by phase and block; `group` is the colocation closure."""
+    """Labels that join every family, and join the users of each family by phase and block; `group` is the colocation closure."""
     found = families(graph, group)
     used = _used_family(graph, found)
     label = merged(group, found.owner)
@@ -37,7 +38,7 @@ def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) 
 
 
 def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Families:
-    """The family of every op: state first, then backwards the gradients that one update alone needs, then their norms."""
+    """The family of every op: first the state, then the gradients that only its update needs, in reverse order, then their norms."""
     large = (graph.edge_bytes > SCALAR_BYTES) | (graph.persistent_bytes[graph.edge_src] > SCALAR_BYTES)
     binds = (graph.edge_output != CONTROL) & large
     stateful = graph.persistent_bytes > SCALAR_BYTES
@@ -54,7 +55,7 @@ def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Famil
 
 
 def merged(label: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels that join whole labels wherever ops share a key; ops of key `NONE` ask for nothing."""
+    """Labels that join all labels whose ops share a key. Ops with the key `NONE` join nothing."""
     asks = np.flatnonzero(key != NONE)
     first = np.full(int(key.max(initial=0)) + 1, len(label), dtype=np.int64)
     np.minimum.at(first, key[asks], asks)
@@ -62,14 +63,14 @@ def merged(label: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, " ops"]) -> 
 
 
 def _holds(label: Int64[np.ndarray, " ops"], stateful: Bool[np.ndarray, " ops"]) -> Bool[np.ndarray, " ops"]:
-    """Which ops share a label with one that is stateful."""
+    """True for ops that share a label with a stateful op."""
     held = np.zeros(len(label), dtype=bool)
     held[label[stateful]] = True
     return held[label]
 
 
 def _root_op(graph: ComputationGraph, stateful: Bool[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """For a variable, and an op with an alias of one among its outputs: the variable's op; else `NONE`."""
+    """The op of the variable, for a variable and for an op with an output that is an alias of one; else `NONE`."""
     root = np.where(stateful, np.arange(graph.num_ops), NONE)
     variable = graph.output_op[graph.output_root].astype(np.int64)
     aliases = np.flatnonzero((graph.output_alias != NONE) & stateful[variable])
@@ -78,21 +79,21 @@ def _root_op(graph: ComputationGraph, stateful: Bool[np.ndarray, " ops"]) -> Int
 
 
 def _updates(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
-    """Ops of the phase `update`; where an op has no phase, those that give no data."""
+    """True for ops of the phase `update`, and for ops without a phase that produce no data."""
     gives = np.zeros(graph.num_ops, dtype=bool)
     gives[graph.output_op[graph.output_bytes > 0]] = True
     return graph.phase.among(["update"]) | ((graph.phase.index == NONE) & ~gives)
 
 
 def _eligible(graph: ComputationGraph) -> tuple[Bool[np.ndarray, " ops"], Bool[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:
-    """Which ops may join a family by their phase, which have none and join by their size, and the size of their largest output."""
+    """Masks of the ops that may join a family by their phase, and of those without a phase; and the size of each op's largest output."""
     largest = np.zeros(graph.num_ops, dtype=np.int64)
     np.maximum.at(largest, graph.output_op, graph.output_bytes)
     return graph.phase.among(["backward_weight", "update"]), graph.phase.index == NONE, largest
 
 
 def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, " ops"]:
-    """The family whose state an op takes the most bytes from, the lowest label on a tie; `NONE` where it takes none."""
+    """The family from whose state each op reads the most bytes, the lowest label on a tie, or `NONE`."""
     family = np.where(found.state, found.owner, NONE)[graph.edge_src]
     rows = np.flatnonzero((graph.edge_output != CONTROL) & (family != NONE) & (graph.edge_bytes > SCALAR_BYTES))
     rows = rows[np.lexsort((family[rows], -graph.edge_bytes[rows]))]
@@ -104,7 +105,7 @@ def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, 
 @numba.njit(cache=True)
 @no_type_check
 def _join(label, first, second, wanted):
-    """Union of the labels of `first[k]` and `second[k]` wherever `wanted[k]`; a set's label is the lowest in it."""
+    """The union of the labels of `first[k]` and `second[k]` where `wanted[k]`. The label of a set is its lowest member."""
     parent = np.arange(len(label))
     for k in range(len(first)):
         if wanted[k]:
@@ -129,13 +130,13 @@ def _join(label, first, second, wanted):
 @numba.njit(cache=True)
 @no_type_check
 def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, by_size, largest, size, owner):
-    """Consumers first: an op joins the one family that takes all it gives. Then producers first: or that gives all it takes."""
+    """In reverse order, an op joins a family that reads all its outputs. Then, in order, an op joins a family that gives all its inputs."""
     for op in order[::-1]:
         if owner[op] == -1 and (by_phase[op] or by_size[op]):
             found = -1
             for edge in range(out_ptr[op], out_ptr[op + 1]):
                 family = owner[edge_dst[edge]]
-                if binds[edge] and (family != -1 or largest[edge_dst[edge]] > SCALAR_BYTES):  # its norm asks for nothing
+                if binds[edge] and (family != -1 or largest[edge_dst[edge]] > SCALAR_BYTES):  # a norm does not count
                     found = family if found in (-1, family) and family != -1 else -2
             if found >= 0 and (by_phase[op] or largest[op] >= size[found] // 2):
                 owner[op] = found

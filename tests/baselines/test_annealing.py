@@ -5,11 +5,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.annealing import HOT, _worst, annealing, hill_climb
-from gnnplace.baselines.exhaustive import exhaustive
-from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
@@ -48,7 +48,7 @@ def test_it_keeps_to_its_budget_and_returns_the_best_that_it_met(evaluations):
     found = annealing(posed, watched, np.random.default_rng(1), start=single(posed), budget=budget)
     asked = [placement for together in watched.asked for placement in together]
     assert len(asked) == budget.spent == evaluations
-    assert standing(posed, simulate(posed, [found])[0]) == min(standing(posed, result) for result in simulate(posed, asked))
+    assert score(posed, simulate(posed, [found])[0]) == min(score(posed, result) for result in simulate(posed, asked))
     assert len({placement.device.tobytes() for placement in asked}) > 0.9 * len(asked)  # none twice, but where it looks
 
 
@@ -63,14 +63,14 @@ def test_the_same_generator_gives_the_same_placement():
 def test_worse_placements_are_accepted_by_their_temperature():
     """With a chance of 1 / e where the step is longer by the temperature, of 1 / e^2 where by twice that; never where it overflows more."""
     generator = np.random.default_rng(0)
-    worst = [_worst(Standing(0, 0, 10**6), HOT, generator) for _ in range(4000)]
+    worst = [_worst(Score(0, 0, 10**6), HOT, generator) for _ in range(4000)]
     for times in (1, 2):
         longer = (0, 0, round(10**6 * (1 + times * HOT)))
         assert np.mean([longer <= each for each in worst]) == pytest.approx(np.exp(-times), abs=0.03)
     assert all((0, 0, 10**6) <= each < (1, 1, 1) for each in worst)
-    for each in (_worst(Standing(1, 5, 10**6), HOT, generator) for _ in range(100)):
+    for each in (_worst(Score(1, 5, 10**6), HOT, generator) for _ in range(100)):
         assert each > (0, 0, 10**9) and (1, 5, 10**6) <= each < (1, 6, 0)
-    assert _worst(Standing(0, 0, 10**9), 0.0, generator) == (0, 0, 10**9)
+    assert _worst(Score(0, 0, 10**9), 0.0, generator) == (0, 0, 10**9)
 
 
 @pytest.mark.parametrize("bytes_each", [0, 40])
@@ -109,9 +109,9 @@ def test_rules_hold_and_overflow_is_left():
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_never_worse_than_its_start_and_never_better_than_the_optimum(seed):
     posed = chains(2, 3, 2)
-    least = standing(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
+    least = score(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
     found = annealing(posed, simulate, np.random.default_rng(seed), start=single(posed), budget=Budget(evaluations=30))
-    assert least <= standing(posed, simulate(posed, [found])[0]) <= standing(posed, simulate(posed, [single(posed)])[0])
+    assert least <= score(posed, simulate(posed, [found])[0]) <= score(posed, simulate(posed, [single(posed)])[0])
 
 
 def test_one_device_or_one_op_leaves_nothing_to_move():
@@ -124,7 +124,7 @@ def test_a_climb_takes_nothing_that_is_worse():
     """What is evaluated next always differs by one move from the best so far: the chain of accepted placements never gets slower."""
     posed, watched, said = chains(3, 4, 3), Watched(), []
     hill_climb(posed, watched, np.random.default_rng(3), start=single(posed), budget=Budget(evaluations=200), found=said.append)
-    looks = [standing(posed, result) for result in simulate(posed, watched.looked)]
+    looks = [score(posed, result) for result in simulate(posed, watched.looked)]
     assert len(looks) > 2 and looks == sorted(looks, reverse=True)
     assert said == sorted(set(said), reverse=True) and said[-1] == min(said)
 
@@ -132,7 +132,7 @@ def test_a_climb_takes_nothing_that_is_worse():
 def test_what_is_found_is_told_once_and_in_order():
     posed, said = chains(3, 8, 3), []
     found = annealing(posed, simulate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=200), found=said.append)
-    assert said == sorted(set(said), reverse=True) and said[-1] == standing(posed, simulate(posed, [found])[0])
+    assert said == sorted(set(said), reverse=True) and said[-1] == score(posed, simulate(posed, [found])[0])
 
 
 def test_an_overflow_that_must_stay_is_made_less():
@@ -140,8 +140,8 @@ def test_an_overflow_that_must_stay_is_made_less():
     ops = [replace(op(f"o{i}", 100), persistent_bytes=10) for i in range(30)]
     posed = problem(ComputationGraph.from_ops("much", ops, []), equal_gpus(3, memory_bytes=40))
     found = annealing(posed, simulate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=300))
-    assert standing(posed, simulate(posed, [single(posed)])[0])[:2] == (1, 260)
-    assert standing(posed, simulate(posed, [found])[0])[:2] == (1, 180)
+    assert score(posed, simulate(posed, [single(posed)])[0])[:2] == (1, 260)
+    assert score(posed, simulate(posed, [found])[0])[:2] == (1, 180)
 
 
 def test_evaluators_without_timelines_do():

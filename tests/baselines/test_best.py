@@ -5,7 +5,7 @@ import pytest
 from support.graphs import chains
 
 from gnnplace.baselines.best import best, improvements, searched, searched_from_few
-from gnnplace.baselines.fastest import Standing
+from gnnplace.baselines.fastest import Score
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
@@ -30,7 +30,7 @@ def planners(*names, called=None):
 def test_the_fastest_comes_first_by_its_name(order):
     found = best(POSED, simulate, planners(*order), Budget(evaluations=100))
     assert [winner.planner for winner in found] == ["split", "cut", "one"]
-    assert found[0].placement.device.tolist() == DEVICES["split"] and found[0].standing == (0, 0, 3000)
+    assert found[0].placement.device.tolist() == DEVICES["split"] and found[0].score == (0, 0, 3000)
 
 
 def test_a_placement_that_two_propose_is_the_first_ones():
@@ -57,7 +57,7 @@ def test_a_search_that_finds_nothing_better_does_not_win_and_none_starts_without
 
     (winner, *_) = best(POSED, simulate, planners("one", "cut"), Budget(evaluations=100), tell)
     up = searched(POSED, simulate, winner, "up", search("split"), Budget(evaluations=100), tell)
-    assert (up.planner, up.standing.step_time_ns) == ("up from cut", 3000)
+    assert (up.planner, up.score.step_time_ns) == ("up from cut", 3000)
     assert searched(POSED, simulate, up, "down", search("one"), Budget(evaluations=100), tell) is up
     over = Budget(evaluations=1)
     over.spent = 1
@@ -83,7 +83,7 @@ def test_a_tenth_of_a_search_goes_to_the_best_few_in_equal_parts_and_the_rest_to
     found = searched_from_few(POSED, simulate, winners, "search", search, budget)
     starts = [winner.placement.device.tolist() for winner in winners[:4]]
     assert asked == [*((start, 2) for start in starts), (DEVICES["split"], 72)] and budget.spent == 100
-    assert found.planner == f"search from {winners[2].planner}" and found.standing == (0, 0, 3000)
+    assert found.planner == f"search from {winners[2].planner}" and found.score == (0, 0, 3000)
 
 
 def test_one_start_gets_all_of_a_search():
@@ -102,22 +102,22 @@ def test_a_search_is_heard_when_it_finds_a_good_deal_more():
 
     def search(posed, start, budget, tell):
         for found in ((1, 50, 9), (0, 0, 5990), (0, 0, 5950), (0, 0, 5900), (0, 0, 5000)):
-            tell(Standing(*found))
+            tell(Score(*found))
         return start
 
     (winner,) = best(POSED, simulate, planners("one"), Budget(evaluations=9))
     searched(POSED, simulate, winner, "search", search, Budget(evaluations=9), lambda *news: said.append(news))
-    assert [standing.step_time_ns for name, standing in said if name == "search from one"] == [5900, 5000]
+    assert [score.step_time_ns for name, score in said if name == "search from one"] == [5900, 5000]
 
 
 def test_only_what_is_better_than_all_before_is_news():
     said = []
-    tell = improvements(lambda planner, standing: said.append(planner))
+    tell = improvements(lambda planner, score: said.append(planner))
     for planner, found in {"over": (1, 0, 5), "fits": (0, 0, 9), "worse": (0, 0, 10), "equal": (0, 0, 9), "better": (0, 0, 8)}.items():
-        tell(planner, Standing(*found))
+        tell(planner, Score(*found))
     assert said == ["over", "fits", "better"]
 
 
 def test_nobody_to_ask():
-    with pytest.raises(ValueError, match="none to choose from"):
+    with pytest.raises(ValueError, match="at least one is needed"):
         best(POSED, simulate, {}, Budget(evaluations=1))

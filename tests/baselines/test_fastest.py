@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines.fastest import fastest, standing
+from gnnplace.baselines.fastest import fastest, score
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
@@ -28,7 +28,7 @@ def test_a_slow_feasible_placement_beats_a_fast_one_that_overflows_and_less_over
     assert fastest(posed, [placed(0, 1), placed(0, 0)], simulate).device.tolist() == [0, 0]
     assert fastest(posed, [placed(1, 1), placed(0, 1), placed(0, 2)], simulate).device.tolist() == [0, 2]
     results = simulate(posed, [placed(0, 0), placed(0, 1)])
-    assert [standing(posed, result) for result in results] == [(0, 0, 10), (1, 2, 5)]
+    assert [score(posed, result) for result in results] == [(0, 0, 10), (1, 2, 5)]
 
 
 def test_a_placement_without_a_link_comes_last():
@@ -39,5 +39,5 @@ def test_a_placement_without_a_link_comes_last():
 
 def test_nothing_to_choose_from():
     posed = problem(ComputationGraph.from_ops("one", [op("a")], []), equal_gpus(1))
-    with pytest.raises(ValueError, match="none to choose from"):
+    with pytest.raises(ValueError, match="at least one is needed"):
         fastest(posed, [], simulate)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from support.by_hand import gpus, link, made
 from support.by_hand import op as timed
+from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.exhaustive import exhaustive
-from gnnplace.baselines.fastest import Standing, standing
+from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.genetic import ELITE, MUTANTS, POPULATION, Member, _next, genetic
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.random_keys import code
@@ -51,7 +51,7 @@ def test_it_keeps_to_its_budget_and_returns_the_best_that_it_met(evaluations, sc
 
     found = genetic(posed, watched, np.random.default_rng(1), start=single(posed), budget=budget, schedule=schedule)
     assert len(asked) == budget.spent == evaluations and {placement.schedule for placement in asked} == {schedule}
-    assert min(standing(posed, result) for result in simulate(posed, asked)) == standing(posed, simulate(posed, [found])[0])
+    assert min(score(posed, result) for result in simulate(posed, asked)) == score(posed, simulate(posed, [found])[0])
 
 
 def test_the_same_generator_gives_the_same_placement():
@@ -101,9 +101,9 @@ def test_rules_hold_and_overflow_is_left():
 @pytest.mark.parametrize("seed", range(3))
 def test_it_is_never_worse_than_its_start_and_never_better_than_the_optimum(seed):
     posed = chains(2, 3, 2)
-    least = standing(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
+    least = score(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
     found = evolved(posed, single(posed), 30, seed)
-    assert least <= standing(posed, simulate(posed, [found])[0]) <= standing(posed, simulate(posed, [single(posed)])[0])
+    assert least <= score(posed, simulate(posed, [found])[0]) <= score(posed, simulate(posed, [single(posed)])[0])
 
 
 def test_other_placements_join_the_first_population():
@@ -120,7 +120,7 @@ def test_one_op_or_one_device_leaves_nothing_to_move():
 def test_children_inherit_mostly_from_the_elite():
     posed = chains(30, 10, 2)
     genes, placement = code(posed), single(posed)
-    population = [Member(np.full((2, genes.num_genes), float(rank < ELITE)), placement, Standing(0, 0, rank)) for rank in range(POPULATION)]
+    population = [Member(np.full((2, genes.num_genes), float(rank < ELITE)), placement, Score(0, 0, rank)) for rank in range(POPULATION)]
     drawn = _next(genes, population, np.random.default_rng(0))
     children = drawn[MUTANTS:]
     assert len(drawn) == POPULATION - ELITE and all(set(np.unique(child)) == {0.0, 1.0} for child in children)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from support.exhaustive import exhaustive
 from support.graphs import equal_gpus, op
 from support.random_problems import random_case
 
 from gnnplace.baselines.critical_path_first import critical_path_first
-from gnnplace.baselines.exhaustive import exhaustive
-from gnnplace.baselines.fastest import standing
+from gnnplace.baselines.fastest import score
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.m_etf import m_etf
 from gnnplace.baselines.m_sct import m_sct
@@ -44,7 +44,7 @@ TINY = [posed for seed in range(200, 320) if (posed := tiny(seed)) is not None][
 
 @pytest.fixture(scope="module")
 def optimum() -> list[tuple[int, int, int]]:
-    return [standing(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for posed in TINY]
+    return [score(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for posed in TINY]
 
 
 @pytest.mark.parametrize("plan", PLANNERS)
@@ -52,7 +52,7 @@ def test_never_better_than_the_optimum_and_often_it(plan: Scheduler, optimum: li
     reached = 0
     for posed, best in zip(TINY, optimum, strict=True):
         placement = plan(posed, simulate, units_name="ops")
-        found = standing(posed, simulate(posed, [placement])[0])
+        found = score(posed, simulate(posed, [placement])[0])
         assert found >= best
         reached += found == best
     assert reached >= 8

@@ -9,7 +9,7 @@ import pytest
 from support.graphs import chains, equal_gpus, op
 from support.random_problems import random_case
 
-from gnnplace.baselines.fastest import standing
+from gnnplace.baselines.fastest import score
 from gnnplace.baselines.pipeline import Stages, _row, _rows, _transfers, pipeline, split
 from gnnplace.baselines.single import single_gpu
 from gnnplace.cluster import Cluster, Device, Link
@@ -176,7 +176,7 @@ def test_never_worse_than_a_single_accelerator_and_legal_on_random_problems():
         placed, single = pipeline(one, simulate), single_gpu(one, simulate)
         found, alone = simulate(one, [placed, single])
         assert found.infeasible is None or check(one, placed) is not None or found.infeasible.startswith("memory")
-        assert standing(one, found) <= standing(one, alone)
+        assert score(one, found) <= score(one, alone)
 
 
 def test_the_schedule_is_the_one_that_was_asked_for():

@@ -8,7 +8,7 @@ from support.by_hand import gpus, link, made, op
 from support.graphs import chains
 from support.random_problems import random_case
 
-from gnnplace.baselines.fastest import standing
+from gnnplace.baselines.fastest import score
 from gnnplace.baselines.reorder import reorder, spaced
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import RULES, Placement, missing_link
@@ -51,9 +51,9 @@ def test_never_worse_than_any_rule_and_often_the_best_order(seed):
     for rule in ("fifo", "critical-path"):
         start = Placement(device, rule)
         found = reordered(posed, start, 20)
-        standings = [standing(posed, result) for result in simulate(posed, [found, *(Placement(device, each) for each in RULES)])]
-        assert standings[0] <= min(standings[1:])
-        assert found is start or standings[0] < standings[1 + RULES.index(rule)]
+        scores = [score(posed, result) for result in simulate(posed, [found, *(Placement(device, each) for each in RULES)])]
+        assert scores[0] <= min(scores[1:])
+        assert found is start or scores[0] < scores[1 + RULES.index(rule)]
 
 
 def scattered(seed):

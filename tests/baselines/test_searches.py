@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.random_units import draw, random_units
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph

@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from support.every_placement import best_step, posed, some_steps
+from support.every_placement import best_step, feasible, posed, some_steps
 from support.graphs import equal_gpus, op
 from support.random_problems import random_case
 from support.tight_problems import crowded_case, tight_case
@@ -15,7 +15,7 @@ from support.tight_problems import crowded_case, tight_case
 from gnnplace.bounds import bounds as module
 from gnnplace.bounds.bounds import bound_name, bounds, least_times, lower_bound
 from gnnplace.problems import Problem
-from gnnplace.simulator.simulator import feasible, simulate_devices
+from gnnplace.simulator.simulator import simulate_devices
 
 NAMES = {"critical-path", "load", "paths", "windows", "split"}
 

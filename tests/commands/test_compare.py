@@ -91,7 +91,11 @@ def test_the_table_names_the_bound_and_explains_who_is_slower_than_one_device(po
 
 def test_who_is_slower_than_one_device():
     times = {"cpu": 9, "gpu": 5, "expert": 5, "metis": 6, "new": 7, "heft": 4, "random": None}
-    assert slower_than_one_device(times) == {"cpu": EXPLANATIONS["cpu"], "metis": EXPLANATIONS["metis"], "new": "not explained yet"}
+    assert slower_than_one_device(times) == {
+        "cpu": EXPLANATIONS["cpu"],
+        "metis": EXPLANATIONS["metis"],
+        "new": "Not explained yet.",
+    }
     assert slower_than_one_device(times | {"gpu": None}) == {}
     assert slower_than_one_device({"metis": 6, "cpu": None, "gpu": None}) == {}
 

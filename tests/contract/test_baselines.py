@@ -6,13 +6,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
+from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
 from support.random_problems import random_case
 
 from gnnplace import planners
-from gnnplace.baselines.exhaustive import exhaustive
 from gnnplace.baselines.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
-from gnnplace.baselines.fastest import standing
+from gnnplace.baselines.fastest import score
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
@@ -47,7 +47,7 @@ TINY = [(seed, posed) for seed in range(120) if (posed := tiny(seed)) is not Non
 
 @pytest.fixture(scope="module")
 def optimum() -> dict[int, tuple[int, int, int]]:
-    return {seed: standing(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for seed, posed in TINY}
+    return {seed: score(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for seed, posed in TINY}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -59,7 +59,7 @@ def test_valid_and_never_better_than_exhaustive(name: planners.PlannerName, opti
             continue
         placement = plan(posed)
         assert check(posed, placement) is None
-        assert standing(posed, simulate(posed, [placement])[0]) >= optimum[seed], seed
+        assert score(posed, simulate(posed, [placement])[0]) >= optimum[seed], seed
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in EXPLANATIONS])

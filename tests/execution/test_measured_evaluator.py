@@ -17,7 +17,7 @@ from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.timing import PAPER, STEADY
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
-from gnnplace.result import Evaluator, figures
+from gnnplace.result import Evaluator, metrics
 from gnnplace.simulator.simulator import simulate
 
 ONE, SPLIT, CUT = [0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]
@@ -50,7 +50,7 @@ def test_a_result_is_what_was_measured(made):
     assert cut.busy_ns.tolist() == [3 * STEP_NS] * 2 and one.busy_ns.tolist() == [6 * STEP_NS, 0]
     assert split.peak_memory_bytes.tolist() == [3, 3] and one.infeasible is None
     assert (cut.transfers, cut.transferred_bytes, cut.schedule) == (simulated.transfers, simulated.transferred_bytes, "critical-path")
-    assert figures(CHAINS.cluster, one, 1)[:3] == (0.5, None, None)  # nobody saw into its channels
+    assert metrics(CHAINS.cluster, one, 1)[:3] == (0.5, None, None)  # nobody saw into its channels
     with pytest.raises(ValueError, match="timeline"):
         evaluate(CHAINS, [placed(ONE)], timeline=True)
 

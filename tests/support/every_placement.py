@@ -7,11 +7,16 @@ import numpy as np
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
-from gnnplace.simulator.simulator import feasible, simulate, simulate_devices
+from gnnplace.simulator.simulator import simulate, simulate_devices
 
 
 def posed(ops, edges, cluster):
     return problem(ComputationGraph.from_ops("by-hand", ops, edges), cluster)
+
+
+def feasible(made, steps):
+    """Which samples of `simulate_devices` are feasible, one boolean each."""
+    return steps.legal & steps.linked & (steps.peak_memory_bytes <= made.cluster.memory_bytes).all(axis=1)
 
 
 def every_device(made):

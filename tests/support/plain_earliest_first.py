@@ -54,7 +54,7 @@ class Plain:
             if op not in self.end:
                 self.settle(op, None)
                 self.occupy(op, 0)
-        return [self.home[unit] for unit in range(len(self.given.legal))], max(self.end.values())
+        return [self.home[unit] for unit in range(len(self.given.allowed))], max(self.end.values())
 
     def is_ready(self, op: int) -> bool:
         return all(src in self.end for src in self.sources(op) if self.costs[src])
@@ -81,7 +81,7 @@ class Plain:
         elsewhere = [time for other in range(len(self.free)) if (time := self.child_start(child, other)) is not None]
         if here is None or start > here or min(elsewhere) < here:
             return start
-        others = [self.ready_ns(op, other) for other in range(len(self.free)) if self.given.legal[self.given.unit[op], other]]
+        others = [self.ready_ns(op, other) for other in range(len(self.free)) if self.given.allowed[self.given.unit[op], other]]
         urgent = max([start, *(time for time in others if time is not None)])
         self.waited |= urgent > start
         return urgent if urgent < here or urgent == start else None
@@ -100,7 +100,7 @@ class Plain:
 
     def fits(self, unit: int, device: int) -> bool:
         held = self.held[device] + int(self.given.persistent[unit])
-        return bool(self.given.legal[unit, device]) and held <= self.given.memory[device]
+        return bool(self.given.allowed[unit, device]) and held <= self.given.memory[device]
 
     def ready_ns(self, op: int, device: int, sends: bool = False) -> int | None:
         """When the inputs are there, None without a link; each message is estimated alone, unless they are sent."""

@@ -1,8 +1,9 @@
-"""A smaller problem in place of a large one: each unit a few ops, and the way back.
+"""Contracts a large problem to a small one whose ops are parts of units, and lifts placements back.
 
-Contracting units may make cycles, so an op of the small problem is a part of a unit: its ops at one depth, the most changes of unit
-on a path to them. An edge leads to the same part or to a deeper one, so parts make an acyclic graph; those of a unit stand together.
-A part does its ops one after another and gives all its outputs at its end: its times are estimates, and so is its memory.
+Contracting whole units could create cycles. So an op of the small problem is a part of a unit: the ops at one depth, which is the largest
+number of changes of unit on a path to them. Every edge leads to the same part or to a deeper one, so the graph of parts is acyclic. The
+parts of a unit form a colocation group. A part runs its ops one after another and produces all outputs at its end, so its times and its
+memory are estimates.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from gnnplace.units.units import Units
 
 
 class Contracted(NamedTuple):
-    """The small problem, and which of its ops each op is part of."""
+    """The small problem, and the op of it that contains each op of the large one."""
 
     problem: Problem
     part: Int64[np.ndarray, " ops"]
 
 
 def contracted(problem: Problem, made: Units, max_choices: int) -> Contracted:
-    """The problem with units joined along heavy edges until it has at most `max_choices` ops x devices, or one unit a rule of legality."""
+    """Joins units along heavy edges until there are at most `max_choices` ops x devices, or one unit for each set of allowed devices."""
     graph, limit = problem.graph, max(1, max_choices // problem.num_devices)
     label = made.unit.astype(np.int64)
     rules = legality(graph, label)
@@ -44,13 +45,13 @@ def contracted(problem: Problem, made: Units, max_choices: int) -> Contracted:
 
 
 def lifted(problem: Problem, small: Contracted, placement: Placement) -> Placement:
-    """A placement of the small problem, with priorities, as one of all ops: in the order of their parts."""
+    """The placement of all ops from a placement of the small problem. Ops have the order of their parts."""
     assert placement.priority is not None
     return by_start(problem, placement.device[small.part], -placement.priority[small.part])
 
 
 def by_start(problem: Problem, device: Int32[np.ndarray, " ops"], start: Int64[np.ndarray, " ops"]) -> Placement:
-    """A placement whose ops go by their start, those of equal start by what remains behind them."""
+    """A placement with priorities by start time; ties go by rank."""
     rank = np.zeros_like(start) if missing_link(problem, device) else rank_ns(problem, device)
     priority = np.empty_like(start)
     priority[np.lexsort((-rank, start))] = -np.arange(len(start))
@@ -58,7 +59,7 @@ def by_start(problem: Problem, device: Int32[np.ndarray, " ops"], start: Int64[n
 
 
 def _parts(graph: ComputationGraph, unit: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The part of each op, numbered in a topological order of parts."""
+    """The part of each op. Parts are numbered in topological order."""
     depth = _depth(graph.order, graph.out_ptr, graph.edge_dst, unit)
     return np.unique(depth * (int(unit.max()) + 1) + unit, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
@@ -97,9 +98,9 @@ def _problem_of_parts(problem: Problem, unit: Int64[np.ndarray, " ops"], part: I
 def _traffic(
     graph: ComputationGraph, unit_of: Int64[np.ndarray, " parts"], part: Int64[np.ndarray, " ops"]
 ) -> tuple[list[list[Output]], list[tuple[int, int, int]]]:
-    """The outputs of each part and the edges between parts: what the same units take travels as one output.
+    """The outputs of each part and the edges between parts. Outputs that go to the same units form one output.
 
-    What stays in its unit and shares another buffer has no bytes.
+    An alias that stays within its unit has no bytes.
     """
     takers: dict[int, set[int]] = defaultdict(set)
     edges = set()

@@ -1,7 +1,7 @@
-"""What lower bounds prove, as constraints of the program: no simulated step of a feasible placement breaks one.
+"""Lower bounds as constraints of the program. Every simulated step of a feasible placement satisfies them.
 
-Heads and tails hold for an op on a device of a class. Wherever they stand, the ops of a set start at a or later and leave at least b
-behind them: so on each device those that are there take at most the step less a and b, as often as it has streams.
+Heads and tails bound the start and end of each op on each device. If all ops of a set start at a or later and have at least b of the step
+left after them, those on one device take at most (step - a - b) times its streams.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from gnnplace.baselines.cp_sat.model import Program
 from gnnplace.problems import MAX_STEP_NS
 from gnnplace.result import LeastTimes
 
-MOST_WINDOWS = 6  # heads, and as many tails, whose windows limit a device's work
+MOST_WINDOWS = 6  # values of a, and as many of b
 
 
 def add_cuts(program: Program, least: LeastTimes) -> None:
-    """Adds the best lower bound, every head and tail, and windows of the work of each device."""
+    """Adds the largest lower bound, every head and tail, and windows of work for each device."""
     model = program.model
     model.add(program.step >= program.units(least.step_ns))
     head, tail = least.head_ns, least.tail_ns
@@ -49,7 +49,7 @@ def _add_windows(program: Program, head: Int64[np.ndarray, " ops"], tail: Int64[
 
 
 def _some(values: Int64[np.ndarray, " ops"]) -> list[int]:
-    """A few of them, evenly over their ranks, the least one too."""
+    """A few of the values, evenly spaced by rank, with the least one."""
     distinct = np.unique(values[values < MAX_STEP_NS])
     if len(distinct) > MOST_WINDOWS:
         distinct = distinct[np.linspace(0, len(distinct) - 1, MOST_WINDOWS).astype(np.int64)]

@@ -1,4 +1,4 @@
-"""A simulated step as values of the constraint program's variables: where a search begins."""
+"""A simulated step as values of the program's variables, from which the search starts."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def hint(program: Program, device: Int32[np.ndarray, " ops"], result: StepResult) -> None:
-    """Hints at a step with a timeline, equal devices in order: devices, starts, and what was sent when.
+    """Adds a step with a timeline as a hint: devices, starts and transfers, with equal devices in the order that `symmetry` asks for.
 
-    The times of what was not sent don't matter.
+    The times of absent transfers don't matter.
     """
     timeline, model = result.timeline, program.model
     assert timeline is not None and result.step_time_ns is not None

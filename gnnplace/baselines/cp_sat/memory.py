@@ -1,4 +1,4 @@
-"""The memory of the constraint program: what every device holds at any time, where it could be too much (see `model`)."""
+"""The memory constraints of the program: the bytes that each device holds at any time (see `model`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gnnplace.baselines.cp_sat.model import LARGEST, Program
 
 
 def add_memory(program: Program) -> None:
-    """Adds, for each device that could overflow, the memory that is left beside persistent bytes, and who takes it when.
+    """For each device that could overflow, limits workspaces and buffers to the memory left beside persistent bytes.
 
-    A device that receives parts of a root apart takes at least what is here: of its aliases nothing.
+    Where a device keeps parts of a root in separate buffers, received aliases count as 0 bytes, which is a lower bound.
     """
     problem, graph = program.problem, program.problem.graph
     roots = _roots(program)
@@ -25,7 +25,7 @@ def add_memory(program: Program) -> None:
 
 
 def _roots(program: Program) -> dict[int, list[int]]:
-    """The outputs that share each root, those without bytes left out."""
+    """The outputs that share each root; roots without bytes are left out."""
     roots: dict[int, list[int]] = defaultdict(list)
     for output, root in enumerate(program.problem.graph.output_root.tolist()):
         roots[root].append(output)
@@ -55,7 +55,7 @@ def _add_device(program: Program, device: int, capacity: int, roots: dict[int, l
 
 
 def _buffers(program: Program, device: int, root: int, outputs: list[int]) -> list[tuple[Any, int]]:
-    """The buffer of a root on a device, made by its op or sent there: an interval that all who hold it lie in, and its bytes."""
+    """The intervals and bytes of a root's buffer on a device, produced or received there. An interval covers all holders."""
     model, graph = program.model, program.problem.graph
     begin, end = (model.new_int_var(0, program.horizon, "") for _ in range(2))
     length = model.new_int_var(0, program.horizon, "")
@@ -80,7 +80,7 @@ def _buffers(program: Program, device: int, root: int, outputs: list[int]) -> li
 
 
 def _hold_while_sent(program: Program, device: int, output: int, begin: Any, end: Any) -> list[Any]:
-    """A transfer from here holds the buffer until it leaves, one to here from its start to its arrival. Returns who says that one comes."""
+    """A transfer from the device holds the buffer until it leaves; one to it, from start to arrival. Returns the latter's presences."""
     model = program.model
     for there in range(program.problem.num_devices):
         away = program.sent.get((output, there))

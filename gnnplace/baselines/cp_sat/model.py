@@ -1,13 +1,20 @@
-"""One step as a constraint program: where ops stand and when ops and transfers start, a relaxation of EXECUTION_MODEL.md.
+"""One step as a constraint program, a relaxation of EXECUTION_MODEL.md.
 
-Modelled: the time of every op alone on its device, streams, precedence, one transfer for each output and destination that occupies its
-channel (and receive channel, and the streams of a device that copies by itself), latencies, control delays, missing links, colocation,
-what is allowed, and memory: persistent bytes, workspaces and every buffer from its first allocation to its last use.
-Left out, so that no simulated step breaks a constraint: devices and channels may idle on purpose and serve in any order (`queues`
-orders channels); an op lasts no longer while others use its memory; a buffer that was sent has the bytes of the smallest output of its
-root; times are rounded down to the unit of time, sizes down and memories up to the unit of memory (starts rounded down keep every
-order and overlap). So no simulated step of a feasible placement is shorter than the program's optimum; what a found one takes, and its
-peaks, are for the simulator to say.
+The variables are the devices of ops and the starts of ops and transfers.
+
+The program models the time of every op alone on its device, streams, precedence, one transfer for each output and destination on its
+channel (and receive channel, and the streams of a device that copies by itself), latencies, control delays, missing links, colocation and
+allowed devices. Its memory has persistent bytes, workspaces, and every buffer from its first allocation to its last use.
+
+Every simulated step of a feasible placement satisfies the program, because it relaxes the rest:
+
+- Devices and channels may idle on purpose and serve in any order (`queues` orders channels).
+- An op takes its time alone, even while others use its memory.
+- A received buffer has the bytes of the smallest output of its root.
+- Times are rounded down to the unit of time. Sizes are rounded down, and memories up, to the unit of memory. Starts rounded down keep every
+  order and overlap.
+
+So the optimum of the program is a lower bound on every simulated step. The simulator computes the step time and peaks of its placement.
 """
 
 from __future__ import annotations
@@ -26,25 +33,25 @@ from gnnplace.problems import Problem
 if TYPE_CHECKING:
     from ortools.sat.python.cp_model import CpModel, IntVar
 
-LONGEST = 2**40  # units of time in a step, and 2^20 units of memory: their product fits 64 bits
+LONGEST = 2**40  # units of time in a step, and 2^20 units of memory: the product fits 64 bits
 LARGEST = 2**20
 
 
 @dataclass(frozen=True)
 class Sent:
-    """An output on its way to a device: `by[a]` says that it comes from device a; `received` starts later where a channel receives it."""
+    """The transfer of an output to a device. `by[a]`: it comes from device a. `received` is the start on the receive channel, if any."""
 
     present: IntVar
     start: IntVar
     received: IntVar
     by: dict[int, IntVar]
-    leaves: Any  # linear expressions of the times at which it leaves its channel and arrives
+    leaves: Any  # linear expressions: the times at which it leaves its channel and arrives
     arrives: Any
 
 
 @dataclass(frozen=True)
 class Program:
-    """The variables, in units of `unit_ns`. `stands[i][d]` says that op i is on device d; the ops of a unit share theirs."""
+    """The variables; times are in units of `unit_ns`. `stands[i][d]`: op i is on device d. The ops of a unit share these variables."""
 
     model: CpModel
     problem: Problem
@@ -62,14 +69,14 @@ class Program:
         return int(time_ns) // self.unit_ns
 
     def together(self, op: int, other: int) -> bool:
-        """Whether two ops belong to one unit."""
+        """Whether two ops belong to the same unit."""
         return self.stands[op] is self.stands[other]
 
 
 def write(
     model: CpModel, problem: Problem, unit: Int64[np.ndarray, " ops"], legal: Bool[np.ndarray, "units devices"], horizon_ns: int
 ) -> Program:
-    """Writes the program of a problem whose units stand together, for steps of at most `horizon_ns`."""
+    """The program of a problem with the given units, for steps of at most `horizon_ns`."""
     unit_ns = -(-horizon_ns // LONGEST)
     horizon = horizon_ns // unit_ns
     stands = [[model.new_bool_var("") if option else model.new_constant(0) for option in row] for row in legal]
@@ -98,7 +105,7 @@ def _add_ops(program: Program, times: Int64[np.ndarray, "ops devices"]) -> None:
 
 
 def _add_precedence(program: Program) -> None:
-    """Consumers start after their inputs end, later still after a control edge from elsewhere; and only where there is a link."""
+    """A consumer starts after its inputs end, and after the delay of a control edge between devices. Edges between devices need a link."""
     graph, cluster, model = program.problem.graph, program.problem.cluster, program.model
     for src, output, dst in zip(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist(), strict=True):
         model.add(program.start[dst] >= program.end[src])
@@ -125,9 +132,9 @@ def _add_transfers(program: Program) -> None:
 
 
 def _add_transfer(program: Program, output: int, takers: list[int], there: int) -> None:
-    """The transfer of an output to one device: present exactly where a consumer stands there and the producer elsewhere.
+    """The transfer of an output to one device. It is present if and only if a consumer is there and the producer is elsewhere.
 
-    Where it is absent, its times may all be the end of the producer, so that they hold nobody up.
+    The times of an absent transfer may equal the end of the producer, so that they delay nothing.
     """
     model, problem, cluster = program.model, program.problem, program.problem.cluster
     op = int(problem.graph.output_op[output])

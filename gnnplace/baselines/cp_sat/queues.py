@@ -1,11 +1,11 @@
-"""Channels serve first in, first out: what one op sends leaves a channel before what an op that ends later sends there.
+"""Channels serve first in, first out: the transfers of an op leave a channel before those of an op that ends later.
 
-Every simulated step does that, and sends the outputs of an op in order, each to its destinations in order (EXECUTION_MODEL.md). Here ops
-that end at one time may go in either order, and so may destinations whose order could change if equal devices changed places: what is
-asked for stays true then, as `symmetry` needs it. Receive channels stay free.
+A simulated step also sends the outputs of an op in order, each to its destinations in order (EXECUTION_MODEL.md). The program leaves the
+order open for ops that end at the same time, and for destinations whose order changes when equal devices change places, so that the
+renaming of `symmetry` keeps every constraint. It does not order receive channels.
 
-An op may end later than the program says: it lasts longer beside others that use its memory, and times are rounded down. So one op must
-go before another only where it ends first however long it lasts.
+An op may end later than in the program, because others use its memory and because times are rounded down. So one op must precede another
+only if it ends first whatever time it takes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ortools.sat.python.cp_model import IntVar
 
 
-MOST_PAIRS = 20_000  # a program of more is too large to be proved in seconds, and slower to write and to start
+MOST_PAIRS = 20_000  # with more pairs no proof takes seconds, and the program is slow to write and to start
 
 
 class Block(NamedTuple):
-    """What one op sends over a channel, if `used`: no earlier than `first` and gone at `last`."""
+    """The transfers of one op on a channel, if `used`: none starts before `first`, and all have left at `last`."""
 
     used: IntVar
     first: Any
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 class Send(NamedTuple):
-    """A transfer of an output to a device, if it is `on` one channel."""
+    """A transfer of an output to device `there`, if it is `on` a given channel."""
 
     output: int
     there: int
@@ -46,7 +46,7 @@ class Send(NamedTuple):
 
 
 def add_queues(program: Program) -> None:
-    """Orders what two ops send over one channel by their ends; nothing where there are more than `MOST_PAIRS` such pairs."""
+    """Orders the transfers of each two ops on a channel by the ends of the ops, unless there are more than `MOST_PAIRS` such pairs."""
     model, earlier = program.model, _earlier(program.problem.graph)
     order: dict[tuple[int, int], Any] = {}
     channels = _sends(program)
@@ -65,7 +65,7 @@ def add_queues(program: Program) -> None:
 
 
 def _earlier(graph: ComputationGraph) -> Bool[np.ndarray, "ops ops"]:
-    """Whether op i comes before op j on a path, at [j, i]."""
+    """A matrix: entry [j, i] is True where op i is an ancestor of op j."""
     earlier = np.zeros((graph.num_ops, graph.num_ops), dtype=bool)
     for op in graph.order.tolist():
         inputs = graph.edge_src[graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]]]
@@ -75,14 +75,14 @@ def _earlier(graph: ComputationGraph) -> Bool[np.ndarray, "ops ops"]:
 
 
 def _latest_ends(program: Program) -> list[Any]:
-    """When each op ends at the latest: it lasts its longest time, rounded up as its start is rounded down."""
+    """The latest end of each op: its start plus its longest time, rounded up."""
     longest = -(-program.problem.slowest_ns // program.unit_ns)
     rows = zip(program.start, longest.tolist(), program.stands, strict=True)
     return [start + sum(time * on for time, on in zip(times, row, strict=True)) for start, times, row in rows]
 
 
 def _order(program: Program, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"], latest: list[Any]) -> IntVar:
-    """Says that p may end no later than q; its negation, that q may end no later than p."""
+    """A variable: if true, p may end no later than q; if false, q may end no later than p."""
     model = program.model
     for one, other, answer in ((p, q, 1), (q, p, 0)):
         if earlier[other, one]:
@@ -94,7 +94,7 @@ def _order(program: Program, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"
 
 
 def _sends(program: Program) -> dict[int, dict[int, list[Send]]]:
-    """What each op may send over each channel, by output and destination."""
+    """The possible transfers on each channel, by op."""
     cluster, owner = program.problem.cluster, program.problem.graph.output_op
     sends: dict[int, dict[int, list[Send]]] = defaultdict(lambda: defaultdict(list))
     for (output, there), sent in sorted(program.sent.items()):
@@ -105,7 +105,7 @@ def _sends(program: Program) -> dict[int, dict[int, list[Send]]]:
 
 
 def _ranges(program: Program) -> tuple[list[int], list[int]]:
-    """The first and the last of the devices that are equal to each."""
+    """The first and the last device of the class of each device."""
     of = {device: devices for devices in equal_devices(program.problem) for device in devices}
     return [min(of[device]) for device in sorted(of)], [max(of[device]) for device in sorted(of)]
 

@@ -1,7 +1,7 @@
-"""The search of `exact`: a constraint program written, hinted at and solved by CP-SAT, in this process.
+"""The search of `exact`, in this process: it writes a constraint program, adds a hint and solves it by CP-SAT.
 
-Nothing here may share a process with TensorFlow: its symbols and OR-tools' are mixed up, and solving ends in a segmentation fault
-(or-tools issue 3230). `exact.solve` gives it a process of its own, which runs `main`.
+This module must not share a process with TensorFlow: symbols of the two libraries clash, and solving ends in a segmentation fault
+(or-tools issue 3230). `exact.solve` starts a child process that runs `main`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gnnplace.problems import Problem
 from gnnplace.result import LeastTimes
 from gnnplace.units.units import UnitsName, allowed, units
 
-SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which of them proves soonest differs from problem to problem
-WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, as measured
+SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which one completes first depends on the problem
+WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, measured
 
 
 def main() -> None:
-    """Answers requests, pickled on stdin, with pickled solutions or errors on stdout; what a library prints goes to stderr."""
+    """Reads pickled requests from stdin and writes pickled solutions or errors to stdout. Output of libraries goes to stderr."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while True:
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None) -> Solution:
-    """The fastest step of a problem whose units stand together. Raises ValueError where one may stand nowhere."""
+    """The fastest step of a problem with the given units. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
     horizon_ns = _longest(problem) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
     program = write(cp_model.CpModel(), problem, made.unit.astype(np.int64), allowed(problem, made), horizon_ns)
@@ -85,7 +85,7 @@ def _configure(parameters: Any, limit: Limit) -> None:
 
 
 def _complete(program: Program, solver: Any) -> None:
-    """Hints at what follows from the hints: when buffers are held. A search that has to find that first may lose its start."""
+    """Completes the hint by the times of buffers, which follow from it. Otherwise the search may lose its start."""
     solver.parameters.num_workers = 1
     solver.parameters.fix_variables_to_their_hinted_value = True
     solver.parameters.stop_after_first_solution = True
@@ -97,7 +97,7 @@ def _complete(program: Program, solver: Any) -> None:
 
 
 def _longest(problem: Problem) -> int:
-    """Nanoseconds that no list schedule of a linked placement exceeds: everything after everything else."""
+    """An upper bound in ns on every simulated step: all ops and all transfers one after another."""
     delay = 2 * int(problem.transfer_ns.max(initial=0)) + int(problem.cluster.link_latency_ns.max(initial=0)) + 1
     return int(problem.slowest_ns.max(axis=1).sum()) + delay * problem.graph.num_edges
 

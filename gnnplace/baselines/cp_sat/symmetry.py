@@ -1,12 +1,12 @@
-"""Equal devices in the constraint program: of all placements that differ in their names alone, one is enough.
+"""Symmetry breaking: of all placements that differ only by a renaming of equal devices, the program needs one.
 
-Two devices are equal where the program stays the same when they change places, and the channels with them: the times (beside others,
-too) and legality of every op, streams, memory and what is received apart agree; each link has a counterpart of the same rate and latency;
-and what stands for a channel is one channel, always the same, a device's own for a device's own. Exchanges that change nothing can be put
-after one another, so equality is an equivalence, and the devices of a class may be renamed at will, whatever is done to other classes.
+Two devices are equal if the program stays the same when they and their channels change places. Then they agree in the time (alone and
+contended) and the allowed devices of every op, in streams, memory and `received`. Each link has a counterpart of the same rate and latency.
+The exchange maps channels one to one, and a device's own channel to the other device's own channel. Such exchanges compose, so equality is
+an equivalence relation, and the devices of a class may be renamed independently of other classes.
 
-So every schedule can be renamed such that the devices of a class are in the order of the first unit that stands on each, unused ones
-last, and keeps its step time. A program that asks for this order (value precedence, Law and Lee, 2004) has the same optimum.
+So every schedule has a renaming with the same step time in which the devices of a class are in the order of the first unit on each, and
+unused devices come last. A program with this constraint (value precedence, Law and Lee, 2004) has the same optimum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gnnplace.problems import Problem
 
 
 def add_symmetry(program: Program) -> None:
-    """A unit stands on a device only if one before it stands on the device before it in its class, the classes of `equal_devices`."""
+    """A unit may use a device only if an earlier unit uses the previous device of the same class (`equal_devices`)."""
     rows = list({id(row): row for row in program.stands}.values())
     for devices in equal_devices(program.problem):
         for before, device in pairwise(devices):
@@ -31,7 +31,7 @@ def add_symmetry(program: Program) -> None:
 
 
 def numbers_in_order(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int32[np.ndarray, " devices"]:
-    """New numbers for devices under which a placement is in the order that `add_symmetry` asks for."""
+    """New numbers of devices under which a placement has the order that `add_symmetry` asks for."""
     first = np.full(problem.num_devices, problem.num_ops, dtype=np.int64)
     first[device[::-1]] = np.arange(problem.num_ops)[::-1]
     number = np.arange(problem.num_devices, dtype=np.int32)
@@ -41,7 +41,7 @@ def numbers_in_order(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int
 
 
 def equal_devices(problem: Problem) -> list[list[int]]:
-    """The classes of equal devices, in order."""
+    """The classes of equal devices, in order of their first devices."""
     classes: list[list[int]] = []
     for device in range(problem.num_devices):
         for devices in classes:
@@ -54,7 +54,7 @@ def equal_devices(problem: Problem) -> list[list[int]]:
 
 
 def _exchangeable(problem: Problem, a: int, b: int) -> bool:
-    """Whether nothing that the program is made of changes when two devices change places."""
+    """Whether the program stays the same when two devices change places."""
     cluster = problem.cluster
     columns = (problem.time_ns.T, problem.slowest_ns.T, problem.allowed.T, cluster.streams, cluster.memory_bytes, cluster.device_received)
     if any(not np.array_equal(column[a], column[b]) for column in columns):

@@ -1,7 +1,7 @@
-"""How the inner functions of list schedulers are compiled: without counting references.
+"""The compiler option of the inner functions of list schedulers: no reference counting.
 
-Numba counts every use of an array in a tuple, up and down, by atomic instructions: that was two thirds of a schedule's time. Functions
-that allocate nothing need none of it (numba's own sorting is compiled likewise); one that allocates does not compile.
+Numba counts references to arrays in tuples by atomic instructions, which took two thirds of the time of a schedule. Functions that allocate
+nothing need no counts (numba compiles its own sorting likewise). A function that does allocate fails to compile with this option.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
-"""Scheduling in the order of time: of all ready ops on all devices the one that can start first is next (ETF; Hwang et al., 1989).
+"""Earliest task first: of all ready ops on all devices, the op that can start first is next (ETF; Hwang et al., 1989).
 
-Equals go by rank, then by the shorter time. A device's ready ops wait in two heaps: those whose inputs arrive later, by when; and those
-that could start as soon as it is free, by rank. Messages share channels, so an op may have become later since, never earlier: it
-is looked at again when it comes to the top. Where ops have favourite children (SCT; Hanen and Munier, 1995), a device that has run
-an op waits for its favourite child, if that is ready, has no device yet and can start nowhere earlier; until the child's start the
-device takes only urgent ops, those whose inputs could be on every device by then.
+Ties go by rank, then by the shorter time. The ready ops of a device wait in two heaps: ops whose inputs arrive later, by arrival, and ops
+that can start as soon as the device is idle, by rank. Transfers share channels, so the start of a waiting op may move later, but never
+earlier; it is computed again when the op reaches the top of its heap.
+
+With favourite children (SCT; Hanen and Munier, 1995), a device that has run an op waits for the favourite child of the op if the child is
+ready, has no device yet and can start nowhere earlier. Until the start of the child the device takes only urgent ops: those whose inputs
+could be on every device by then.
 """
 
 from __future__ import annotations
@@ -36,12 +38,12 @@ LOST = -2
 def fastest_earliest_first(
     problem: Problem, evaluate: Evaluator, units: Units, favourite: Int64[np.ndarray, " ops"], schedule: Schedule
 ) -> Placement:
-    """The faster of two schedules, on all legal devices and without CPUs; `favourite` is the favourite child of each op or `NONE`.
+    """The faster of two placements: on all allowed devices, and without CPUs. `favourite` is the favourite child of each op, or `NONE`.
 
-    Raises ValueError where a unit may stand nowhere.
+    Raises ValueError where a unit is allowed on no device.
     """
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
-    given = [instance(problem, units, legal, guide) for legal in device_sets(problem, units)]
+    given = [instance(problem, units, allowed, guide) for allowed in device_sets(problem, units)]
     found = [schedule_earliest_first(problem.graph, each, favourite)[0] for each in given]
     return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
 
@@ -49,7 +51,7 @@ def fastest_earliest_first(
 def schedule_earliest_first(
     graph: ComputationGraph, given: Instance, favourite: Int64[np.ndarray, " ops"]
 ) -> tuple[Int32[np.ndarray, " units"], int]:
-    """The device of each unit and the length of the schedule in ns; `given.sequence` is by rank, `favourite` the child of each op or -1."""
+    """The device of each unit and the length of the schedule in ns. `given.sequence` must be by rank."""
     done, free, ops = nothing_yet(given), ~costly(graph), graph.num_ops
     order, leader, stack = np.empty(ops, dtype=np.int64), np.full(ops, NONE, dtype=np.int64), np.empty(graph.num_edges + 1, dtype=np.int64)
     _schedule(given, done, nobody_yet(given, free), free, favourite, graph.out_ptr, graph.edge_dst, (order, leader, stack))
@@ -59,7 +61,7 @@ def schedule_earliest_first(
 @no_type_check
 @allocates_nothing
 def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
-    order, leader, stack = room  # to work: which ops ran so far, and who led them
+    order, leader, stack = room  # working memory: the ops that ran so far and their leaders
     count, costing = 0, 0
     for op in given.sequence:
         costing += not free[op]
@@ -67,7 +69,7 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
             offer(given, done, ready, op)
     for _ in range(costing):
         op, device, start = -1, -1, NEVER
-        while op == -1:  # one that lost its last device was offered on another
+        while op == -1:  # again after an op lost its last device and moved to another
             op, device, start = _earliest(given, done, ready)
         if done.device[given.unit[op]] == -1:
             settle(given, done, given.unit[op], device)
@@ -80,7 +82,7 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
             if ready.waiting[edge_dst[edge]] == 0:
                 offer(given, done, ready, edge_dst[edge])
     for op in given.sequence:
-        if leader[op] == -1:  # it costs nothing, and nor do its consumers
+        if leader[op] == -1:  # neither the op nor its consumers have a cost
             leader[op] = op
             _run(given, done, op, -1, 0)
 
@@ -88,7 +90,7 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
 @no_type_check
 @allocates_nothing
 def _run(given, done, op, beside, earliest):
-    """Runs an op behind all others on the device of its unit, from `earliest` on."""
+    """Schedules an op after all others on the device of its unit, at `earliest` or later."""
     device = place(given, done, op, beside, OWN_END)
     stream, gap, free = _free(given, done, device)
     start = max(earliest, free, ready_ns(given, done, op, device, True))
@@ -99,7 +101,7 @@ def _run(given, done, op, beside, earliest):
 @no_type_check
 @allocates_nothing
 def _free(given, done, device):
-    """The stream that is free first after all its ops, its last gap and when that begins."""
+    """The stream of a device that is idle first after all its ops, its last gap, and the start of that gap."""
     stream = given.streams[device]
     for other in range(stream + 1, given.streams[device + 1]):
         if done.stream.begins[other, done.stream.number[other] - 1] < done.stream.begins[stream, done.stream.number[stream] - 1]:
@@ -111,7 +113,7 @@ def _free(given, done, device):
 @no_type_check
 @allocates_nothing
 def _earliest(given, done, ready):
-    """The op that can start first, where and when; -1 where another must be looked at again."""
+    """The op that can start first, its device and its start; -1 where the search has to start again."""
     best, best_device, best_start = -1, -1, NEVER
     for device in range(len(given.memory)):
         op, start = _first(given, done, ready, device, best_start)
@@ -131,7 +133,7 @@ def _earliest(given, done, ready):
 @no_type_check
 @allocates_nothing
 def _first(given, done, ready, device, limit):
-    """The op that can start first on a device, and when; -1 where none can up to a limit, `LOST` if one got another device."""
+    """The op that can start first on a device, and its start; -1 if none can by `limit`, `LOST` if an op moved to another device."""
     later, now, held, free = ready.later, ready.now, ready.held, _free(given, done, device)[2]
     _release(given, done, ready, device)
     while True:
@@ -154,7 +156,7 @@ def _first(given, done, ready, device, limit):
 @no_type_check
 @allocates_nothing
 def _release(given, done, ready, device):
-    """What a device holds back competes again once the favourite child has another device, or another start on this one."""
+    """Releases the ops that a device holds back, once the favourite child has a device or another start on this one."""
     child = ready.awaited[device]
     if ready.held.size[device] == 0 or (
         child != -1 and done.device[given.unit[child]] == -1 and _child_start(given, done, child, device) == ready.until[device]
@@ -167,7 +169,7 @@ def _release(given, done, ready, device):
 @no_type_check
 @allocates_nothing
 def _start(given, done, ready, op, device, free):
-    """When an op can start on a device that is free from then on, -1 where it can't (any more); and whether the device holds it back."""
+    """The start of an op on a device that is idle from `free` on (-1: it can't run there), and whether the device holds it back."""
     home = done.device[given.unit[op]]
     if done.end[op] != -1 or (home != -1 and home != device):
         return -1, False
@@ -183,12 +185,12 @@ def _start(given, done, ready, op, device, free):
 @no_type_check
 @allocates_nothing
 def _beside_child(given, done, ready, op, child, device, start):
-    """When an op may start that could do so before the favourite child for which the device waits; and whether that is later."""
+    """The start of an op on a device that waits for a favourite child, and whether the device holds the op back."""
     here, urgent = _child_start(given, done, child, device), start
     for other in range(len(given.memory)):
         if _child_start(given, done, child, other) < here:
             return start, False
-        if given.legal[given.unit[op], other]:
+        if given.allowed[given.unit[op], other]:
             urgent = max(urgent, ready_ns(given, done, op, other, False))
     if start > here or here == NEVER or urgent == start:
         return start, False
@@ -199,7 +201,7 @@ def _beside_child(given, done, ready, op, child, device, start):
 @no_type_check
 @allocates_nothing
 def _child_start(given, done, child, device):
-    """When an op's child can start on a device once it is free, NEVER where it can't."""
+    """The start of a favourite child on a device once the device is idle; NEVER where it can't run there."""
     arrived = ready_ns(given, done, child, device, False)
     if arrived == -1 or not fits(given, done, given.unit[child], device):
         return NEVER

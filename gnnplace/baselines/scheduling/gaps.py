@@ -1,7 +1,7 @@
-"""The free gaps of streams and channels: where a list scheduler may still insert an op or a transfer.
+"""The idle gaps of streams and channels, into which a list scheduler may insert an op or a transfer.
 
-Each resource keeps its latest `KEPT` gaps, sorted by time; the last one never ends. Older gaps are forgotten, so that memory and
-time stay bounded on graphs of any size.
+Each resource keeps its latest `KEPT` gaps, sorted by time; the last gap never ends. Older gaps are dropped, so that memory and time stay
+bounded on graphs of any size.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Gaps(NamedTuple):
 
 
 def free(resources: int) -> Gaps:
-    """Resources that nothing occupies yet."""
+    """The gaps of resources that are idle throughout."""
     start, end = np.zeros((resources, KEPT), dtype=np.int64), np.full((resources, KEPT), NEVER, dtype=np.int64)
     return Gaps(start, end, np.ones(resources, dtype=np.int64))
 
@@ -34,10 +34,10 @@ def free(resources: int) -> Gaps:
 @no_type_check
 @allocates_nothing
 def earliest(gaps, resource, ready, duration):
-    """The first gap that can hold `duration` from `ready` on, and when it would start there."""
+    """The first gap with room for `duration` at `ready` or later, and the start within it."""
     begins, ends = gaps.begins[resource], gaps.ends[resource]
     high, width = gaps.number[resource] - 1, 1
-    while high >= width and ends[high - width] > ready:  # mostly it is one of the last: wider and wider steps back from there
+    while high >= width and ends[high - width] > ready:  # it is mostly one of the last, so the search steps back from there
         high -= width
         width *= 2
     low = max(0, high - width + 1)
@@ -57,13 +57,13 @@ def earliest(gaps, resource, ready, duration):
 @no_type_check
 @allocates_nothing
 def take(gaps, resource, gap, start, duration):
-    """Occupies a gap from `start` for `duration`, and leaves what is free before and after."""
+    """Occupies a gap from `start` for `duration`; the rest of the gap before and after stays idle."""
     begins, ends = gaps.begins[resource], gaps.ends[resource]
     end = start + duration
     before, after = start > begins[gap], end < ends[gap]
     if before and after:
         if gaps.number[resource] == len(begins):
-            for k in range(gap):  # the earliest gap, or what is free before, is forgotten
+            for k in range(gap):  # drops the earliest gap, or the part before `start`
                 begins[k], ends[k] = begins[k + 1], ends[k + 1]
             if gap > 0:
                 ends[gap - 1] = start

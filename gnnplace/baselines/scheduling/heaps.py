@@ -19,7 +19,7 @@ class Heaps(NamedTuple):
 
 
 def heaps(count: int, room: int) -> Heaps:
-    """Empty heaps; what is never used of their room takes no memory."""
+    """Empty heaps. Memory that is never written is never allocated by the system."""
     return Heaps(np.empty((count, room), dtype=np.int64), np.empty((count, room), dtype=np.int64), np.zeros(count, dtype=np.int64))
 
 
@@ -41,7 +41,7 @@ def push(heaps, heap, key, number):
 @no_type_check
 @allocates_nothing
 def pop(heaps, heap):
-    """Removes the smallest pair; its number."""
+    """Removes the smallest pair and returns its number."""
     keys, numbers, last = heaps.key[heap], heaps.number[heap], heaps.size[heap] - 1
     smallest, key, number, row = numbers[0], keys[last], numbers[last], 0
     while 2 * row + 1 < last:
@@ -60,7 +60,7 @@ def pop(heaps, heap):
 @no_type_check
 @allocates_nothing
 def is_less(one, other, heap):
-    """Whether the smallest pair of a heap of `one` is smaller than that of the same heap of `other`; an empty one has none."""
+    """Whether `one[heap]` has a smaller pair on top than `other[heap]`. An empty heap is larger than any other."""
     if one.size[heap] == 0 or other.size[heap] == 0:
         return one.size[heap] > 0
     a, b = one.key[heap, 0], other.key[heap, 0]

@@ -1,4 +1,4 @@
-"""What list schedulers are given, as arrays for compiled functions, and how far they are."""
+"""The input of list schedulers as arrays for compiled functions, and the state of a schedule."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gnnplace.units.units import Units, persistent_bytes, work_ns
 
 
 class Guide(NamedTuple):
-    """What tells list schedulers apart: the order of ops, and what an op adds to its end on each device where devices are compared."""
+    """What distinguishes list schedulers: the order of ops, and a penalty that is added to the finish time of an op on each device."""
 
     sequence: Sequence
     added_ns: Int64[np.ndarray, "ops devices"] | None = None
 
 
 class Instance(NamedTuple):
-    """The constants. `leader[i]` is the op whose unit the unit of op i follows, where it has no device of its own yet."""
+    """The input of a schedule. The unit of op i goes with the unit of op `leader[i]` if it has no device yet when op i is scheduled."""
 
     sequence: Int64[np.ndarray, " ops"]
     leader: Int64[np.ndarray, " ops"]
     unit: Int32[np.ndarray, " ops"]
     unit_ops: Int64[np.ndarray, " ops"]  # those of unit u are unit_ops[unit_ptr[u]:unit_ptr[u + 1]]
     unit_ptr: Int64[np.ndarray, " units_plus_1"]
-    legal: Bool[np.ndarray, "units devices"]
+    allowed: Bool[np.ndarray, "units devices"]
     added_ns: Int64[np.ndarray, "ops devices"]
     work_ns: Int64[np.ndarray, "units devices"]
     persistent: Int64[np.ndarray, " units"]
@@ -50,21 +50,21 @@ class Instance(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """What is scheduled so far; -1 is nowhere or not yet."""
+    """The state of a schedule; -1 means no device or no time yet."""
 
     device: Int32[np.ndarray, " units"]
     end: Int64[np.ndarray, " ops"]
     arrival: Int64[np.ndarray, "outputs devices"]
-    asked: Int64[np.ndarray, "outputs devices"]  # the unit that last asked what the output's message there would cost
+    asked: Int64[np.ndarray, "outputs devices"]  # the last unit for which the transfer of the output to the device was counted
     held: Int64[np.ndarray, " devices"]
     committed: Int64[np.ndarray, " devices"]
-    ready: Int64[np.ndarray, " devices"]  # when the inputs of the op whose device is being chosen are there
+    ready: Int64[np.ndarray, " devices"]  # arrival of the inputs of the op whose device is being chosen
     stream: Gaps
     channel: Gaps
 
 
-def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devices"], guide: Guide) -> Instance:
-    """The constants of a problem whose ops are scheduled in the order of a guide."""
+def instance(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], guide: Guide) -> Instance:
+    """The input of a schedule of `problem` in the order of `guide`; units may use the devices of the mask."""
     graph, cluster = problem.graph, problem.cluster
     streams = np.concatenate([[0], np.cumsum(cluster.streams)])
     unit_ptr = np.concatenate([[0], np.cumsum(np.bincount(units.unit))])
@@ -72,7 +72,7 @@ def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devi
     columns = {
         "sequence": guide.sequence.op, "leader": guide.sequence.leader, "added_ns": added_ns,
         "unit": units.unit, "unit_ops": np.argsort(units.unit, kind="stable"), "unit_ptr": unit_ptr,
-        "legal": legal, "work_ns": work_ns(problem, units),
+        "allowed": allowed, "work_ns": work_ns(problem, units),
         "persistent": persistent_bytes(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
         "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
         "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
@@ -83,8 +83,8 @@ def instance(problem: Problem, units: Units, legal: Bool[np.ndarray, "units devi
 
 
 def nothing_yet(given: Instance) -> Progress:
-    """The progress of a schedule in which nothing is placed."""
-    ops, (units, devices) = len(given.unit), given.legal.shape
+    """The state of an empty schedule."""
+    ops, (units, devices) = len(given.unit), given.allowed.shape
     return Progress(
         device=np.full(units, NONE, dtype=np.int32),
         end=np.full(ops, NONE, dtype=np.int64),

@@ -1,8 +1,8 @@
-"""List scheduling of units on devices: op after op in a given sequence, with insertion, transfers and memory.
+"""List scheduling of units on devices: one op after another in a given sequence, with insertion, transfers and memory.
 
-It estimates a schedule to choose devices by; what a placement takes is for an evaluator to say. Transfers occupy their channels
-(none of them a stream: a device that copies by itself is taken to have an engine), an output is sent once to each device, and ops
-without a device yet (and their outputs) don't hold anyone up.
+The schedule is an estimate for the choice of devices; an evaluator computes the step time of the placement. Transfers occupy channels, but
+no streams, even on a device that copies by itself. An output is sent once to each device. Inputs from ops without a device yet count as
+ready.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, expand
 
-VIEWS = OWN_END, MESSAGES, LOADS = 0, 1, 2  # what the choice of a unit's device looks at; each adds to those before it
+VIEWS = OWN_END, MESSAGES, LOADS = 0, 1, 2  # estimates of a finish time; each adds to the one before
 
 
 def fastest_schedule(
@@ -33,11 +33,11 @@ def fastest_schedule(
     guide: Callable[[Bool[np.ndarray, "units devices"]], Guide],
     schedule: Schedule,
 ) -> Placement:
-    """The fastest of six list schedules: each under the guide for its legal devices (all, then without CPUs), by each of `VIEWS`.
+    """The fastest of six list schedules: on all allowed devices and without CPUs, by each estimate of `VIEWS`.
 
-    Raises ValueError where a unit may stand nowhere.
+    `guide` maps the mask of allowed devices to a guide. Raises ValueError where a unit is allowed on no device.
     """
-    given = [instance(problem, units, legal, guide(legal)) for legal in device_sets(problem, units)]
+    given = [instance(problem, units, allowed, guide(allowed)) for allowed in device_sets(problem, units)]
     found = [schedule_units(each, view)[0] for each in given for view in VIEWS]
     return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
 
@@ -45,9 +45,10 @@ def fastest_schedule(
 def schedule_units(given: Instance, view: int = OWN_END) -> tuple[Int32[np.ndarray, " units"], int]:
     """The device of each unit and the length of the schedule in ns.
 
-    A unit goes where its work would end first, after its first op's start there; where devices are compared, what its first op adds on
-    them counts. That is `OWN_END`, as published. With `MESSAGES` what the unit takes from other devices is added, since others wait for
-    the channel meanwhile; with `LOADS` too, the unit starts after all the work that units chosen before it will do on the device.
+    A unit is placed on the device with the earliest estimated finish time: the start of its first op there plus the unit's work, plus the
+    op's penalty `added_ns` for that device. That is the view `OWN_END`, as published. `MESSAGES` adds the channel time of the transfers to
+    the unit, because others wait for these channels. `LOADS` also delays the start of the unit until all work of the units placed on the
+    device before it could be done.
     """
     done = nothing_yet(given)
     _schedule(given, done, view)
@@ -68,7 +69,7 @@ def _schedule(given, done, view):
 @no_type_check
 @allocates_nothing
 def place(given, done, op, beside, view):
-    """The device of an op's unit; where it has none yet, `beside` if it fits there and that is no -1, else the op's own choice."""
+    """The device of an op's unit. A unit without a device goes to `beside` if that is not -1 and has room, else to the best device."""
     unit = given.unit[op]
     if done.device[unit] == -1:
         joins = beside != -1 and fits(given, done, unit, beside)
@@ -79,8 +80,8 @@ def place(given, done, op, beside, view):
 @no_type_check
 @allocates_nothing
 def fits(given, done, unit, device):
-    """Whether a unit may stand on a device and finds room there."""
-    return given.legal[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
+    """Whether a unit is allowed on a device and its persistent bytes fit there."""
+    return given.allowed[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
 
 
 @no_type_check
@@ -94,12 +95,12 @@ def settle(given, done, unit, device):
 @no_type_check
 @allocates_nothing
 def choose(given, done, op, view):
-    """The device for an op's unit: legal, linked to its inputs and with room, as far as that may be; then by the earliest end."""
+    """The device for an op's unit: allowed, if possible linked to its inputs and with room, and then with the earliest finish time."""
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
     ready_everywhere(given, done, op)
-    for device in range(given.legal.shape[1]):
-        if not given.legal[unit, device]:
+    for device in range(given.allowed.shape[1]):
+        if not given.allowed[unit, device]:
             continue
         ready = done.ready[device]
         start = _slot(given, done, op, device, max(0, ready))[2]
@@ -117,7 +118,7 @@ def choose(given, done, op, view):
 @no_type_check
 @allocates_nothing
 def _messages_ns(given, done, unit, device):
-    """How long all that a unit takes from other devices, as far as it is known and not sent yet, occupies channels."""
+    """The channel time of all transfers that a unit on `device` would still cause from units that have a device."""
     total = 0
     for op in given.unit_ops[given.unit_ptr[unit] : given.unit_ptr[unit + 1]]:
         for edge in given.in_edges[given.in_ptr[op] : given.in_ptr[op + 1]]:
@@ -134,7 +135,7 @@ def _messages_ns(given, done, unit, device):
 @no_type_check
 @allocates_nothing
 def _slot(given, done, op, device, ready):
-    """The stream of a device on which an op can start first, the gap there, and the start."""
+    """The stream of a device on which an op can start first, its gap, and the start."""
     best_stream, best_gap, best_start = -1, -1, 0
     for stream in range(given.streams[device], given.streams[device + 1]):
         gap, start = earliest(done.stream, stream, ready, given.time_ns[op, device])
@@ -146,7 +147,7 @@ def _slot(given, done, op, device, ready):
 @no_type_check
 @allocates_nothing
 def ready_ns(given, done, op, device, sends):
-    """When the inputs of an op are on a device, -1 without a link (0 then, where it `sends`: this also occupies the channels)."""
+    """The arrival of an op's inputs on a device, -1 without a link. With `sends` it occupies the channels and ignores missing links."""
     ready = 0
     for position in range(given.in_ptr[op], given.in_ptr[op + 1]):
         edge = given.in_edges[position]
@@ -162,7 +163,7 @@ def ready_ns(given, done, op, device, sends):
 @no_type_check
 @allocates_nothing
 def ready_everywhere(given, done, op):
-    """`ready_ns` on all devices of the op's unit at once, into `done.ready`."""
+    """Writes `ready_ns` for all allowed devices of the op's unit into `done.ready`."""
     ready = done.ready
     ready[:] = 0
     for position in range(given.in_ptr[op], given.in_ptr[op + 1]):
@@ -170,7 +171,7 @@ def ready_everywhere(given, done, op):
         src, output = given.edge_src[edge], given.edge_data[edge]
         there, end = done.device[given.unit[src]], max(0, done.end[src])
         for device in range(len(ready)):
-            if given.legal[given.unit[op], device] and ready[device] != -1:
+            if given.allowed[given.unit[op], device] and ready[device] != -1:
                 time = _input_ns(given, done, output, there, device, end, False)
                 ready[device] = -1 if time == -1 else max(ready[device], time)
 
@@ -178,7 +179,7 @@ def ready_everywhere(given, done, op):
 @no_type_check
 @allocates_nothing
 def _input_ns(given, done, output, there, device, end, sends):
-    """When an output (-1: a control message) that a device (-1: not known yet) has at `end` is on another, -1 without a link."""
+    """The arrival on `device` of an output (-1: a control edge) that is at `end` on `there` (-1: not placed); -1 without a link."""
     if there == -1 or there == device:
         return end
     link = given.link[there, device]
@@ -197,7 +198,7 @@ def _input_ns(given, done, output, there, device, end, sends):
 @no_type_check
 @allocates_nothing
 def _arrival(given, done, output, link, time, sends):
-    """When an output arrives that leaves from `time` on, over the channel of its link and, where there is one, that which receives."""
+    """The arrival of an output that may leave at `time`, through the channel of its link and the receive channel if there is one."""
     duration = given.transfer_ns[output, given.rate[link]]
     for channel in (given.channel[link], given.receiver[link]):
         if channel != -1:

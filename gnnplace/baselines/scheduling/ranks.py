@@ -1,4 +1,4 @@
-"""Ranks of list schedulers: longest paths to and from ops, with times and transfers that are means over the accelerators."""
+"""Upward and downward ranks (Topcuoglu, Hariri and Wu, 2002): longest paths with mean times and transfers over the accelerators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gnnplace.problems import Problem
 
 
 class MeanCosts(NamedTuple):
-    """Mean ns over the accelerators: of ops, of an output's message between two of them, and of a control message."""
+    """Mean times over the accelerators in ns: of each op, of the transfer of each output between two of them, and of a control edge."""
 
     work: Float[np.ndarray, " ops"]
     data: Float[np.ndarray, " outputs"]
@@ -22,7 +22,7 @@ class MeanCosts(NamedTuple):
 
 
 def mean_costs(problem: Problem) -> MeanCosts:
-    """The mean costs of a problem; messages take no time where accelerators have no links."""
+    """The mean costs of a problem. Transfers take no time if there are no links between accelerators."""
     devices = problem.cluster.accelerators
     links = problem.cluster.link_index[np.ix_(devices, devices)]
     links = links[links >= 0]
@@ -36,13 +36,13 @@ def mean_costs(problem: Problem) -> MeanCosts:
 
 
 def upward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
-    """The longest path from the start of each op, with mean costs."""
+    """The upward rank of each op in ns: the longest path from its start to the end, with mean costs."""
     graph = problem.graph
     return _upward(graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, mean_costs(problem))
 
 
 def downward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
-    """The longest path to the start of each op, with mean costs."""
+    """The downward rank of each op in ns: the longest path to its start, with mean costs."""
     graph = problem.graph
     return _downward(graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, mean_costs(problem))
 
@@ -50,7 +50,7 @@ def downward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
 @no_type_check
 @numba.njit(cache=True)
 def message_ns(mean, output):
-    """The mean time of the message of an edge, by the output that it carries."""
+    """The mean time of the transfer of an edge that carries `output`."""
     return mean.control if output == CONTROL else mean.data[output]
 
 

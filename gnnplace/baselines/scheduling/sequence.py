@@ -1,6 +1,6 @@
 """The order in which list schedulers take ops: the ready op of highest priority first.
 
-Ops that cost nothing (variables, reads, constants) hold no one up: they come just before their first consumer, which leads them.
+Ops without cost (variables, reads, constants) delay no one. Each comes just before its first consumer, which is its leader.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from gnnplace.graph import ComputationGraph
 
 
 class Sequence(NamedTuple):
-    """`op` is a topological order; `leader[i]` is the op before which op i comes, itself where it costs something."""
+    """`op` is a topological order. `leader[i]` is the op for which op i was added, or i itself if it has a cost."""
 
     op: Int64[np.ndarray, " ops"]
     leader: Int64[np.ndarray, " ops"]
 
 
 def sequence(graph: ComputationGraph, priority: Float[np.ndarray, " ops"]) -> Sequence:
-    """The ready op of highest priority first; of equals the first in the graph's topological order."""
+    """The ready op of highest priority first; ties go by the topological order of the graph."""
     by_priority = numbered(graph, priority)
     free = ~costly(graph)
     return Sequence(*_sequence(by_priority, free, graph.out_ptr, graph.edge_dst, graph.in_ptr, graph.in_edges, graph.edge_src))
 
 
 def numbered(graph: ComputationGraph, priority: Float[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """All ops by falling priority, equals in the graph's topological order."""
+    """All ops by falling priority; ties go by the topological order of the graph."""
     position = np.empty(graph.num_ops, dtype=np.int64)
     position[graph.order] = np.arange(graph.num_ops)
     return np.lexsort((position, -priority))
 
 
 def costly(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
-    """Which ops cost something: those with a kernel, and those with an input that costs."""
+    """True for ops with a cost: those with a kernel, and those with an ancestor that has one."""
     return _costly(graph.order, graph.out_ptr, graph.edge_dst, graph.kernel)
 
 
@@ -77,7 +77,7 @@ def _sequence(by_priority, free, out_ptr, edge_dst, in_ptr, in_edges, edge_src):
 @no_type_check
 @numba.njit(cache=True)
 def costly_inputs(free, in_ptr, in_edges, edge_src):
-    """How many edges lead to each op from ops that cost something."""
+    """The number of in-edges of each op from ops with a cost."""
     waiting = np.zeros(len(free), np.int64)
     for op in range(len(free)):
         for position in range(in_ptr[op], in_ptr[op + 1]):
@@ -88,7 +88,7 @@ def costly_inputs(free, in_ptr, in_edges, edge_src):
 @no_type_check
 @allocates_nothing
 def append_after_inputs(first, sequence, leader, count, stack, in_ptr, in_edges, edge_src):
-    """Appends what an op still waits for (ops without a leader), then the op, which leads them; the new length. `stack` is room to work."""
+    """Appends the inputs of an op that have no leader yet, then the op, their leader. Returns the new length; `stack` is working memory."""
     stack[0], height = first, 1
     while height > 0:
         op, waits = stack[height - 1], False

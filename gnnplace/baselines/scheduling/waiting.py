@@ -1,6 +1,6 @@
-"""Which ops wait to run on which devices, as a list scheduler in the order of time sees them.
+"""The ops that wait to run on each device, for `earliest_first`.
 
-An op whose inputs are all run competes on every device where its unit may stand and has room; one whose unit has a device, there.
+A ready op waits on every device that is allowed for its unit and has room. If its unit has a device, it waits there alone.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from gnnplace.graph import NONE
 
 
 class Ready(NamedTuple):
-    """The ops that wait to run, in three heaps of (earliest start, number) a device.
+    """The ops that wait to run: three heaps of (earliest start, number) per device.
 
-    Of ops: the number in the order of ranks, how many inputs that cost are not run, on how many devices it competes (`NONE`: on that of
-    its unit). Of devices: the favourite child of the op that each ran last, and when that could start there as ops were last held back.
+    For each op: `number` is its position by rank, `waiting` the number of inputs with a cost that have not run, and `options` the number of
+    devices on which it waits (`NONE`: only on that of its unit). For each device: `awaited` is the favourite child of the op that ran last,
+    and `until` the start of that child when the device last held ops back.
     """
 
     number: Int64[np.ndarray, " ops"]
@@ -30,13 +31,13 @@ class Ready(NamedTuple):
     options: Int64[np.ndarray, " ops"]
     awaited: Int64[np.ndarray, " devices"]
     until: Int64[np.ndarray, " devices"]
-    later: Heaps  # inputs arrive when the device is free already
-    now: Heaps  # as soon as the device is free, so by number alone
-    held: Heaps  # the device waits for a favourite child
+    later: Heaps  # inputs arrive after the device is idle, by arrival
+    now: Heaps  # can start as soon as the device is idle, by number
+    held: Heaps  # held back while the device waits for a favourite child
 
 
 def nobody_yet(given: Instance, free: Bool[np.ndarray, " ops"]) -> Ready:
-    """Nothing waits; `free` ops cost nothing. An op waits at most twice on a device: before and after its unit was given that device."""
+    """Empty heaps; `free` marks ops without cost. An op enters the heaps of a device at most twice: before and after its unit gets it."""
     (ops,), (devices,) = free.shape, given.memory.shape
     number = np.empty(ops, dtype=np.int64)
     number[given.sequence] = np.arange(ops)
@@ -48,7 +49,7 @@ def nobody_yet(given: Instance, free: Bool[np.ndarray, " ops"]) -> Ready:
 @no_type_check
 @allocates_nothing
 def offer(given, done, ready, op):
-    """Lets an op wait on every device where its unit may stand; where none is left, a device is chosen as HEFT does."""
+    """Lets an op wait on every possible device of its unit. If there is none, the unit gets a device as in HEFT."""
     unit = given.unit[op]
     if done.device[unit] == -1:
         ready_everywhere(given, done, op)
@@ -73,7 +74,7 @@ def _offer_at_home(given, done, ready, op):
 @no_type_check
 @allocates_nothing
 def withdraw(given, done, ready, op):
-    """An op can no longer go to a device on which it waited; whether it had to be given another."""
+    """Removes one device from those that an op waits for. Returns whether it was the last one, so that the unit got another device."""
     if done.end[op] != -1 or ready.options[op] == -1:
         return False
     ready.options[op] -= 1

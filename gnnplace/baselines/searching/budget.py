@@ -1,4 +1,4 @@
-"""How long a search may go on: so many evaluations, or so long; under the first of them alone results are the same on every machine."""
+"""The budget of a search: a number of evaluations, a time, or both. Without a time, results are the same on every machine."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gnnplace.result import Evaluator, StepResult
 
 
 class Budget:
-    """What may be spent, and what is left of it, from when it is made; `clock` tells the seconds, those on a wall unless given.
+    """The evaluations and seconds that a search may use, from the creation of the budget on; `clock` returns seconds (default: wall-clock).
 
-    Raises ValueError where it is neither evaluations nor seconds, or nothing at all.
+    The user of a budget adds its evaluations to `spent`. Raises ValueError where neither limit is given or one is not positive.
     """
 
     def __init__(
@@ -23,13 +23,13 @@ class Budget:
             raise ValueError("budget: neither evaluations nor seconds; a search needs an end")
         for name, value in (("evaluations", evaluations), ("seconds", seconds)):
             if value is not None and not value > 0:
-                raise ValueError(f"budget: {value} {name}; it must be more than 0")
+                raise ValueError(f"budget: {value} {name}; it must be greater than 0")
         self.evaluations, self.seconds = evaluations, seconds
         self.spent, self._start, self._clock = 0, clock(), clock
 
     @property
     def used(self) -> float:
-        """The share that is gone, 1 or more at the end: of evaluations or of time, whichever is further."""
+        """The used share of the evaluations or of the time, whichever is larger; 1 or more at the end."""
         shares = [0.0]
         if self.evaluations is not None:
             shares.append(self.spent / self.evaluations)
@@ -38,13 +38,13 @@ class Budget:
         return max(shares)
 
     def left(self, share: float) -> Budget:
-        """A budget of a share of what is left, an evaluation at least, that begins now; its user counts here what is spent of it."""
+        """A new budget with a share of the rest, at least one evaluation. The caller adds what is spent of it to this one."""
         evaluations = None if self.evaluations is None else max(1, int(share * (self.evaluations - self.spent)))
         seconds = None if self.seconds_left is None else max(1e-9, share * self.seconds_left)
         return Budget(evaluations=evaluations, seconds=seconds, clock=self._clock)
 
     def until(self, share: float) -> Budget:
-        """A budget that began with this one and ends when a share of it is gone; its user counts here what is spent of it."""
+        """A budget that started with this one and ends when `share` of this one is used. The caller adds what it spends to this one."""
         evaluations = None if self.evaluations is None else max(1, int(share * self.evaluations))
         budget = Budget(evaluations=evaluations, seconds=None if self.seconds is None else share * self.seconds, clock=self._clock)
         budget.spent, budget._start = self.spent, self._start
@@ -52,18 +52,18 @@ class Budget:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the end of the time, negative after it; None where evaluations alone count."""
+        """The seconds left, negative after the end; None without a time limit."""
         return None if self.seconds is None else self._start + self.seconds - self._clock()
 
     def allows(self, wanted: int) -> int:
-        """How many of the evaluations that somebody wants there may be now."""
+        """The number of evaluations allowed now, `wanted` at most."""
         if self.used >= 1:
             return 0
         return wanted if self.evaluations is None else min(wanted, self.evaluations - self.spent)
 
 
 class Counted:
-    """An `Evaluator` that counts what it evaluates against a budget, which it does not enforce."""
+    """An `Evaluator` that counts its evaluations against a budget. It does not enforce the budget."""
 
     def __init__(self, evaluate: Evaluator, budget: Budget) -> None:
         self._evaluate, self._budget = evaluate, budget

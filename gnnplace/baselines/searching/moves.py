@@ -1,9 +1,9 @@
-"""Moves of a search over placements: blocks of units at every grain, drawn where the step waits.
+"""Moves of a local search over placements: they move blocks of units, mostly where the step waits.
 
-A move sends a block (a colocation group, a layer, a time step, a layer at a time step ..., or a walk along edges) to a device, mostly one
-where a neighbour stands, or has two blocks change places. Half of the blocks hold a unit of the critical chain of the placement at hand, a
-unit by how long the step waits for it; where memory overflows, a unit of the devices that are too small, by its bytes. The others are drawn
-by their work.
+A block is a colocation group, a layer, a time step, a layer at a time step and so on, or a random walk along edges. A move sends a block to
+a device, mostly the device of a neighbour, or exchanges the devices of two blocks. Half of the blocks contain a unit of the critical chain,
+drawn by the time that the step waits for it. Where memory overflows, they contain a unit of an overflowing device, drawn by its bytes. The
+other blocks are drawn by their work.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from gnnplace.units.adjacency import Adjacency, adjacency
 from gnnplace.units.blocks import Grain, grains, shares
 from gnnplace.units.units import Units, allowed, expand, output_bytes, persistent_bytes, unit_edges, units, work_ns
 
-GUIDED = 0.5  # the share of blocks that are drawn where the step waits
-EXCHANGES = 0.5  # the share of moves that have two blocks change places
-BESIDE = 0.75  # of the other moves, the share that go to a neighbour's device
-WALKS, KEEP_ON = 0.3, 0.8  # the share of blocks that are walks, and the chance that a walk goes on
+GUIDED = 0.5  # the share of blocks that are drawn by the guide
+EXCHANGES = 0.5  # the share of moves that exchange two blocks
+BESIDE = 0.75  # the share of the other moves that go to a neighbour's device
+WALKS, KEEP_ON = 0.3, 0.8  # the share of blocks that are walks, and the probability that a walk goes on
 
 Devices = Int32[np.ndarray, " units"]
-Guide = Float[np.ndarray, " units"]  # cumulated chances of units
+Guide = Float[np.ndarray, " units"]  # cumulative probabilities of units
 
 
 class Moves(NamedTuple):
-    """What moves of a problem are drawn from: the units of the colocation closure, where they may stand, who is next to whom, and their
-    blocks with cumulated chances; `block_of[grain][unit]` is the number of a unit's block, -1 where it is in none.
+    """The moves of a problem: the units `ops` with their allowed devices and neighbours, and the blocks of each grain.
+
+    `cumulated` has the cumulative probabilities of the blocks of each grain. `block_of[grain][unit]` is the block of a unit, -1 for none.
     """
 
     closure: Units
@@ -45,19 +46,19 @@ class Moves(NamedTuple):
     block_of: tuple[Int64[np.ndarray, " units"], ...]
 
     def start(self, placement: Placement) -> Devices:
-        """Where the units of a placement stand: with their last op, or on their fastest device where they may not stand there."""
+        """The device of each unit in a placement: that of its last op, or the fastest allowed device if that one is not allowed."""
         device = np.zeros(self.closure.num_units, dtype=np.int32)
         device[self.closure.unit] = placement.device
         fastest = np.where(self.legal, self.work_ns, np.iinfo(np.int64).max).argmin(axis=1)
         return np.where(self.legal[np.arange(len(device)), device], device, fastest).astype(np.int32)
 
     def placement(self, device: Devices, schedule: Schedule) -> Placement:
-        """The placement of ops that units make."""
+        """The placement of all ops from the devices of units."""
         return Placement(expand(self.closure, device), schedule)
 
 
 def moves(problem: Problem) -> Moves:
-    """The moves of a problem; without grains there is none. Raises ValueError where a unit may stand nowhere."""
+    """The moves of a problem; none exist if `grains` is empty. Raises ValueError where a unit is allowed on no device."""
     closure = units(problem.graph, "ops")
     work = work_ns(problem, closure)
     several = grains(problem.graph, closure) if problem.num_devices > 1 else ()
@@ -75,7 +76,7 @@ def moves(problem: Problem) -> Moves:
 
 
 def guide(problem: Problem, moves: Moves, device: Devices, result: StepResult) -> Guide | None:
-    """What the step of a placement, `result`, says of where to move: None where that has no timeline and no memory overflows."""
+    """The guide of a placement from its `result`: None where that has no timeline and no memory overflows."""
     unit = moves.closure.unit
     if result.peak_memory_bytes is not None and (over := result.peak_memory_bytes > problem.cluster.memory_bytes).any():
         weight = np.where(over[device], moves.bytes, 0)
@@ -87,7 +88,7 @@ def guide(problem: Problem, moves: Moves, device: Devices, result: StepResult) -
 
 
 def moved(moves: Moves, device: Devices, guide: Guide | None, generator: np.random.Generator) -> Devices:
-    """Another placement of units; where a move takes a unit to where it may not stand, that one stays."""
+    """The placement of units after a random move. A unit stays where the target device is not allowed for it."""
     blocks = [_block(moves, guide, generator)]
     if generator.random() < EXCHANGES:
         blocks.append(_block(moves, guide, generator))
@@ -101,7 +102,7 @@ def moved(moves: Moves, device: Devices, guide: Guide | None, generator: np.rand
 
 
 def _target(moves: Moves, device: Devices, block: Int64[np.ndarray, " members"], generator: np.random.Generator) -> int:
-    """A device where a neighbour of one of the units stands and that unit does not; or any: where most of them stand they are gathered."""
+    """Mostly the device of a neighbour of one of the units, if it is not that unit's device; else any device."""
     if generator.random() < BESIDE:
         unit = int(block[generator.integers(len(block))])
         near = device[moves.beside.neighbour[moves.beside.ptr[unit] : moves.beside.ptr[unit + 1]]]
@@ -111,7 +112,7 @@ def _target(moves: Moves, device: Devices, block: Int64[np.ndarray, " members"],
 
 
 def _block(moves: Moves, guide: Guide | None, generator: np.random.Generator) -> Int64[np.ndarray, " members"]:
-    """The units of one block of any grain, or of a walk from one of its units."""
+    """The units of a random block, or of a walk from one of its units."""
     number = int(generator.integers(len(moves.grains)))
     grain = moves.grains[number]
     if guide is not None and generator.random() < GUIDED:
@@ -133,7 +134,7 @@ def _walk(beside: Adjacency, unit: int, generator: np.random.Generator) -> Int64
 
 
 def _drawn(cumulated: Shaped[np.ndarray, " options"], generator: np.random.Generator) -> int:
-    """The number of an option, by cumulated chances that end at 1 up to rounding."""
+    """A random option by cumulative probabilities, whose last entry is 1 up to rounding."""
     return min(int(np.searchsorted(cumulated, generator.random(), side="right")), len(cumulated) - 1)
 
 

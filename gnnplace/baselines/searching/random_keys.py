@@ -1,9 +1,9 @@
-"""Random keys for placement and priorities (Bean, 1994): what each block of each grain does to a placement, as a number in [0, 1).
+"""Random keys for placement and priorities (Bean, 1994): each key in [0, 1) encodes a change to one block of units.
 
-A key below its gene's `stay` leaves the block alone; so a random chromosome is a few random moves, not a random placement. The rest of
-[0, 1) is divided evenly between the devices for a key of the placement, and between taking from the ranks of the block's ops and adding to
-them for a key of priorities. Genes are in order from the largest blocks to the finest, later ones overrule: a part may go elsewhere than
-the whole.
+A key below the `stay` of its gene leaves the block unchanged. So a random chromosome is a few random moves, not a random placement. The
+rest of [0, 1) is divided evenly among the devices for a placement key; for a priority key it is a negative or positive offset to the ranks
+of the block's ops. Genes go from the largest blocks to the smallest. Later genes override earlier ones, so a part of a block may go to
+another device than the rest.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from gnnplace.schedules.priorities import computed
 from gnnplace.units.blocks import grains
 from gnnplace.units.units import Units, allowed, expand, units
 
-ACTIVE = 1.5  # blocks that a random chromosome moves, on average, and as many whose ranks it changes
-REACH = 0.05  # how far a rank may change, as a share of the longest
+ACTIVE = 1.5  # the mean number of blocks that a random chromosome moves, and of those whose ranks it changes
+REACH = 0.05  # the largest change of a rank, as a share of the largest rank
 
 
 class Plan(NamedTuple):
-    """The device of every unit, and what is added to the ranks of its ops, as a share of the longest rank."""
+    """The device of every unit, and the offset to the ranks of its ops as a share of the largest rank."""
 
     device: Int32[np.ndarray, " units"]
     offset: Float[np.ndarray, " units"]
 
 
 class Code(NamedTuple):
-    """The genes of a problem: gene g is the block `member[ptr[g]:ptr[g+1]]`, units of the colocation closure."""
+    """The genes of a problem: gene g is the block `member[ptr[g]:ptr[g+1]]` of units `ops`."""
 
     closure: Units
     legal: Bool[np.ndarray, "units devices"]
@@ -46,7 +46,7 @@ class Code(NamedTuple):
 
 
 def code(problem: Problem) -> Code:
-    """The genes of a problem; none where there is nothing to tell apart. Raises ValueError where a unit may stand nowhere."""
+    """The genes of a problem; none if no grain has two blocks. Raises ValueError where a unit is allowed on no device."""
     closure = units(problem.graph, "ops")
     found = sorted(grains(problem.graph, closure), key=lambda grain: grain.num_blocks)
     counts = np.array([grain.num_blocks for grain in found], dtype=np.int64)
@@ -57,7 +57,7 @@ def code(problem: Problem) -> Code:
 
 
 def decoded(code: Code, home: Plan, keys: Float[np.ndarray, "2 genes"]) -> Plan:
-    """What keys make of a plan: the first row is of placement, the second of priorities. A unit stays where it may not go."""
+    """The plan `home` changed by keys: row 0 for placement, row 1 for priorities. A unit stays where a device is not allowed for it."""
     device, offset = home.device.copy(), home.offset.copy()
     num_devices = code.legal.shape[1]
     share = np.maximum(0.0, (keys - code.stay) / (1 - code.stay))
@@ -70,7 +70,7 @@ def decoded(code: Code, home: Plan, keys: Float[np.ndarray, "2 genes"]) -> Plan:
 
 
 def encoded(code: Code, home: Plan, device: Int32[np.ndarray, " units"]) -> Float[np.ndarray, "2 genes"]:
-    """Keys that make a placement of a plan, by as large blocks as it has on one device; ranks stay."""
+    """Keys that turn the plan `home` into a placement, by the largest blocks that it has on one device. Ranks don't change."""
     keys, now, num_devices = np.zeros((2, code.num_genes)), home.device.copy(), code.legal.shape[1]
     for low, high in zip(code.grain_ptr[:-1], code.grain_ptr[1:], strict=True):
         member, start = code.member[code.ptr[low] : code.ptr[high]], code.ptr[low:high] - code.ptr[low]
@@ -85,7 +85,7 @@ def encoded(code: Code, home: Plan, device: Int32[np.ndarray, " units"]) -> Floa
 
 
 def placements(problem: Problem, code: Code, plans: list[Plan], schedule: Schedule) -> list[Placement]:
-    """The placements of plans under a schedule; with `given`, by ranks of the schedule critical-path and what is added to them."""
+    """The placements of plans. Under the schedule `given`, priorities are the ranks of critical-path plus the offsets of the plans."""
     rows = [expand(code.closure, plan.device) for plan in plans]
     if schedule != "given":
         return [Placement(row, schedule) for row in rows]
