@@ -45,7 +45,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """One op as front-ends describe it; FORMATS.md says what each field means."""
+    """One op as front-ends describe it; docs/formats.md#graph says what each field means."""
 
     name: str
     kind: str

@@ -94,7 +94,7 @@ def _rate(link: Link) -> tuple[int, int]:
 
 
 def duration_ns(amount: Int64[np.ndarray, "*shape"], per_second: int) -> Int64[np.ndarray, "*shape"]:
-    """`ceil(amount * 10^9 / per_second)`, in integers (EXECUTION_MODEL.md, Inputs).
+    """`ceil(amount * 10^9 / per_second)`, in integers (docs/execution-model.md#integers).
 
     Products exceed 64 bits, so each distinct amount is divided once, by Python integers.
     """

@@ -16,7 +16,7 @@ from gnnplace.sources import graphs as sources
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Prints what the placement takes, one line of JSON (`predicted` in FORMATS.md) or a table, and draws it on request."""
+    """Prints what the placement takes, one line of JSON (`predicted` of a placement) or a table, and draws it on request."""
     parser = Parser("simulate", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")

@@ -1,4 +1,4 @@
-"""What all commands share with the shell: the exit statuses of FORMATS.md, and a parser that complains in one line."""
+"""What all commands share with the shell: the exit statuses (docs/formats.md#exit-codes), and a parser that complains in one line."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Profiled costs: every op takes its measured time. A missing time is an error unless the caller names its device kind for roofline costs.
 
-As with every cost model, times that the ops of a graph give themselves win (FORMATS.md).
+As with every cost model, times that the ops of a graph give themselves win (docs/execution-model.md#measured-costs).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Roofline costs: the time that an op gives, else the launch time plus the larger of arithmetic time and memory time.
 
-EXECUTION_MODEL.md, Inputs, Costs.
+docs/execution-model.md#roofline-costs
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Clusters as JSON documents: `gnnplace.cluster` version 1 (FORMATS.md)."""
+"""Clusters as JSON documents: `gnnplace.cluster` version 1 (docs/formats.md#cluster)."""
 
 from __future__ import annotations
 

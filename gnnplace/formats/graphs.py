@@ -1,4 +1,4 @@
-"""Graphs as JSON documents: `gnnplace.graph` version 1 (FORMATS.md)."""
+"""Graphs as JSON documents: `gnnplace.graph` version 1 (docs/formats.md#graph)."""
 
 from __future__ import annotations
 

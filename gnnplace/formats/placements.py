@@ -1,4 +1,4 @@
-"""Placements as JSON documents: `gnnplace.placement` version 1 (FORMATS.md), by name of op and device."""
+"""Placements as JSON documents: `gnnplace.placement` version 1 (docs/formats.md#placement), by name of op and device."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The paper's ablation without grouping: the Grouper's network gives each op its device directly, ops independently.
 
-ICLR 2018, "simple planner" (facts: section 1.8, grouping ablations): it found no valid placement of the larger graphs.
+Mirhoseini et al. (ICLR 2018), the "simple planner" of the grouping ablations: it found no valid placement of the larger graphs.
 """
 
 from __future__ import annotations

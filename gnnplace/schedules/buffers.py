@@ -1,4 +1,4 @@
-"""The buffers of a graph: the roots of its outputs, and which ops hold them (EXECUTION_MODEL.md, Memory)."""
+"""The buffers of a graph: the roots of its outputs, and which ops hold them (docs/execution-model.md#memory)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The sequence is built greedily. An op is a candidate once all its inputs are in the sequence. The next op is the candidate that adds the
 fewest bytes; ties go to the highest rank (that of the schedule critical-path), then to the lowest index. An op adds, by the rules for
-buffers of EXECUTION_MODEL.md,
+buffers of docs/execution-model.md#buffers,
 
 - the buffers of its outputs on its device, aliases excepted,
 - a buffer on another device for each root that it sends there, unless that device produces the root,

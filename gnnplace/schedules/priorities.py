@@ -1,4 +1,4 @@
-"""Schedules: the priorities by which devices choose among ready ops (EXECUTION_MODEL.md, Schedules).
+"""Schedules: the priorities by which devices choose among ready ops (docs/execution-model.md#schedules).
 
 - `fifo`: no priorities; ops run in the order in which they become ready.
 - `critical-path`: the length of the longest path from the start of the op to the end of the step, under this placement (`ranks`).

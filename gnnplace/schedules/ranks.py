@@ -1,4 +1,4 @@
-"""Ranks, the priorities of the schedule `critical-path` (EXECUTION_MODEL.md, Schedules).
+"""Ranks, the priorities of the schedule `critical-path` (docs/execution-model.md#schedule-critical-path).
 
 The rank of an op is the length of the longest path from its start to the end of the step under a placement. It is HEFT's upward rank with
 the times of the chosen devices instead of means. Ranks are exact integers and do not depend on the order of ops in the graph's document.

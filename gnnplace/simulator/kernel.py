@@ -1,4 +1,4 @@
-"""The simulated step, compiled: EXECUTION_MODEL.md to the nanosecond and the byte, for many placements of one problem.
+"""The simulated step, compiled: docs/execution-model.md to the nanosecond and the byte, for many placements of one problem.
 
 The setup of a step takes time linear in ops, edges and buffers. Then the step runs event by event. All times and sizes are integers, and
 the result does not depend on the number of threads.

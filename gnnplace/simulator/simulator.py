@@ -1,4 +1,4 @@
-"""The simulator: EXECUTION_MODEL.md exactly, for many placements of one problem at once.
+"""The simulator: docs/execution-model.md exactly, for many placements of one problem at once.
 
 Samples run in parallel on all cores; results do not depend on the number of cores. An infeasible placement gives a result that states
 the reason. A placement with the wrong shape or an unknown device raises ValueError.

@@ -2,7 +2,7 @@
 
 With m groupings and k placements of each, sample j carries the log-probability of grouping j // k beside that of its
 own placement (the tape repeats it), so the gradient of a grouping is that of its log-probability times the mean
-advantage of its k placements: the paper's two estimators in one loss (ICLR 2018, eqs. 4 and 6; facts: section 1.5).
+advantage of its k placements: the paper's two estimators in one loss (Mirhoseini et al., ICLR 2018, eqs. 4 and 6).
 """
 
 from __future__ import annotations

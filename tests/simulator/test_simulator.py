@@ -1,4 +1,4 @@
-"""Each rule of EXECUTION_MODEL.md on a graph of a few ops, with the numbers worked out by hand; and what holds for all inputs."""
+"""Each rule of docs/execution-model.md on a graph of a few ops, with the numbers worked out by hand; and what holds for all inputs."""
 
 from __future__ import annotations
 

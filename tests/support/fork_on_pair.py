@@ -2,7 +2,7 @@
 
 from gnnplace import cli
 
-# x (cpu, 0) -> left (gpu) and right (cpu); by hand: EXECUTION_MODEL.md
+# x (cpu, 0) -> left (gpu) and right (cpu); by hand: docs/execution-model.md
 GRAPH = {
     "format": "gnnplace.graph", "version": 1, "name": "fork",
     "ops": [

@@ -1,6 +1,6 @@
-"""A second implementation of EXECUTION_MODEL.md: plain, slow, and sharing nothing with the package but the records it reads.
+"""A second implementation of docs/execution-model.md: plain, slow, and sharing nothing with the package but the records it reads.
 
-It reads a graph's and a cluster's *documents* (the dictionaries of FORMATS.md), costs and ranks included, keeps sets and
+It reads a graph's and a cluster's *documents* (the dictionaries of docs/formats.md), costs and ranks included, keeps sets and
 lists, looks at every device and channel at every moment, and recomputes memory from who holds what.
 """
 

@@ -1,4 +1,4 @@
-"""One step as a constraint program, a relaxation of EXECUTION_MODEL.md.
+"""One step as a constraint program, a relaxation of docs/execution-model.md.
 
 The variables are the devices of ops and the starts of ops and transfers.
 

@@ -1,6 +1,6 @@
 """A traced PyTorch step cut into one program a device: which calls it makes, what it sends, receives and waits for, in order.
 
-What EXECUTION_MODEL.md says of transfers is done here: when an op ends, each of its outputs is sent once to each other device that
+What docs/execution-model.md#transfers says is done here: when an op ends, each of its outputs is sent once to each other device that
 has a consumer of it, by output, then by device; a control edge to another device is a signal, left out where others say so already.
 Nobody waits for a device that could wait for it in turn: all programs follow one topological order.
 """

@@ -1,6 +1,6 @@
 """Graphs as networkx multigraphs, both ways and without loss.
 
-A node is an op's number; its attributes are the fields of its document (FORMATS.md): `name`, `kind`, `outputs`, ...
+A node is an op's number; its attributes are the fields of its document (docs/formats.md#graph): `name`, `kind`, `outputs`, ...
 An edge has the attribute `output`: the index within its source op, -1 for a control edge.
 """
 

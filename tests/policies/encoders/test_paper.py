@@ -139,7 +139,7 @@ def test_mean_groups_by_hand():
 
 @pytest.mark.parametrize("activation", ["relu", "linear"])
 def test_grouper_starts_nearly_uniform_on_sizes_as_uneven_as_real_ones(activation):
-    """Facts, section 1.9, defect 3: unscaled, this entropy is 0.03 of log G."""
+    """Unscaled, this entropy is 0.03 of log G."""
     draw = np.random.default_rng(0)
     sizes = (10 ** draw.uniform(0, 5, (3000, 4))).astype(int)
     ops = [Op(f"o{i}", f"K{i % 40}", (Output(4, tuple(size.tolist())),) * (1 + i % 3)) for i, size in enumerate(sizes)]
