@@ -10,6 +10,7 @@ from jaxtyping import Int64
 
 from gnnplace.baselines.best import Progress
 from gnnplace.baselines.fastest import FEASIBLE, Score
+from gnnplace.baselines.searching.clock import compiling_s
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, Say
 from gnnplace.problems import Problem
@@ -18,6 +19,7 @@ from gnnplace.result import StepResult, metrics
 
 Column = tuple[str, ...]
 MOST_WIDTH = 140
+SAID_S = 1.0  # of compiling, from which on it is said
 MOST_DEVICES = 5  # that are told apart in a cell
 
 
@@ -40,6 +42,12 @@ def progress(quiet: bool) -> Progress:
         say(f"{planner}: {terminal.milliseconds(score.step_time_ns)}{'' if score.feasibility == FEASIBLE else ', infeasible'}")
 
     return tell
+
+
+def say_compiled(quiet: bool) -> None:
+    """Tells the user, on stderr, how long a first run after an installation compiled."""
+    if compiling_s() > SAID_S:
+        terminal.progress(quiet)(f"compiling took {compiling_s():.0f} s, once after an installation; budgets don't count it")
 
 
 def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:

@@ -27,6 +27,7 @@ def main(arguments: Sequence[str]) -> int:
     problem = inputs.problem(chosen)
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
     found = compared(problem, inputs.budget(chosen, problem), chosen.seed, chosen.schedule, say=say, progress=progress)
+    candidate_table.say_compiled(chosen.quiet)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found))
     else:

@@ -106,6 +106,7 @@ def _import(arguments: Sequence[str]) -> int:
         parser.add_argument(f"--{option}", required=True)
     parser.add_argument("--split", choices=get_args(Split), required=True)
     chosen = parser.parse_args(arguments)
+    manifest.check_writable()
     graph = sources.graph_file(chosen.file, inputs.reading(chosen))
     if chosen.name is not None:
         graph = replace(graph, name=chosen.name)

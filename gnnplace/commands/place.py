@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     started = time.perf_counter_ns()
     source = _policy(chosen) if chosen.checkpoint else Source({})
     found = _found(problem, chosen, source, parser)
+    candidate_table.say_compiled(chosen.quiet)
     if found.result.infeasible is not None:
         print(f"gnnplace place: nothing feasible found; {found.planner}: {found.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE

@@ -16,13 +16,11 @@ from typing import Any, get_args, get_type_hints
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
+from gnnplace import package_data
 from gnnplace.config.policies import PolicyConfig
 from gnnplace.config.run import RunConfig
 
 POLICIES: dict[str, type[PolicyConfig]] = {config.kind: config for config in get_args(PolicyConfig)}
-
-
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 
 class UsageError(ValueError):
@@ -54,7 +52,7 @@ def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 def shipped(name: str | os.PathLike[str]) -> Path:
     """The YAML file of a configuration: one of ours by its name ("gnn", "paper"), or a file by its path."""
-    path = CONFIGS / f"{os.fspath(name)}.yaml"
+    path = package_data.folder("configs") / f"{os.fspath(name)}.yaml"
     return path if path.is_file() else Path(name)
 
 

@@ -1,6 +1,6 @@
 """The corpus: graphs in `datasets/graphs/`, described by `datasets/manifest.json`, found by name and checked by checksum.
 
-`datasets/` lies beside the package in a checkout; the environment variable GNNPLACE_DATASETS names another folder.
+`datasets/` comes with the package; the environment variable GNNPLACE_DATASETS names another folder.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gnnplace import package_data
 from gnnplace.corpus import splits, store
 from gnnplace.corpus.splits import Split
 from gnnplace.formats import atomic, strict_json
@@ -54,7 +55,19 @@ class Manifest(strict_json.Document):
 def folder() -> Path:
     """The folder of the datasets."""
     named = os.environ.get("GNNPLACE_DATASETS")
-    return Path(named) if named else Path(__file__).resolve().parents[2] / "datasets"
+    return Path(named) if named else package_data.folder("datasets")
+
+
+def installed() -> bool:
+    """Whether the corpus is the one of an installed package: it stays as it is, and the scripts that build its graphs are not there."""
+    return folder() == package_data.INSTALLED / "datasets"
+
+
+def check_writable() -> None:
+    """Raises ValueError where nothing is added to the corpus: where it is the one of an installed package."""
+    if installed():
+        copy = f"cp -r {folder()} my-datasets; export GNNPLACE_DATASETS=my-datasets"
+        raise ValueError(f"{folder()}: the corpus of an installed package is not changed; add to a copy of it: {copy}")
 
 
 def entries() -> tuple[Entry, ...]:
@@ -103,6 +116,7 @@ def add(
 
     The entry's name is the graph's. Raises ValueError where an entry breaks a rule.
     """
+    check_writable()
     described = strict_json.validate(
         {"name": graph.name, "family": family, "lineage": lineage, "split": split, "mode": mode, "source": source,
          "ops": graph.num_ops, "edges": graph.num_edges, "licence": licence, "sha256": graph.sha256, "builder": builder,

@@ -44,5 +44,8 @@ def _builder(text: str) -> tuple[str, Callable[[], Any]]:
     entry = manifest.entry(text)
     if not entry.builder.startswith(BUILT):
         raise ValueError(f"{text}: the corpus has only its graph ({entry.builder}), which can't be run")
+    if manifest.installed():
+        where = "set GNNPLACE_DATASETS to the folder datasets of a checkout"
+        raise ValueError(f"{text}: a script builds its network ({entry.builder}), which an installed package does not hold; {where}")
     module = imported(entry.builder.removeprefix(BUILT).split()[0], manifest.folder().parent)
     return text, lambda: module.workload(text)

@@ -1,9 +1,13 @@
 """Budgets: what is left of them."""
 
+import time
+
+import numba
 import pytest
 from support.graphs import chains
 
 from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.clock import compiling_s
 from gnnplace.baselines.single import single_gpu
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
@@ -41,6 +45,18 @@ def test_time_runs(clock):
     assert budget.used == 0.5
     clock.now += 3
     assert (budget.used, budget.allows(7)) == (1, 0)
+
+
+def test_time_stands_still_while_numba_compiles():
+    @numba.njit
+    def triangle(n):
+        return n * (n - 1) // 2
+
+    budget, before, start = Budget(seconds=1000.0), compiling_s(), time.monotonic()
+    assert triangle(4) == 6
+    ran, compiled = time.monotonic() - start, compiling_s() - before
+    assert 0 < compiled <= ran
+    assert 1000 * budget.used == pytest.approx(ran - compiled, abs=0.1 * ran)
 
 
 def test_a_share_of_what_is_left_begins_now(clock):

@@ -51,14 +51,6 @@ def test_wrong_use_is_one_line_and_a_status(folder, capsys, monkeypatch, argumen
     assert message in err
 
 
-def test_the_version_is_that_of_the_project():
-    import tomllib
-
-    from gnnplace.version import VERSION
-
-    assert tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["version"] == VERSION
-
-
 def test_help_and_simulate_import_neither_torch_nor_tensorflow(folder):
     program = (
         "import sys; from gnnplace.cli import main\n"

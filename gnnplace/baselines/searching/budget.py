@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
+from gnnplace.baselines.searching.clock import running_s
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
@@ -16,9 +16,7 @@ class Budget:
     The user of a budget adds its evaluations to `spent`. Raises ValueError where neither limit is given or one is not positive.
     """
 
-    def __init__(
-        self, *, evaluations: int | None = None, seconds: float | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, evaluations: int | None = None, seconds: float | None = None, clock: Callable[[], float] = running_s) -> None:
         if evaluations is None and seconds is None:
             raise ValueError("budget: neither evaluations nor seconds; a search needs an end")
         for name, value in (("evaluations", evaluations), ("seconds", seconds)):

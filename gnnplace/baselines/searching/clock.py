@@ -1,0 +1,41 @@
+"""A clock that stands still while numba compiles, so that the first run after an installation gets all of its budget, too.
+
+Compiling every planner takes about a minute; later runs load what was compiled.
+"""
+
+from __future__ import annotations
+
+import time
+
+from numba.core import event
+
+
+class _Compiling(event.Listener):
+    """The seconds that compiling has taken; a compilation within another one counts once."""
+
+    def __init__(self) -> None:
+        self.seconds, self._depth, self._start = 0.0, 0, 0.0
+
+    def on_start(self, event: event.Event) -> None:
+        if self._depth == 0:
+            self._start = time.monotonic()
+        self._depth += 1
+
+    def on_end(self, event: event.Event) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.monotonic() - self._start
+
+
+_COMPILING = _Compiling()
+event.register("numba:compile", _COMPILING)
+
+
+def compiling_s() -> float:
+    """The seconds that this process has compiled so far."""
+    return _COMPILING.seconds
+
+
+def running_s() -> float:
+    """The seconds of a wall clock less those of compiling."""
+    return time.monotonic() - _COMPILING.seconds

@@ -1,0 +1,18 @@
+"""Files that come with the package: complete configurations (`configs`) and the corpus with its cluster presets (`datasets`).
+
+A wheel carries them inside the package (see setup.py). In a checkout, an editable install included, they lie beside it.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+INSTALLED = Path(str(files("gnnplace"))) / "data"
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def folder(name: Literal["configs", "datasets"]) -> Path:
+    """The folder of that name."""
+    return (INSTALLED if INSTALLED.is_dir() else CHECKOUT) / name
