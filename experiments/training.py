@@ -49,7 +49,7 @@ def learner_of(
     config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None], evaluate: Evaluator = simulate
 ) -> Learner:
     """The learner of a configuration on these problems, in memory: it writes nothing."""
-    policy = registry.policy(config.policy, registry.shape(config.policy, problems), config.training.groupings, config.seed)
+    policy = registry.build(config.policy, config.policy.shape(problems), config.training.groupings, config.seed)
     lessons = [Lesson(problem, reference_ns(problem, simulate), teacher) for problem, teacher in zip(problems, teachers, strict=True)]
     return Learner(policy, lessons, config.training, config.seed, evaluate, BestPlacements(len(lessons), lambda *found: None))
 

@@ -33,11 +33,11 @@ from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.bounds.bounds import least_times
-from gnnplace.config.policies import UnitsName
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
+from gnnplace.units.units import UnitsName
 
 UnitPlannerName = Literal["scotch", "min-cut", "metis", "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct"]
 PlannerName = Literal[

@@ -76,7 +76,7 @@ def transfer(fold: str, variant: str, seed: int, updates: int) -> Cell:
     config = training.config_of("gnn", overrides)
     problems = [problem_of(graph, cluster) for graph in FOLDS[fold].training for cluster in TRAINED_ON]
     unseen = {f"{graph}.{cluster}": problem_of(graph, cluster) for graph, cluster in held_out(fold)}
-    untrained = registry.policy(config.policy, registry.shape(config.policy, problems), 1, seed)
+    untrained = registry.build(config.policy, config.policy.shape(problems), 1, seed)
     watch = HeldOut(unseen, (config.training.warm_start.updates, config.training.warm_start.updates + updates // 2))
     teachers = [training.teacher_of(problem, config) for problem in problems]
     learner, curve = training.train(config, problems, teachers, watch)

@@ -1,4 +1,4 @@
-"""Table 1 of the hierarchical planner's paper beside ours: its five baselines, every other heuristic, search and learned policies.
+"""Table 1 of the paper of the hierarchical policy beside ours: its five baselines, every other heuristic, search and learned policies.
 
 Each policy's cell is the best of its *own* samples and greedy decodings; no heuristic's placement is a candidate. Policies are trained on
 the problems of `TRAINED` alone. Random search, hill climbing and annealing (from the best heuristic) get as many evaluations. Resumable:
@@ -179,8 +179,8 @@ HEADER = ["graph", "cluster", "best heuristic", "random", "hill climbing", "anne
 
 def main() -> None:
     parser = output.parser(__doc__)
-    parser.add_argument("--updates", type=int, default=300, help="updates of the gnn policy")
-    parser.add_argument("--paper-updates", type=int, default=1000, help="updates of the paper's policy")
+    parser.add_argument("--updates", type=int, default=300, help="updates of the unit placer")
+    parser.add_argument("--paper-updates", type=int, default=1000, help="updates of the hierarchical policy")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--columns", nargs="*", help="only cells of these columns: heuristics, best, random, annealing, gnn ...")
     parser.add_argument("--show", action="store_true", help="only tables and pictures of the cells that are there")

@@ -11,16 +11,15 @@ import difflib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from gnnplace import package_data
-from gnnplace.config.policies import PolicyConfig
 from gnnplace.config.run import RunConfig
-
-POLICIES: dict[str, type[PolicyConfig]] = {config.kind: config for config in get_args(PolicyConfig)}
+from gnnplace.policies.protocol import PolicyConfig
+from gnnplace.policies.registry import POLICIES
 
 
 class UsageError(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnplace.config.checks import above
+from gnnplace.knobs import above
 
 ProtocolName = Literal["paper", "steady"]
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gnnplace.config.checks import at_least
 from gnnplace.config.measured import MeasuredConfig
-from gnnplace.config.policies import PolicyConfig
 from gnnplace.config.training import TrainingConfig
+from gnnplace.knobs import at_least
+from gnnplace.policies.protocol import PolicyConfig
 
 TrackingName = Literal["mlflow", "none"]
 EvaluateName = Literal["simulated", "measured"]

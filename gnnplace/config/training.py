@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gnnplace.config.checks import above, at_least, fraction
+from gnnplace.knobs import above, at_least, fraction
 
 RewardKind = Literal["sqrt", "log-ratio"]
 AdvantageKind = Literal["moving-average", "leave-one-out"]

@@ -1,63 +1,118 @@
-"""The Hierarchical Planner (Mirhoseini et al., ICLR 2018): a Grouper puts ops into groups, a Placer gives each group a device.
+"""The hierarchical policy (Mirhoseini et al., "A Hierarchical Model for Device Placement", ICLR 2018).
 
-One episode is one step: embed the ops, group them, embed the groups, place them. The choices are "group"
-(`groupings` rows, one option a group, for each unit) and "device" (a row a sample, for each group in order); sample j places
-grouping j // k. Both networks learn from the log-probabilities of what was measured; no gradient passes through the grouping.
-
-Units: ops of one colocation group share a group (the paper has no such constraint and lets the runtime move ops).
-Legality: a group may stand where all its members may, even if it is empty. Where its members have no device in common,
-it may stand where any of them may, and members that may not stand there go to their first allowed device: the paper's
-soft placement, and the only decision that is not the policy's.
+A Grouper puts ops into groups (section 3.1), a Placer gives each group a device (section 3.2). Both networks learn from the
+log-probabilities of what was measured; no gradient passes through the grouping. The paper's ablations are knobs: random groups, and
+no groups at all (`ungrouped.py`). With `encoder: gnn` a GNN embeds the ops instead of the paper's kinds, shapes and neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, assert_never
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from gnnplace.knobs import above, at_least
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.encoders.groups import sum_by_group
-from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
+from gnnplace.policies.encoders.groups import MeanGroups, sum_by_group
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
+from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
+from gnnplace.policies.encoders.unit_graph import UnitGraph
+from gnnplace.policies.networks.grouper import Activation, Grouper, RandomGrouping
 from gnnplace.policies.networks.seq2seq import Encoded, Seq2Seq
-from gnnplace.policies.protocol import Choose
-from gnnplace.policies.states import beside, unit_placements
+from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, allowed, units
 
 
-@runtime_checkable
-class OpEncoder(Protocol):
-    """Embeds units: `constants` once a problem, then the embeddings under the weights of the day.
+@dataclass(frozen=True)
+class HierarchicalConfig(PolicyConfig):
+    """The hierarchical policy (Mirhoseini et al., ICLR 2018): a Grouper and a sequence-to-sequence Placer.
 
-    `keep_ranges` is shown the constants of all training problems before it learns.
+    Args:
+        kind: names this policy
+        encoder: "paper" embeds type, output shapes and neighbours; "gnn" passes messages over the graph
+        encoder_width: width of the gnn's embeddings
+        encoder_rounds: the gnn's rounds of message passing
+        grouper: "learned"; "random" = fixed random groups; "none" = a device for each unit from the same network, no Placer
+        groups: how many groups
+        hidden: width of the Grouper's hidden layer
+        activation: of the Grouper's hidden layer
+        width: width of the Placer's LSTMs
+        bound: C of the Placer's logits C tanh(l / T)
+        temperature: T of the Placer's logits
+        units: what is grouped
+        schedule: how ops are ordered within devices
     """
 
-    width: int
+    kind: Literal["hierarchical"] = "hierarchical"
+    encoder: Literal["paper", "gnn"] = "paper"
+    encoder_width: int = 64
+    encoder_rounds: int = 3
+    grouper: Literal["learned", "random", "none"] = "learned"
+    groups: int = 256
+    hidden: int = 64
+    activation: Activation = "relu"
+    width: int = 256
+    bound: float = 5.0
+    temperature: float = 10.0
+    units: UnitsName = "ops"
+    schedule: Schedule = "critical-path"
 
-    def constants(self, problem: Problem, units: Units) -> Any: ...
+    def __post_init__(self) -> None:
+        at_least(1, "policy.", encoder_width=self.encoder_width, groups=self.groups, hidden=self.hidden, width=self.width)
+        at_least(0, "policy.", encoder_rounds=self.encoder_rounds)
+        above(0, "policy.", bound=self.bound, temperature=self.temperature)
+        self.require_rule()
 
-    def keep_ranges(self, constants: Sequence[Any]) -> None: ...
+    @property
+    def encodes_with(self) -> str:
+        return self.encoder
 
-    def __call__(self, constants: Any) -> Float[Tensor, "units width"]: ...
+    def shape(self, problems: Sequence[Problem]) -> PolicyShape:
+        """The number of devices, and the paper's vocabulary of op kinds. Raises ValueError where clusters differ in their number."""
+        counts = sorted({problem.num_devices for problem in problems})
+        if len(counts) > 1:
+            numbers = " and ".join(map(str, counts))
+            raise ValueError(f"problems: clusters of {numbers} devices, but a hierarchical policy places on one number of them")
+        return PolicyShape(counts[0], vocabulary([problem.graph for problem in problems]) if self.encoder == "paper" else ())
 
+    def build(self, shape: PolicyShape, groupings: int, seed: int) -> Hierarchical | Ungrouped:
+        match self.grouper:
+            case "none":
+                ops = self._op_encoder(shape)
+                network = self._grouper(ops, shape.devices)
+                return Ungrouped(op_encoder=ops, network=network, units=self.units, schedule=self.schedule)
+            case "random":  # nothing reads the paper's op embeddings then: its group embeddings are counts
+                read = self._op_encoder(shape) if self.encoder == "gnn" else None
+                return self._hierarchical(shape, read, RandomGrouping(self.groups, seed), 1)
+            case "learned":
+                ops = self._op_encoder(shape)
+                return self._hierarchical(shape, ops, self._grouper(ops, self.groups), groupings)
+            case _:
+                assert_never(self.grouper)
 
-@runtime_checkable
-class GroupEncoder(Protocol):
-    """Embeds the groups of each grouping, from constants of the problem and from its members' embeddings where it reads them."""
+    def _op_encoder(self, shape: PolicyShape) -> PaperOps | UnitGraph:
+        return PaperOps(shape.kinds) if self.encoder == "paper" else UnitGraph(width=self.encoder_width, rounds=self.encoder_rounds)
 
-    width: int
+    def _grouper(self, encoder: OpEncoder, options: int) -> Grouper:
+        return Grouper(encoder.width, options, hidden=self.hidden, activation=self.activation)
 
-    def constants(self, problem: Problem, units: Units) -> Any: ...
-
-    def __call__(
-        self, constants: Any, grouping: Int[Tensor, "leading units"], members: Float[Tensor, "units ops_width"] | None
-    ) -> Float[Tensor, "leading groups width"]: ...
+    def _hierarchical(
+        self, shape: PolicyShape, ops: PaperOps | UnitGraph | None, grouper: Grouper | RandomGrouping, groupings: int
+    ) -> Hierarchical:
+        groups = MeanGroups(ops.width, self.groups) if isinstance(ops, UnitGraph) else PaperGroups(shape.kinds, self.groups)
+        placer = Seq2Seq(groups.width, shape.devices, width=self.width, bound=self.bound, temperature=self.temperature)
+        return Hierarchical(
+            op_encoder=ops, grouper=grouper, group_encoder=groups, placer=placer,
+            groupings=groupings, units=self.units, schedule=self.schedule,
+        )  # fmt: skip
 
 
 class HierarchicalState(NamedTuple):
@@ -70,10 +125,22 @@ class HierarchicalState(NamedTuple):
     allowed: Bool[Tensor, "units devices"]
 
 
-class HierarchicalPlanner(nn.Module):
-    """Groups units, then places groups. `groupings` (the paper's m) divides the samples; a single sample has one grouping.
+class Hierarchical(nn.Module):
+    """Groups units, then places groups.
 
-    `op_encoder` is None where nothing reads op embeddings: the paper's group embeddings under a random grouping.
+    Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`). `op_encoder` is None where nothing reads op
+    embeddings: the paper's group embeddings under a random grouping.
+
+    Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then "device" (an option a
+    device, for each group in order: `Int[samples groups]`). Sample j places grouping `j // (samples / groupings)`. `groupings` is the
+    paper's m; it divides the samples, and a single sample has one grouping. All ops of a unit share a group: the paper has no
+    colocation constraint and lets the runtime move ops.
+
+    Legality: a group may stand where all its members may. Where they have no device in common, it may stand where any of them may,
+    and a member that may not stand there goes to its first allowed device: the paper's soft placement, the only decision that is not
+    the policy's. An empty group may stand anywhere.
+
+    Learns from the summed log-probability of both decisions (eqs. 4 and 6). Its weights are for one number of devices.
     """
 
     def __init__(
@@ -92,7 +159,7 @@ class HierarchicalPlanner(nn.Module):
             raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
         self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
         self.groupings, self.units, self.schedule = groupings, units, schedule
-        self._states: WeakKeyDictionary[Problem, HierarchicalState] = WeakKeyDictionary()  # updates repeat their problems
+        self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
         """Raises ValueError where the Placer has learned another number of devices, or `groupings` does not divide `samples`."""
@@ -100,20 +167,17 @@ class HierarchicalPlanner(nn.Module):
             raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.placer.devices}")
         if samples > 1 and samples % self.groupings:
             raise ValueError(f"samples: {samples} is not a multiple of the {self.groupings} groupings")
-        if problem not in self._states:
-            self._states[problem] = self._constants(problem)
-        self._states[problem] = beside(self, self._states[problem])
-        return self._states[problem]._replace(samples=samples)
+        return self._constants.of(problem, self)._replace(samples=samples)
 
-    def _constants(self, problem: Problem) -> HierarchicalState:
+    def _state(self, problem: Problem) -> HierarchicalState:
         of_ops = units(problem.graph, self.units)
         ops = None if self.op_encoder is None else self.op_encoder.constants(problem, of_ops)
         groups = self.group_encoder.constants(problem, of_ops)
         return HierarchicalState(1, of_ops, ops, groups, torch.from_numpy(allowed(problem, of_ops)))
 
-    def keep_ranges(self, problems: Sequence[Problem]) -> None:
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
         if self.op_encoder is not None:
-            self.op_encoder.keep_ranges([self.reset(problem, 1).ops for problem in problems])
+            self.op_encoder.widen_ranges([self.reset(problem, 1).ops for problem in problems])
 
     def step(
         self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None

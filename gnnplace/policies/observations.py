@@ -1,6 +1,6 @@
 """What a placer can observe while it places units one after another: loads, memory, links and what already stands where.
 
-A tensor is sent once to each device (docs/execution-model.md#transfers): what a device was sent for one unit need not move for the next.
+A tensor is sent once to each device (docs/execution-model.md): what a device was sent for one unit need not move for the next.
 Which of a unit's outputs a neighbour takes is not kept, so a device is taken to need as much as the one that takes most: a lower bound.
 
 Observations are estimates in floating point (a list scheduler's view of units that start in decision order);

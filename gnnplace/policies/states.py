@@ -1,8 +1,10 @@
-"""The constants of a problem beside the networks that read them: tensors in (nested) tuples, among other data."""
+"""What policies share: the constants of a problem, computed once and moved to where the weights are, and unit placements."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -10,22 +12,39 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from gnnplace.placement import Placement, Schedule
+from gnnplace.problems import Problem
 from gnnplace.units.units import Units, expand
 
 Constants = TypeVar("Constants")
 
 
-def beside(policy: nn.Module, constants: Constants) -> Constants:
-    """The constants with every tensor on the device of the policy's parameters; the same object where all are there already."""
-    return _moved(constants, next(policy.parameters()).device)
+class ProblemConstants(Generic[Constants]):
+    """What a policy computes once for each problem, by `compute`; kept while the problem lives, since updates repeat their problems.
+
+    Constants are tensors in (nested) tuples, among other data. They must not refer to the problem, which would then live for ever.
+    """
+
+    def __init__(self, compute: Callable[[Problem], Constants]) -> None:
+        self._compute = compute
+        self._kept: WeakKeyDictionary[Problem, Constants] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, problem: Problem, policy: nn.Module) -> Constants:
+        """A problem's constants, on the device of the policy's parameters."""
+        constants = self._kept[problem] if problem in self._kept else self._compute(problem)
+        self._kept[problem] = to_device(constants, next(policy.parameters()).device)
+        return self._kept[problem]
 
 
-def _moved(value: Any, device: torch.device) -> Any:
+def to_device(value: Any, device: torch.device) -> Any:
+    """The value with every tensor on `device`; the same object where all are there already."""
     if isinstance(value, Tensor):
         return value.to(device)
     if not isinstance(value, tuple):
         return value
-    parts = [_moved(part, device) for part in value]
+    parts = [to_device(part, device) for part in value]
     if all(there is here for there, here in zip(parts, value, strict=True)):
         return value
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -2,8 +2,7 @@
 
 A policy computes logits and asks; a tape answers by sampling, by argmax, or with what an earlier tape
 recorded (replay). Replaying re-scores the *measured* choices under new weights, with the noise that was
-added to them, so the update differentiates what was run. (The authors' code, `hierarchical_controller.py` in
-TensorFlow's grappler, draws anew in its update and differentiates that.)
+added to them, so the update differentiates what was run (the public code of Mirhoseini et al., ICLR 2018, differentiates new samples).
 """
 
 from __future__ import annotations

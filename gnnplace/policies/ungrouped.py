@@ -1,23 +1,23 @@
-"""The paper's ablation without grouping: the Grouper's network gives each op its device directly, ops independently.
+"""The ablation without grouping: the Grouper's network gives each op its device directly.
 
-Mirhoseini et al. (ICLR 2018), the "simple planner" of the grouping ablations: it found no valid placement of the larger graphs.
+Mirhoseini et al. (ICLR 2018, section 4, "simple planner"): it found no valid placement of their larger graphs.
+It is no policy of its own but `hierarchical` with `grouper: none`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor, nn
 
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.hierarchical import OpEncoder
+from gnnplace.policies.encoders.protocol import OpEncoder
 from gnnplace.policies.networks.grouper import Grouper
 from gnnplace.policies.protocol import Choose
-from gnnplace.policies.states import beside, unit_placements
+from gnnplace.policies.states import ProblemConstants, unit_placements
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, allowed, units
@@ -32,27 +32,31 @@ class UngroupedState(NamedTuple):
     allowed: Bool[Tensor, "units devices"]
 
 
-class UngroupedPlanner(nn.Module):
-    """One choice, "device": of every unit, on a device that is allowed for it. `network` has an option for each device."""
+class Ungrouped(nn.Module):
+    """Places every unit independently of the others.
+
+    Reads the embeddings of units. Decides, in one step an episode, "device": an option a device, for each unit, `Int[samples units]`,
+    among the devices where all its ops may stand. Learns from the summed log-probability of its decisions. `network` has an option for
+    each device, so its weights are for one number of devices.
+    """
 
     def __init__(self, *, op_encoder: OpEncoder, network: Grouper, units: UnitsName = "ops", schedule: Schedule = "critical-path") -> None:
         super().__init__()
         self.op_encoder, self.network, self.units, self.schedule = op_encoder, network, units, schedule
-        self._states: WeakKeyDictionary[Problem, UngroupedState] = WeakKeyDictionary()  # updates repeat their problems
+        self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> UngroupedState:
         """Raises ValueError where the network has learned another number of devices."""
         if problem.num_devices != self.network.options:
             raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.network.options}")
-        if problem not in self._states:
-            of_ops = units(problem.graph, self.units)
-            legal = torch.from_numpy(allowed(problem, of_ops))
-            self._states[problem] = UngroupedState(1, of_ops, self.op_encoder.constants(problem, of_ops), legal)
-        self._states[problem] = beside(self, self._states[problem])
-        return self._states[problem]._replace(samples=samples)
+        return self._constants.of(problem, self)._replace(samples=samples)
 
-    def keep_ranges(self, problems: Sequence[Problem]) -> None:
-        self.op_encoder.keep_ranges([self.reset(problem, 1).ops for problem in problems])
+    def _state(self, problem: Problem) -> UngroupedState:
+        of_ops = units(problem.graph, self.units)
+        return UngroupedState(1, of_ops, self.op_encoder.constants(problem, of_ops), torch.from_numpy(allowed(problem, of_ops)))
+
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
+        self.op_encoder.widen_ranges([self.reset(problem, 1).ops for problem in problems])
 
     def step(
         self, state: UngroupedState, choose: Choose, feedback: Sequence[StepResult] | None

@@ -1,51 +1,97 @@
-"""Our placer: units one after another, each device scored by what a GNN says of the unit and what is observed of the device.
+"""The unit placer: units one after another, each device scored from a GNN's embedding of the unit and what is observed of the device.
 
-The Placer of Mirhoseini et al. (2018) emits one device per group from a softmax over device names; this one keeps the
-autoregressive decision and replaces names by observations (load, free memory, links, bytes shared with what stands
-there), so that equal devices are told apart, any number of devices works, and weights transfer between clusters.
+The Placer of Mirhoseini et al. (ICLR 2018, section 3.2) emits one device for each group from a softmax over device names. The unit
+placer keeps the autoregressive decision and replaces names by observations (load, free memory, links, bytes shared with what stands
+there). So equal devices are told apart by their state alone, any number of devices works, and weights transfer between clusters.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
+from gnnplace.knobs import at_least
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.gnn import GNNEncoder
 from gnnplace.policies.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
 from gnnplace.policies.networks.scorer import DeviceScorer
 from gnnplace.policies.observations import OBSERVATIONS, STATIC, PartialPlacements, UnitTables
-from gnnplace.policies.protocol import Choose
-from gnnplace.policies.states import beside
+from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.policies.states import ProblemConstants, unit_placements
 from gnnplace.policies.unit_tables import unit_tables
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.schedules.unit_order import decision_order
-from gnnplace.units.units import Units, UnitsName, allowed, expand, units
-
-Constants = tuple[Units, Int64[np.ndarray, " units"], UnitTables, GraphFeatures, Bool[Tensor, "units devices"]]
+from gnnplace.units.units import Units, UnitsName, allowed, units
 
 
-class Episode(NamedTuple):
-    """The constants of one problem: its units in decision order, and what the networks read of them."""
+@dataclass(frozen=True)
+class UnitPlacerConfig(PolicyConfig):
+    """The autoregressive placer of units that sees each device's load, memory and links.
 
-    problem: Problem
+    Args:
+        kind: names this policy
+        units: what is placed together
+        width: width of embeddings
+        rounds: rounds of message passing
+        hidden: width of the scorer's hidden layer
+        message_passing: whether units see their neighbours; off = an ablation
+        state_features: whether a decision sees the devices' current state; off = an ablation
+        schedule: how ops are ordered within devices
+    """
+
+    kind: Literal["unit-placer"] = "unit-placer"
+    units: UnitsName = "coarse"
+    width: int = 64
+    rounds: int = 3
+    hidden: int = 32
+    message_passing: bool = True
+    state_features: bool = True
+    schedule: Schedule = "critical-path"
+
+    def __post_init__(self) -> None:
+        at_least(1, "policy.", width=self.width, hidden=self.hidden)
+        at_least(0, "policy.", rounds=self.rounds)
+        self.require_rule()
+
+    @property
+    def encodes_with(self) -> str:
+        return "gnn"
+
+    def build(self, shape: PolicyShape, groupings: int, seed: int) -> UnitPlacer:
+        return UnitPlacer(**{knob: value for knob, value in vars(self).items() if knob != "kind"})
+
+
+class UnitPlacerState(NamedTuple):
+    """The constants of one problem: its units, the order in which they are placed, and what the networks read of them."""
+
     samples: int
     units: Units
     order: Int64[np.ndarray, " units"]
     tables: UnitTables
     features: GraphFeatures
-    allowed: Bool[Tensor, "units devices"]
+    allowed: Bool[Tensor, "units devices"]  # in order
 
 
 class UnitPlacer(nn.Module):
-    """Places the units of a problem in order of their time in the step; one question, `device`, a unit."""
+    """Places one unit after another, in order of their time in the step.
+
+    Reads the features of the graph of units (`features.py`), which a GNN embeds, and of each device what is observed while units are placed
+    (`observations.py`): `Float[samples devices observations]` before each decision. A scorer shared by all devices makes a logit of both.
+
+    Decides, in one step an episode, "device": one question a unit, `Int[samples]`, among the devices where all its ops may stand. When its
+    decisions are replayed it asks all of them at once, `Int[samples units]`.
+
+    Learns from the summed log-probability of its decisions; it can imitate a placement (`choices`). Its features are clamped to their
+    range in training. Its weights are for any number of devices and any vocabulary. Without `message_passing` or `state_features` it is
+    an ablation.
+    """
 
     seen: Tensor
 
@@ -61,34 +107,38 @@ class UnitPlacer(nn.Module):
         schedule: Schedule = "critical-path",
     ) -> None:
         super().__init__()
-        self.units_name, self.schedule = units, schedule
+        self.units, self.schedule = units, schedule
         self.encoder = GNNEncoder(NODE_FEATURES, EDGE_FEATURES, width=width, rounds=rounds if message_passing else 0)
         self.scorer = DeviceScorer(width, len(OBSERVATIONS), hidden)
         seen = torch.tensor([state_features or name in STATIC for name in OBSERVATIONS])
         self.register_buffer("seen", seen.float(), persistent=False)
-        self._episodes: WeakKeyDictionary[Problem, Constants] = WeakKeyDictionary()
+        self._constants = ProblemConstants(self._state)
 
-    def reset(self, problem: Problem, samples: int) -> Episode:
-        """The constants of a problem; they are kept as long as the problem lives, since updates repeat it."""
-        if problem not in self._episodes:
-            self._episodes[problem] = _constants(problem, self.units_name)
-        self._episodes[problem] = beside(self, self._episodes[problem])
-        return Episode(problem, samples, *self._episodes[problem])
+    def reset(self, problem: Problem, samples: int) -> UnitPlacerState:
+        return self._constants.of(problem, self)._replace(samples=samples)
 
-    def keep_ranges(self, problems: Sequence[Problem]) -> None:
-        self.encoder.keep_ranges([self.reset(problem, 1).features for problem in problems])
+    def _state(self, problem: Problem) -> UnitPlacerState:
+        of_ops = units(problem.graph, self.units)
+        order = decision_order(problem, of_ops)
+        legal = torch.from_numpy(allowed(problem, of_ops)[order])
+        return UnitPlacerState(1, of_ops, order, unit_tables(problem, of_ops, order), features(problem, of_ops), legal)
 
-    def step(self, state: Episode, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], None]:
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
+        self.encoder.widen_ranges([self.reset(problem, 1).features for problem in problems])
+
+    def step(
+        self, state: UnitPlacerState, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], UnitPlacerState | None]:
+        """All of an episode: one placement for each sample."""
         embedding = self.encoder(*state.features)[torch.from_numpy(state.order).to(self.seen.device)]
         terms = self.scorer.unit_term(embedding)
         given = choose.given("device")
         device = self._place(state, terms, choose) if given is None else self._rescore(state, terms, choose, given)
         by_unit = np.empty_like(device)
         by_unit[:, state.order] = device
-        rows = expand(state.units, by_unit.astype(np.int32))
-        return tuple(Placement(row, self.schedule) for row in rows), None
+        return unit_placements(state.units, torch.from_numpy(by_unit), self.schedule), None
 
-    def _place(self, state: Episode, terms: Float[Tensor, "units hidden"], choose: Choose) -> Int64[np.ndarray, "samples units"]:
+    def _place(self, state: UnitPlacerState, terms: Float[Tensor, "units hidden"], choose: Choose) -> Int64[np.ndarray, "samples units"]:
         partial = PartialPlacements(state.tables, state.samples)
         for step, legal in enumerate(state.allowed):
             observed = torch.from_numpy(partial.observe()).to(self.seen.device) * self.seen
@@ -97,7 +147,7 @@ class UnitPlacer(nn.Module):
         return partial.device
 
     def _rescore(
-        self, state: Episode, terms: Float[Tensor, "units hidden"], choose: Choose, given: Int[Tensor, "samples *steps"]
+        self, state: UnitPlacerState, terms: Float[Tensor, "units hidden"], choose: Choose, given: Int[Tensor, "samples *steps"]
     ) -> Int64[np.ndarray, "samples units"]:
         """All decisions of known placements in one pass."""
         given = given.reshape(len(given), -1)  # a single unit's choices come without an axis of units
@@ -111,13 +161,6 @@ class UnitPlacer(nn.Module):
         np.add.at(work, (state.units.unit, placement.device), problem.time_ns.min(axis=1))
         device = np.where(state.allowed.cpu().numpy(), work[state.order], -1.0).argmax(axis=1)
         return {"device": torch.from_numpy(_by_first_use(problem, device))[None].to(self.seen.device)}
-
-
-def _constants(problem: Problem, units_name: UnitsName) -> Constants:
-    made = units(problem.graph, units_name)
-    order = decision_order(problem, made)
-    tables = unit_tables(problem, made, order)
-    return made, order, tables, features(problem, made), torch.from_numpy(allowed(problem, made)[order])
 
 
 def _by_first_use(problem: Problem, device: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, " units"]:

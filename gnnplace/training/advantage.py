@@ -17,7 +17,7 @@ from gnnplace.training.reward import INVALID
 def counted(valid: Bool[Tensor, " samples"], updates: int, cut_off: int | None) -> Bool[Tensor, " samples"]:
     """Which samples count in an update after `updates` earlier ones: all before the cut-off, only the valid ones from it on.
 
-    The paper's cut-off is 500 updates (Mirhoseini et al., ICLR 2018, training); without one, all samples always count.
+    The cut-off of Mirhoseini et al. (ICLR 2018) is 500 updates; without one, all samples always count.
     """
     return valid.clone() if cut_off is not None and updates >= cut_off else torch.ones_like(valid)
 

@@ -10,7 +10,7 @@ from torch import nn
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.policies import registry
-from gnnplace.policies.registry import PolicyShape
+from gnnplace.policies.protocol import PolicyShape
 from gnnplace.problems import Problem
 from gnnplace.training.checkpoint import Checkpoint
 
@@ -25,7 +25,7 @@ class Described(NamedTuple):
 
 def described(config: RunConfig, shape: PolicyShape) -> Described:
     """The policy of a configuration and a shape."""
-    return Described(config, shape, registry.policy(config.policy, shape, config.training.groupings, config.seed))
+    return Described(config, shape, registry.build(config.policy, shape, config.training.groupings, config.seed))
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> Described:

@@ -11,7 +11,6 @@ from lightning import Callback
 
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
-from gnnplace.policies import registry
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
@@ -56,7 +55,7 @@ def untrained(config: RunConfig, problems: Sequence[Problem], teachers: Teachers
     `teachers` are what a warm start imitates; where they are not given, the best of the planners that the configuration names.
     """
     names = tuple((problem.graph.name, problem.cluster.name) for problem in problems)
-    described = description.described(replace(config, problems=names), registry.shape(config.policy, problems))
+    described = description.described(replace(config, problems=names), config.policy.shape(problems))
     taught = [_teacher(config, problem) for problem in problems] if teachers is None else teachers
     lessons = [Lesson(problem, reference_ns(problem, simulate), known) for problem, known in zip(problems, taught, strict=True)]
     best = BestPlacements(len(lessons), lambda *found: None)

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from gnnplace.config.training import TrainingConfig
-from gnnplace.policies.protocol import KeepsRanges
+from gnnplace.policies.protocol import ClampsFeatures
 from gnnplace.policies.tape import Tape
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training.advantage import MovingAverage, counted, leave_one_out
@@ -42,8 +42,8 @@ class Learner(lightning.LightningModule):
         self.automatic_optimization = False
         self.policy, self.lessons, self.config, self.seed = policy, tuple(lessons), config, seed
         self.evaluate, self.best = evaluate, best
-        if isinstance(policy, KeepsRanges):
-            policy.keep_ranges([lesson.problem for lesson in lessons])
+        if isinstance(policy, ClampsFeatures):
+            policy.widen_ranges([lesson.problem for lesson in lessons])
         self.moving_average = MovingAverage(len(lessons), config.advantage.decay, config.advantage.initial)
         self.updates_done = 0
         self.metrics: Metrics = {}

@@ -1,7 +1,7 @@
 """The reward of one step: the one place that knows its sign (higher is better) and the price of an invalid placement.
 
 `negative_square_root` is the paper's (ICLR 2018: the root of the seconds, -10 where the placement is invalid);
-`log_speedup` is ours: it compares problems of any size, and tells a placement how far it is from fitting.
+`log_speedup` is this project's: it compares problems of any size, and tells a placement how far it is from fitting.
 """
 
 from __future__ import annotations

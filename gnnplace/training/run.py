@@ -17,7 +17,6 @@ from gnnplace.execution.evaluator import HEURISTICS, MeasuredEvaluator
 from gnnplace.formats import atomic
 from gnnplace.formats.placements import Provenance, predicted, read_placement, write_placement
 from gnnplace.placement import Placement
-from gnnplace.policies import registry
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Evaluator, StepResult
@@ -37,7 +36,6 @@ from gnnplace.training.measured import Compared, compared
 from gnnplace.training.mlflow import MlflowRun, Status
 from gnnplace.training.progress import ProgressBar
 from gnnplace.training.run_folder import RunFolder
-from gnnplace.training.zero_shot import encoder_name
 from gnnplace.version import VERSION
 
 
@@ -147,7 +145,7 @@ def _tracking(described: Described, folder: RunFolder, description: Mapping[str,
 
 def _described(config: RunConfig, problems: Sequence[Problem], resumed: Checkpoint | None) -> Described:
     """The policy: of the run that is resumed, or with the weights of the checkpoint that `init` names, or with random ones."""
-    shape = registry.shape(config.policy, problems)
+    shape = config.policy.shape(problems)
     start = load_checkpoint(config.init) if config.init is not None and resumed is None else resumed
     if start is None:
         return run_description.described(config, shape)
@@ -180,7 +178,7 @@ def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: t
         provenance = Provenance(
             tool=f"gnnplace {VERSION}",
             planner=f"{config.policy.kind} ({origin})",
-            encoder=encoder_name(config.policy),
+            encoder=config.policy.encodes_with,
             seed=config.seed,
             wall_ns=time.perf_counter_ns() - started,
         )

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gnnplace.config.policies import HierarchicalConfig, PolicyConfig
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import Policy
@@ -24,7 +23,7 @@ class ZeroShot:
     """Greedy decoding, and the fastest of that and of `samples` samples where there are any. `name` is the policy's."""
 
     name: str
-    encoder: str
+    encoder: str | None
     policy: Policy
     samples: int
     seed: int
@@ -47,9 +46,4 @@ def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0)
 def of_policy(config: RunConfig, policy: nn.Module, seed: int = 0, samples: int = 0) -> ZeroShot:
     """The policy of a configuration, with the weights that it has."""
     assert isinstance(policy, Policy)
-    return ZeroShot(config.policy.kind, encoder_name(config.policy), policy.eval(), samples, seed)
-
-
-def encoder_name(config: PolicyConfig) -> str:
-    """The encoder of a policy, as placements and tables name it."""
-    return config.encoder if isinstance(config, HierarchicalConfig) else "gnn"
+    return ZeroShot(config.policy.kind, config.policy.encodes_with, policy.eval(), samples, seed)

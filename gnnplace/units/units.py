@@ -8,15 +8,16 @@ the graph alone. Contracting units may create cycles, so orders and levels come 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, assert_never
+from typing import Literal, NamedTuple, assert_never
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from gnnplace.config.policies import UnitsName as UnitsName
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import Problem
 from gnnplace.units import cells, variables
+
+UnitsName = Literal["ops", "weights", "coarse"]
 
 
 @dataclass(frozen=True, eq=False)

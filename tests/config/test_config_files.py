@@ -7,7 +7,8 @@ import yaml
 
 from gnnplace.config import files
 from gnnplace.config.files import UsageError, read_config
-from gnnplace.config.policies import HierarchicalConfig, UnitPlacerConfig
+from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.unit_placer import UnitPlacerConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

@@ -1,4 +1,4 @@
-"""The Hierarchical Planner: sharing of groupings, legality, what replay scores, and learning of a known optimum."""
+"""The hierarchical policy: sharing of groupings, legality, what replay scores, and learning of a known optimum."""
 
 import gc
 
@@ -11,11 +11,11 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import check
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
-from gnnplace.policies.hierarchical import HierarchicalPlanner, group_allowed, soft_placement
+from gnnplace.policies.hierarchical import Hierarchical, group_allowed, soft_placement
 from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.tape import Tape
-from gnnplace.policies.ungrouped import UngroupedPlanner
+from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.advantage import MovingAverage
 from gnnplace.training.reinforce import reinforce_loss
@@ -27,7 +27,7 @@ def planner(of, groups=4, grouper=None, width=16, **switches):
     torch.manual_seed(0)
     kinds = vocabulary([of.graph])
     ops, embed = PaperOps(kinds), PaperGroups(kinds, groups)
-    return HierarchicalPlanner(
+    return Hierarchical(
         op_encoder=ops if grouper is None else None,
         grouper=grouper or Grouper(ops.width, groups),
         group_encoder=embed,
@@ -141,12 +141,12 @@ def test_another_number_of_devices_is_refused():
         policy.reset(chains(1, 2, 3), 1)
     ops = PaperOps(("Op",))
     with pytest.raises(ValueError, match="3 devices, but this policy places on 2"):
-        UngroupedPlanner(op_encoder=ops, network=Grouper(ops.width, 2)).reset(chains(1, 2, 3), 1)
+        Ungrouped(op_encoder=ops, network=Grouper(ops.width, 2)).reset(chains(1, 2, 3), 1)
 
 
 def test_a_learned_grouper_needs_op_embeddings():
     with pytest.raises(ValueError, match="op_encoder"):
-        HierarchicalPlanner(op_encoder=None, grouper=Grouper(57, 2), group_encoder=PaperGroups((), 2), placer=Seq2Seq(28, 2, width=4))
+        Hierarchical(op_encoder=None, grouper=Grouper(57, 2), group_encoder=PaperGroups((), 2), placer=Seq2Seq(28, 2, width=4))
 
 
 def test_constants_of_a_problem_are_kept_while_it_lives():
@@ -155,7 +155,7 @@ def test_constants_of_a_problem_are_kept_while_it_lives():
     assert policy.reset(of, 2).ops is policy.reset(of, 4).ops
     del of
     gc.collect()
-    assert len(policy._states) == 0
+    assert len(policy._constants) == 0
 
 
 def test_schedule_is_that_of_the_constructor():

@@ -89,7 +89,7 @@ def test_features_beyond_those_of_training_are_clamped_to_them():
     seen, other = chains(2, 3, 2), chains(4, 5, 3)
     policy = placer()
     before = greedy_logits(policy, other)
-    policy.keep_ranges([seen])
+    policy.widen_ranges([seen])
     assert not torch.allclose(greedy_logits(policy, other), before)
     node = policy.reset(seen, 1).features.node
     torch.testing.assert_close(policy.encoder.node_range(node), node)

@@ -18,7 +18,7 @@ from support.pretended_gpu import GPU, REAL_GPU, using
 
 from gnnplace.config.training import TrainingConfig
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
-from gnnplace.policies.hierarchical import HierarchicalPlanner
+from gnnplace.policies.hierarchical import Hierarchical
 from gnnplace.policies.networks.grouper import Grouper
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.simulator.simulator import simulate
@@ -59,7 +59,7 @@ def paper_learner(config: TrainingConfig) -> Learner:
     kinds = vocabulary([problem.graph for problem in problems])
     ops, groups = PaperOps(kinds), PaperGroups(kinds, 3)
     placer = Seq2Seq(groups.width, 2, width=16)
-    policy = HierarchicalPlanner(op_encoder=ops, grouper=Grouper(ops.width, 3), group_encoder=groups, placer=placer, groupings=2)
+    policy = Hierarchical(op_encoder=ops, grouper=Grouper(ops.width, 3), group_encoder=groups, placer=placer, groupings=2)
     lessons = [Lesson(problem, 3000) for problem in problems]
     return Learner(policy, lessons, config, 3, simulate, BestPlacements(len(lessons), ignore))
 
@@ -78,8 +78,8 @@ def configured(**knobs) -> TrainingConfig:
 
 
 LEARNERS = {
-    "unit placer": (unit_learner, configured(warm_start=2, self_imitation=0.5)),
-    "unit placer, moving average": (unit_learner, configured(warm_start=2, advantage="moving-average", mask_infeasible_after=1)),
+    "unit-placer": (unit_learner, configured(warm_start=2, self_imitation=0.5)),
+    "unit-placer, moving average": (unit_learner, configured(warm_start=2, advantage="moving-average", mask_infeasible_after=1)),
     "paper": (paper_learner, configured(advantage="moving-average", mask_infeasible_after=2, groupings=2)),
 }
 

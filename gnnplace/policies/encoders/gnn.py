@@ -31,7 +31,7 @@ class GNNEncoder(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(rounds))
         self.readout = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.LayerNorm(width))
 
-    def keep_ranges(self, graphs: Sequence[GraphFeatures]) -> None:
+    def widen_ranges(self, graphs: Sequence[GraphFeatures]) -> None:
         """Widen the ranges to these graphs' features; the features of other graphs are clamped to them."""
         for graph in graphs:
             self.node_range.widen(graph.node)

@@ -1,4 +1,4 @@
-"""The paper's embeddings of ops and of groups: type, output shapes, adjacency (Mirhoseini et al., ICLR 2018).
+"""The paper's embeddings of ops and of groups: type, output shapes, adjacency (Mirhoseini et al., ICLR 2018, section 3).
 
 What the paper leaves open, decided here:
 
@@ -10,7 +10,7 @@ What the paper leaves open, decided here:
 - *Adjacency*: up to 6 distinct producers and 6 distinct consumers, those with the lowest BFS index first; control edges count.
   The BFS starts from the ops without inputs, in their order.
 - *Scale*: each column is standardised over the ops of its graph. Raw sizes would make the Grouper deterministic from the
-  start: the entropy of its softmax over 256 groups is below 0.04 of the largest possible.
+  start, as in the authors' public code.
 - *Units*: ops that must stand together are grouped together; a unit is seen as its first op, and its group as all its ops.
 - *Groups*: padding does not enter sums; counts and sums are divided by their root mean square over groups, which leaves
   an empty group all zeros; adjacency stays binary (`encoders/groups.py`: rows are sources).
@@ -69,7 +69,7 @@ class PaperOps(nn.Module):
         kind = _kind_rows(problem.graph, self.kinds)
         return PaperOpConstants(torch.from_numpy(kind[first]), torch.from_numpy(_standardised(numbers)[first]))
 
-    def keep_ranges(self, constants: Sequence[PaperOpConstants]) -> None:
+    def widen_ranges(self, constants: Sequence[PaperOpConstants]) -> None:
         """Nothing: columns are standardised in every graph."""
 
     def forward(self, constants: PaperOpConstants) -> Float[Tensor, "units width"]:

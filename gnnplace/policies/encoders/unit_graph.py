@@ -24,8 +24,8 @@ class UnitGraph(nn.Module):
     def constants(self, problem: Problem, units: Units) -> GraphFeatures:
         return features(problem, units)
 
-    def keep_ranges(self, constants: Sequence[GraphFeatures]) -> None:
-        self.encoder.keep_ranges(constants)
+    def widen_ranges(self, constants: Sequence[GraphFeatures]) -> None:
+        self.encoder.widen_ranges(constants)
 
     def forward(self, constants: GraphFeatures) -> Float[Tensor, "units width"]:
         return self.encoder(constants.node, constants.edges, constants.edge)

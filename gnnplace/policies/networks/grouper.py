@@ -1,6 +1,6 @@
 """The Grouper: a feed-forward network that scores every group for every op, ops independently of each other.
 
-One hidden layer of 64 (Mirhoseini et al., ICLR 2018, the Grouper). The paper names no activation: ReLU here, and
+One hidden layer of 64 (Mirhoseini et al., ICLR 2018, section 3.1). The paper names no activation: ReLU here, and
 `linear` is the authors' public code, where the two layers make one linear map of rank 64. With as many options as
 devices the same network is the paper's ablation without grouping; `RandomGrouping` is its ablation without learning.
 """

@@ -1,12 +1,12 @@
 """The Placer: reads the groups one after another, then writes one device for each, in the same order.
 
-Mirhoseini et al. (ICLR 2018), the Placer: a bi-directional LSTM encoder, an LSTM decoder with
+Mirhoseini et al. (ICLR 2018, section 3.2): a bi-directional LSTM encoder, an LSTM decoder with
 content-based attention that is fed the embedding of the device it chose last, and `C tanh(l / T)` on its logits.
 
 What the paper leaves open: "LSTM hidden size 256" is that of each LSTM, so the encoder has one forward and one backward
 layer of `width` (not two stacked) and the decoder starts from a learned linear map of their final states; slot i pairs
 the forward state that has just read group i with the backward state that has just read it (the authors' code pairs
-group i with group G - 1 - i: `hierarchical_controller.py` in TensorFlow's grappler); biases are trained, forget gates start at 1.
+group i with group G - 1 - i); biases are trained, forget gates start at 1.
 """
 
 from __future__ import annotations

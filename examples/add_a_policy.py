@@ -1,0 +1,100 @@
+"""A policy of your own: one linear layer scores every device for every unit. Checked, trained on a corpus graph, and compared.
+
+A policy is one file, which holds its networks and its knobs, and one line in the table of policies, gnnplace/policies/registry.py.
+With that line `policy.kind: linear` works in configurations and on the command line, and checkpoints of it load and place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from gnnplace.config.training import OptimizerConfig, TrainingConfig
+from gnnplace.corpus import clusters, manifest
+from gnnplace.costs import roofline
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies import registry
+from gnnplace.policies.features import NODE_FEATURES, features
+from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.problems import Problem
+from gnnplace.result import StepResult
+from gnnplace.simulator.simulator import simulate
+from gnnplace.testing import check_policy
+from gnnplace.training.best import BestPlacements
+from gnnplace.training.data import Lesson, reference_ns
+from gnnplace.training.fit import fit
+from gnnplace.training.learner import Learner
+from gnnplace.units.units import Units, UnitsName, allowed, units
+
+
+@dataclass(frozen=True)
+class LinearConfig(PolicyConfig):
+    """One linear layer from the features of a unit to a logit for each device.
+
+    Args:
+        kind: names this policy
+        units: what is placed together
+        schedule: how ops are ordered within devices
+    """
+
+    kind: Literal["linear"] = "linear"
+    units: UnitsName = "coarse"
+    schedule: Schedule = "critical-path"
+
+    def shape(self, problems: Sequence[Problem]) -> PolicyShape:
+        return PolicyShape(devices=max(problem.num_devices for problem in problems))
+
+    def build(self, shape: PolicyShape, groupings: int, seed: int) -> "Linear":
+        return Linear(shape.devices, self.units, self.schedule)
+
+
+class State(NamedTuple):
+    samples: int
+    units: Units
+    features: Tensor
+    allowed: Tensor
+
+
+class Linear(nn.Module):
+    """Reads a unit's features; decides "device" for all units at once, each where it may stand; for at most `devices` devices."""
+
+    def __init__(self, devices: int, units: UnitsName, schedule: Schedule) -> None:
+        super().__init__()
+        self.score, self.units, self.schedule = nn.Linear(NODE_FEATURES, devices), units, schedule
+        self.constants = ProblemConstants(self.state)  # computed once for a problem, kept where the weights are
+
+    def state(self, problem: Problem) -> State:
+        of_ops = units(problem.graph, self.units)
+        return State(1, of_ops, features(problem, of_ops).node, torch.from_numpy(allowed(problem, of_ops)))
+
+    def reset(self, problem: Problem, samples: int) -> State:
+        if problem.num_devices > self.score.out_features:
+            raise ValueError(f"{problem.cluster.name}: more than the {self.score.out_features} devices that this policy places on")
+        return self.constants.of(problem, self)._replace(samples=samples)
+
+    def step(self, state: State, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], None]:
+        logits = self.score(state.features)[:, : state.allowed.shape[1]].expand(state.samples, -1, -1)
+        device = choose("device", logits, state.allowed)
+        return unit_placements(state.units, device, self.schedule), None
+
+
+registry.POLICIES["linear"] = LinearConfig  # the one line: in registry.py for a policy of the package
+
+
+def main() -> None:
+    check_policy(LinearConfig())
+    problem = roofline.problem(manifest.graph("dlrm"), clusters.cluster("k40-2"))
+    policy = registry.build(LinearConfig(), LinearConfig().shape([problem]), groupings=1, seed=0)
+    config = TrainingConfig(updates=20, placements=16, optimizer=OptimizerConfig(lr=0.05), threads=1)
+    lesson = Lesson(problem, reference_ns(problem, simulate))
+    learner = Learner(policy, [lesson], config, 0, simulate, BestPlacements(1, lambda *found: None))
+    print(f"one device: {lesson.reference_ns} ns\nuntrained: {learner.decode(0).step_time_ns} ns")
+    fit(learner, lambda learner: None)
+    print(f"trained: {learner.decode(0).step_time_ns} ns\nbest sample: {learner.best.found[0].step_time_ns} ns")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,214 @@
+"""Checks of what every policy promises (`policies/protocol.py`): `check_policy(MineConfig())` for a policy of your own, without pytest.
+
+Each check gets `make`, which builds the policy with the same weights every time, for the problem that it is to place.
+A broken promise is an AssertionError whose traceback names the check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.costs import roofline
+from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
+from gnnplace.placement import Placement, check
+from gnnplace.policies import registry
+from gnnplace.policies.protocol import ClampsFeatures, Policy, PolicyConfig
+from gnnplace.policies.tape import Tape
+from gnnplace.problems import Problem
+from gnnplace.training.rollout import greedy, replay, rollout
+
+Make = Callable[[Problem], Any]
+SAMPLES = 6
+close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
+
+
+def check_policy(config: PolicyConfig) -> None:
+    """Runs every check on the policy of a configuration; small widths make it a matter of seconds. Raises AssertionError."""
+    for each in CHECKS:
+        each(partial(built, config))
+
+
+def built(config: PolicyConfig, problem: Problem) -> Any:
+    """The policy for one problem, with the weights of seed 0."""
+    return registry.build(config, config.shape([problem]), 1, 0)
+
+
+def satisfies_the_protocol(make: Make) -> None:
+    policy = make(branches())
+    assert isinstance(policy, Policy) and isinstance(policy, torch.nn.Module), f"{type(policy).__name__} is not a Policy and an nn.Module"
+
+
+def ranges_do_not_change_how_a_training_problem_is_placed(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    if isinstance(policy, ClampsFeatures):
+        before = _sampled(policy, problem)[0].log_probability()
+        policy.widen_ranges([problem])
+        close(_sampled(policy, problem)[0].log_probability(), before)
+
+
+def every_op_is_placed_by_a_decision(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    tape, (placement,) = _sampled(policy, problem, samples=1)
+    moved = np.zeros(problem.num_ops, dtype=bool)
+    for choices in _changed(tape):
+        (changed,) = rollout(policy, problem, Tape.of(choices, 1), None)[-1].placements
+        moved |= changed.device != placement.device
+    assert moved.all(), f"no decision moves ops {np.flatnonzero(~moved).tolist()}"
+
+
+def replay_gives_the_same_placements_and_log_probabilities(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    tape, placements = _sampled(policy, problem)
+    scored = replay(policy, problem, tape)
+    again = rollout(policy, problem, scored.replaying(tape), None)[-1].placements
+    assert _devices(again) == _devices(placements)
+    close(scored.log_probability(), tape.log_probability())
+    close(scored.entropy(), tape.entropy())
+    assert scored.log_probability().requires_grad
+
+
+def replay_keeps_the_noise_that_was_measured(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    tape = Tape("sample", SAMPLES, torch.Generator().manual_seed(0), noise=1.0)
+    rollout(policy, problem, tape, None)
+    close(replay(policy, problem, tape).log_probability(), tape.log_probability())
+
+
+def the_same_seed_gives_the_same_samples_and_greedy_is_deterministic(make: Make) -> None:
+    problem = branches()
+    first, second = (_sampled(make(problem), problem)[1] for _ in range(2))
+    assert _devices(first) == _devices(second)
+    policy = make(problem)
+    decoded = [greedy(each)(problem) for each in (policy, make(problem), policy)]
+    assert _devices(decoded) == _devices([decoded[0]] * 3)
+
+
+def other_seeds_give_other_samples(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    drawn = [devices for seed in range(3) for devices in _devices(_sampled(policy, problem, seed=seed)[1])]
+    assert any(devices != drawn[0] for devices in drawn)
+
+
+def every_parameter_gets_a_gradient(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    for seed in range(4):  # one grouping alone may leave groups empty, which some weights read
+        tape, _ = _sampled(policy, problem, seed=seed)
+        weights = torch.randn(SAMPLES, generator=torch.Generator().manual_seed(seed))
+        (weights * replay(policy, problem, tape).log_probability()).sum().backward()
+    missing = [name for name, parameter in policy.named_parameters() if parameter.grad is None or not parameter.grad.abs().sum() > 0]
+    assert missing == [], f"no gradient reaches {missing}"
+
+
+def tiny_problems_are_placed(make: Make) -> None:
+    for problem in tiny_problems():
+        policy = make(problem)
+        tape, placements = _sampled(policy, problem)
+        for placement in (*placements, greedy(policy)(problem)):
+            _assert_legal(problem, placement)
+        close(replay(policy, problem, tape).log_probability(), tape.log_probability())
+
+
+def ops_are_placed_where_they_may_stand(make: Make) -> None:
+    problem = restricted()
+    for placement in _sampled(make(problem), problem, samples=24)[1]:
+        _assert_legal(problem, placement)
+
+
+def samples_are_as_many_as_asked(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    for samples in (1, 2, 5):
+        assert len(_sampled(policy, problem, samples)[1]) == samples
+
+
+CHECKS: tuple[Callable[[Make], None], ...] = (
+    satisfies_the_protocol,
+    ranges_do_not_change_how_a_training_problem_is_placed,
+    every_op_is_placed_by_a_decision,
+    replay_gives_the_same_placements_and_log_probabilities,
+    replay_keeps_the_noise_that_was_measured,
+    the_same_seed_gives_the_same_samples_and_greedy_is_deterministic,
+    other_seeds_give_other_samples,
+    every_parameter_gets_a_gradient,
+    tiny_problems_are_placed,
+    ops_are_placed_where_they_may_stand,
+    samples_are_as_many_as_asked,
+)
+
+
+def branches() -> Problem:
+    """Two branches of unlike ops that part and meet again, on three equal GPUs."""
+    ops = [
+        Op("x", "Input", (Output(64, (4, 4)),)),
+        Op("a", "MatMul", (Output(256, (8, 8)), Output(16, (4,))), flops=10**7),
+        Op("b", "Conv2D", (Output(512, (2, 4, 4, 4)),), flops=10**6),
+        Op("c", "MatMul", (Output(128, (4, 8)),), flops=10**7, colocation="w"),
+        Op("d", "Relu", (Output(512, (2, 4, 4, 4)),), flops=10**5),
+        Op("y", "AddN", (Output(4, ()),), flops=10, colocation="w"),
+    ]
+    edges = [(0, 0, 1), (0, 0, 2), (1, 0, 3), (1, 1, 3), (2, 0, 4), (3, 0, 5), (4, 0, 5), (2, CONTROL, 3)]
+    return _problem("branches", ops, edges, 3)
+
+
+def restricted() -> Problem:
+    """Ops that may stand on different devices alone, and colocation groups among them."""
+    devices = [("gpu:0", "gpu:1"), ("gpu:1", "gpu:2"), ("gpu:0",), ("gpu:2",), ("gpu:0", "gpu:1", "gpu:2")]
+    ops = [
+        Op(f"o{i}", "Op", (Output(8),), time_ns=dict.fromkeys(devices[i % 5], 10), colocation=f"g{i % 5}" if i < 10 else None)
+        for i in range(20)
+    ]
+    return _problem("restricted", ops, [(i, 0, i + 1) for i in range(19)], 3)
+
+
+def tiny_problems() -> Iterator[Problem]:
+    """One op, one device, no edges, parts that don't touch, control edges alone, an op without outputs."""
+    for count, length, devices in ((1, 1, 2), (1, 1, 1), (1, 5, 1), (4, 1, 3), (3, 3, 2)):
+        ops = [Op(f"c{c}/{i}", "Op", (Output(100),), time_ns={"gpu": 1000}) for c in range(count) for i in range(length)]
+        edges = [(c * length + i, 0, c * length + i + 1) for c in range(count) for i in range(length - 1)]
+        yield _problem(f"chains-{count}x{length}", ops, edges, devices)
+    yield _problem("control", [Op(name, "Op", (Output(0),), time_ns={"gpu": 10}) for name in "ab"], [(0, CONTROL, 1)], 2)
+    yield _problem("no outputs", [Op("a", "NoOp")], [], 2)
+
+
+def _problem(name: str, ops: list[Op], edges: list[tuple[int, int, int]], gpus: int) -> Problem:
+    devices = tuple(Device(f"gpu:{i}", "gpu", 10**9, 10**12, 10**12) for i in range(gpus))
+    links = tuple(Link(a.name, b.name, 10**9) for a in devices for b in devices if a is not b)
+    return roofline.problem(ComputationGraph.from_ops(name, ops, edges), Cluster(f"gpus-{gpus}", devices, links))
+
+
+def _sampled(policy: Any, problem: Problem, samples: int = SAMPLES, seed: int = 0) -> tuple[Tape, tuple[Placement, ...]]:
+    tape = Tape("sample", samples, torch.Generator().manual_seed(seed))
+    return tape, rollout(policy, problem, tape, None)[-1].placements
+
+
+def _changed(tape: Tape) -> Iterator[dict[str, torch.Tensor]]:
+    """The choices of a tape of one sample with one of them changed, in every way."""
+    choices = {name: made.choice() for name, made in tape.decisions.items()}
+    for name, choice in choices.items():
+        options = tape.decisions[name].logits[0].shape[-1]
+        for index in range(choice.numel()):
+            for shift in range(1, options):
+                other = choice.clone()
+                other.view(-1)[index] = (other.view(-1)[index] + shift) % options
+                yield {**choices, name: other}
+
+
+def _devices(placements: tuple[Placement, ...] | list[Placement]) -> list[list[int]]:
+    return [placement.device.tolist() for placement in placements]
+
+
+def _assert_legal(problem: Problem, placement: Placement) -> None:
+    fault = check(problem, placement)
+    assert fault is None, f"{problem.graph.name}: {fault}"

@@ -1,0 +1,54 @@
+"""Every example runs and says what it promises; the example of a policy is one in every way once its line is in the table."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from gnnplace.config import files
+from gnnplace.config.run import RunConfig
+from gnnplace.policies import registry
+from gnnplace.policies.protocol import PolicyShape
+from gnnplace.training import description
+from gnnplace.training.description import described
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CONFIGS = EXAMPLES.parent / "configs"
+
+
+def learns(said: str) -> None:
+    """A trained policy has found what is faster than one device, and untrained it was slower."""
+    times = {name: int(value.split()[0]) for name, value in (line.split(": ") for line in said.splitlines())}
+    assert times["best sample"] < times["one device"] < times["untrained"] and times["trained"] < times["untrained"]
+
+
+PROMISES = {"add_a_policy": learns}
+
+
+@pytest.fixture(autouse=True)
+def the_table_stays_as_it_was():
+    before = dict(registry.POLICIES)
+    yield
+    registry.POLICIES.clear()
+    registry.POLICIES.update(before)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short_and_runs(path, capsys):
+    assert len(path.read_text().splitlines()) <= 100
+    runpy.run_path(str(path), run_name="__main__")
+    said = capsys.readouterr().out
+    assert said
+    if path.stem in PROMISES:
+        PROMISES[path.stem](said)
+
+
+def test_one_line_brings_a_policy_to_configurations_and_checkpoints():
+    runpy.run_path(str(EXAMPLES / "add_a_policy.py"))
+    config = files.read_config(CONFIGS / "gnn.yaml", ["--policy.kind=linear", "--policy.units", "weights"])
+    assert isinstance(config, RunConfig) and config.policy.kind == "linear" and config.policy.units == "weights"
+    run = described(config, PolicyShape(3))
+    written = description.document(run, [])
+    again = files.from_document(written["config"], "x")
+    assert again == config and described(again, PolicyShape(*written["shape"].values())).policy.score.out_features == 3
+    assert "One linear layer from the features of a unit" in files.knobs_help()

@@ -1,0 +1,38 @@
+"""Checkpoints that an earlier commit trained place as they did there, to the nanosecond: `expected.json` was written by that commit."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gnnplace.corpus import clusters, manifest
+from gnnplace.costs import roofline
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training import zero_shot
+
+HERE = Path(__file__).parent / "checkpoints"
+EXPECTED = json.loads((HERE / "expected.json").read_text())
+
+
+@cache
+def problem(graph, cluster):
+    return roofline.problem(manifest.graph(graph), clusters.cluster(cluster))
+
+
+def planner(name, samples):
+    return zero_shot.planner(str(HERE / f"{name}.safetensors"), 0, samples)
+
+
+@pytest.mark.parametrize(("name", "graph", "cluster", "samples", "step_time_ns"), EXPECTED["step_time_ns"])
+def test_an_old_checkpoint_places_as_it_did(name, graph, cluster, samples, step_time_ns):
+    of = problem(graph, cluster)
+    (result,) = simulate(of, [planner(name, samples)(of)])
+    assert result.feasible_ns == step_time_ns
+
+
+@pytest.mark.parametrize(("name", "graph", "cluster", "reason"), EXPECTED["refused"])
+def test_what_an_old_checkpoint_cannot_place_is_refused_in_one_line(name, graph, cluster, reason):
+    with pytest.raises(ValueError) as caught:
+        planner(name, 0)(problem(graph, cluster))
+    assert str(caught.value) == reason
