@@ -11,9 +11,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gnnplace.config.training import OptimizerConfig, TrainingConfig
-from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import roofline
+import gnnplace as gp
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies import registry
 from gnnplace.policies.features import NODE_FEATURES, features
@@ -21,12 +19,7 @@ from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import ProblemConstants, unit_placements
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
-from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import check_policy
-from gnnplace.training.best import BestPlacements
-from gnnplace.training.data import Lesson, reference_ns
-from gnnplace.training.fit import fit
-from gnnplace.training.learner import Learner
 from gnnplace.units.units import Units, UnitsName, allowed, units
 
 
@@ -86,14 +79,14 @@ registry.POLICIES["linear"] = LinearConfig  # the one line: in registry.py for a
 
 def main() -> None:
     check_policy(LinearConfig())
-    problem = roofline.problem(manifest.graph("dlrm"), clusters.cluster("k40-2"))
-    policy = registry.build(LinearConfig(), LinearConfig().shape([problem]), groupings=1, seed=0)
-    config = TrainingConfig(updates=20, placements=16, optimizer=OptimizerConfig(lr=0.05), threads=1)
-    lesson = Lesson(problem, reference_ns(problem, simulate))
-    learner = Learner(policy, [lesson], config, 0, simulate, BestPlacements(1, lambda *found: None))
-    print(f"one device: {lesson.reference_ns} ns\nuntrained: {learner.decode(0).step_time_ns} ns")
-    fit(learner, lambda learner: None)
-    print(f"trained: {learner.decode(0).step_time_ns} ns\nbest sample: {learner.best.found[0].step_time_ns} ns")
+    problem = gp.problem("dlrm", cluster="k40-2")
+    knobs = {"policy.kind": "linear", "training.placements": 16, "training.optimizer.lr": 0.05}
+    knobs |= {"training.warm_start.updates": 0, "training.self_imitation": 0}  # it can't name the choices that make a placement
+    untrained = gp.train(problem, knobs=knobs | {"training.updates": 0})
+    trained = gp.train(problem, knobs=knobs | {"training.updates": 20})
+    placements = {"one device": gp.place(problem, "gpu"), "untrained": untrained.policy(problem), "trained": trained.policy(problem)}
+    for name, placement in (placements | {"best sample": trained.best[0]}).items():
+        print(f"{name}: {gp.simulate(problem, placement).step_time_ns} ns")
 
 
 if __name__ == "__main__":
