@@ -1,4 +1,4 @@
-# `make train` and `make test` build what is missing; nothing but Python 3.11 or newer is needed.
+# `make train`, `make test` and `make test-all` build what is missing; nothing but Python 3.11 or newer is needed.
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -6,17 +6,26 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 export OMP_NUM_THREADS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test rebuild lint scotch clean
+.PHONY: train test test-rest test-all rebuild lint scotch clean
 
 train: $(VENV)/installed
 	$(BIN)/python train.py --encoder gnn
 
-test: $(VENV)/installed-dev lint
-	$(BIN)/python -m pytest -n 2
+PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 
-# `make test` rebuilds the small graphs of the corpus and some large ones; this rebuilds every one and compares the checksums
-rebuild: $(VENV)/installed-dev
-	$(BIN)/python -m pytest -n 2 --every-graph -k rebuilding_gives tests/corpus tests/frontends
+# The core of every promise, in at most five minutes, without frameworks
+test: $(VENV)/installed-dev lint
+	$(PYTEST) --core --durations=10
+
+# What `make test` leaves out: frameworks, executors, rebuilding, thousands of seeds, the wheel
+test-rest: $(VENV)/installed-all
+	$(PYTEST) -m "slow or gpu" --durations=25
+
+test-all: test test-rest
+
+# `make test-all` rebuilds the small graphs of the corpus and some large ones; this rebuilds every one and compares the checksums
+rebuild: $(VENV)/installed-all
+	$(PYTEST) --every-graph -k rebuilding_gives tests/corpus tests/frontends
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
@@ -39,7 +48,11 @@ $(VENV)/installed: pyproject.toml requirements.lock | $(VENV)/bin/python scotch
 	touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
-	$(INSTALL) --editable ".[dev,tensorflow,transformers,onnx,openvino]"
+	$(INSTALL) --editable ".[dev]"
+	touch $@
+
+$(VENV)/installed-all: $(VENV)/installed-dev
+	$(INSTALL) --editable ".[all]"
 	touch $@
 
 clean:

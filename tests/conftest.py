@@ -5,6 +5,7 @@ import os
 import pytest
 
 pytest.register_assert_rewrite("support")
+pytest_plugins = ["support.core_tests", "support.cpu_budget"]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")

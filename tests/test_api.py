@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, PLACEMENT, run
-from support.short_searches import shorten
+from support.short_searches import shorten_searches
 
 import gnnplace as gp
 from gnnplace import api
@@ -20,7 +20,7 @@ from gnnplace.isolation import python
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten(monkeypatch)
+    shorten_searches(monkeypatch)
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import BertConfig, BertForMaskedLM
 
 from datasets.build import deepfm, deepspeech2, gcn, gru, mixture_of_experts
 from datasets.build import dlrm as dlrm_model
@@ -18,9 +18,14 @@ from datasets.build.losses import binary_loss, class_loss, own_loss, squared_los
 from datasets.build.torch_workload import Workload
 from gnnplace.frontends.torch.step import TorchStep
 
+if TYPE_CHECKING:
+    from transformers import BertConfig
+
 
 def bert_base(batch: int = 32, length: int = 128, settings: BertConfig | None = None) -> TorchStep:
     """BERT base (12 layers, width 768, 110 M parameters) as a masked language model, dropout 0.1; Devlin et al. 2019."""
+    from transformers import BertConfig, BertForMaskedLM
+
     settings = settings or BertConfig(attn_implementation="eager")
     return TorchStep(BertForMaskedLM(settings).train(), _masked_loss, _pair(settings.vocab_size, batch, length))
 

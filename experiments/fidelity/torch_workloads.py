@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import BertConfig
 
 from datasets.build import deepspeech2, dlrm, gru, torch_models
 from datasets.build import mixture_of_experts as experts
@@ -38,6 +37,8 @@ def gru_language() -> TorchStep:
 
 def bert() -> TorchStep:
     """Three layers of width 128, with dropout."""
+    from transformers import BertConfig
+
     settings = BertConfig(
         vocab_size=2000, hidden_size=128, num_hidden_layers=3, num_attention_heads=4, intermediate_size=512,
         max_position_embeddings=128, attn_implementation="eager",

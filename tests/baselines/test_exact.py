@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from support.by_hand import gpus, link, made
 from support.by_hand import op as hand_op
 from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
-from support.random_problems import random_case
+from support.random_problems import tiny_problems
+from support.slow import slow
 
 from gnnplace.baselines import exact as exact_module
 from gnnplace.baselines.cp_sat.contracted import Contracted, contracted, lifted
@@ -23,7 +25,7 @@ from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
-from gnnplace.units.units import allowed, units
+from gnnplace.units.units import units
 
 ENOUGH = Limit(60.0)
 
@@ -165,23 +167,17 @@ def test_workspaces_are_taken_one_after_another_where_two_do_not_fit():
     assert found.step_time_ns == 20 and simulate(tight, [found.placement])[0].infeasible is not None
 
 
-def tiny(seed: int) -> Problem | None:
-    """A random problem with every feature, of few placements."""
-    posed = random_case(seed).problem()
-    try:
-        count = np.prod(allowed(posed, units(posed.graph, "ops")).sum(axis=1, dtype=np.float64))
-    except ValueError:
-        return None
-    return posed if count <= 400 and posed.num_ops > 2 else None
+@cache
+def tiny(count: int) -> list[tuple[int, Problem]]:
+    """Random problems with every feature, of few placements."""
+    return tiny_problems(range(400), 400, count, ops=3)
 
 
-TINY = [(seed, posed) for seed in range(400) if (posed := tiny(seed)) is not None][:45]
-
-
-def test_bounds_are_below_every_simulated_step_and_nothing_is_infeasible_that_the_simulator_can_do():
+@pytest.mark.parametrize("count", [8, slow(45)])
+def test_bounds_are_below_every_simulated_step_and_nothing_is_infeasible_that_the_simulator_can_do(count: int):
     """On problems with every feature, those that no placement fits included; mostly the order that was found reaches the bound."""
     reached, compared, infeasible = 0, 0, 0
-    for seed, posed in TINY:
+    for seed, posed in tiny(count):
         rows = [simulate(posed, [exhaustive(posed, simulate, schedule=schedule)])[0] for schedule in ("critical-path", "fifo")]
         best = min((row.feasible_ns for row in rows if row.feasible_ns is not None), default=None)
         found = solve(posed, Limit(5.0))
@@ -194,11 +190,12 @@ def test_bounds_are_below_every_simulated_step_and_nothing_is_infeasible_that_th
         compared += 1
         (again,) = simulate(posed, [found.placement])
         reached += again.feasible_ns is not None and again.feasible_ns <= best
-    assert compared >= 30 and infeasible >= 3 and reached >= 0.8 * compared, (compared, infeasible, reached)
+    assert compared >= count * 2 // 3 and infeasible >= count // 15 and reached >= 0.8 * compared, (compared, infeasible, reached)
 
 
-def test_a_start_is_never_lost_and_does_not_change_the_optimum():
-    for seed, posed in TINY[:30]:
+@pytest.mark.parametrize("count", [6, slow(30)])
+def test_a_start_is_never_lost_and_does_not_change_the_optimum(count: int):
+    for seed, posed in tiny(count):
         start = fastest(posed, [heft(posed, simulate, units_name="ops")], simulate)
         (result,) = simulate(posed, [start], timeline=True)
         if result.feasible_ns is None:
@@ -209,8 +206,9 @@ def test_a_start_is_never_lost_and_does_not_change_the_optimum():
         assert hasty.step_time_ns is not None and hasty.step_time_ns <= result.feasible_ns
 
 
-def test_the_planner_is_valid_under_every_schedule_and_never_worse_than_heft():
-    for seed, posed in TINY[:12]:
+@pytest.mark.parametrize("count", [3, slow(12)])
+def test_the_planner_is_valid_under_every_schedule_and_never_worse_than_heft(count: int):
+    for seed, posed in tiny(count):
         for schedule in ("critical-path", "fifo", "given"):
             placed = exact(posed, simulate, schedule=schedule, limit=Limit(0.2))
             assert placed.schedule == schedule
@@ -295,6 +293,7 @@ def test_a_large_problem_is_contracted_and_still_better_than_what_was_known(monk
     assert asked and max(asked) <= 12
 
 
+@pytest.mark.slow
 def test_tensorflow_in_the_same_process_does_no_harm():
     """Its symbols in the solver's process end a search in a segmentation fault: it has a process of its own."""
     import tensorflow  # noqa: F401

@@ -9,6 +9,7 @@ import pytest
 from support.by_hand import gpus, link, made, step
 from support.every_placement import best_step, some_steps
 from support.graphs import equal_gpus, op
+from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.baselines.cp_sat.model import LONGEST
@@ -38,14 +39,16 @@ def keeps(posed: Problem, seed: int, most: int) -> int:
     return len(found)
 
 
+@pytest.mark.parametrize("seeds", [10, slow(60)])
 @pytest.mark.parametrize("case", [tight_case, crowded_case])
-def test_a_simulated_step_in_any_order_breaks_no_constraint(case):
-    assert sum(keeps(case(seed).problem(), seed, 2) for seed in range(60)) >= 60
+def test_a_simulated_step_in_any_order_breaks_no_constraint(case, seeds):
+    assert sum(keeps(case(seed).problem(), seed, 2) for seed in range(seeds)) >= seeds
 
 
-def test_the_proved_optimum_is_never_above_the_fastest_step_whatever_is_known_beforehand():
+@pytest.mark.parametrize("seeds", [10, slow(60)])
+def test_the_proved_optimum_is_never_above_the_fastest_step_whatever_is_known_beforehand(seeds):
     equal = 0
-    for seed in range(60):
+    for seed in range(seeds):
         posed = crowded_case(seed).problem()
         best = best_step(posed)
         if best is None:
@@ -54,7 +57,7 @@ def test_the_proved_optimum_is_never_above_the_fastest_step_whatever_is_known_be
         found = solve(posed, Limit(5.0), least=least)
         assert found.proved and least.step_ns <= found.bound_ns <= best, (seed, found, best)
         equal += found.bound_ns == best
-    assert equal >= 15, equal
+    assert equal >= seeds // 4, equal
 
 
 def three(*links: Link, **columns: int) -> Problem:

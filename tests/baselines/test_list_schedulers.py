@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.exhaustive import exhaustive
 from support.graphs import equal_gpus, op
-from support.random_problems import random_case
+from support.random_problems import tiny_problems
 
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.fastest import score
@@ -23,34 +23,26 @@ from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
-from gnnplace.units.units import allowed, units
 
 ASK_FOR_LINKS = [heft, peft, critical_path_first, m_etf, m_sct]
 PLANNERS = [*ASK_FOR_LINKS, m_topo]
 Scheduler = Callable[..., Placement]
 
 
-def tiny(seed: int) -> Problem | None:
-    posed = random_case(seed).problem()
-    try:
-        count = np.prod(allowed(posed, units(posed.graph, "ops")).sum(axis=1, dtype=np.float64))
-    except ValueError:
-        return None
-    return posed if count <= 600 else None
-
-
-TINY = [posed for seed in range(200, 320) if (posed := tiny(seed)) is not None][:30]
+@pytest.fixture(scope="module")
+def tiny() -> list[Problem]:
+    return [posed for _, posed in tiny_problems(range(200, 320), 600, 30)]
 
 
 @pytest.fixture(scope="module")
-def optimum() -> list[tuple[int, int, int]]:
-    return [score(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for posed in TINY]
+def optimum(tiny: list[Problem]) -> list[tuple[int, int, int]]:
+    return [score(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for posed in tiny]
 
 
 @pytest.mark.parametrize("plan", PLANNERS)
-def test_never_better_than_the_optimum_and_often_it(plan: Scheduler, optimum: list[tuple[int, int, int]]):
+def test_never_better_than_the_optimum_and_often_it(plan: Scheduler, tiny: list[Problem], optimum: list[tuple[int, int, int]]):
     reached = 0
-    for posed, best in zip(TINY, optimum, strict=True):
+    for posed, best in zip(tiny, optimum, strict=True):
         placement = plan(posed, simulate, units_name="ops")
         found = score(posed, simulate(posed, [placement])[0])
         assert found >= best

@@ -4,12 +4,12 @@ import json
 
 import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, PLACEMENT
-from support.short_searches import shorten
+from support.short_searches import shorten_searches
 
 
 @pytest.fixture(autouse=True)
 def short_searches(monkeypatch: pytest.MonkeyPatch) -> None:
-    shorten(monkeypatch)
+    shorten_searches(monkeypatch)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import re
 from typing import get_args
 
 import pytest
+from support.slow import slow
 
 from gnnplace import cli, planners
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
@@ -35,8 +36,10 @@ def compare(capsys, *arguments):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("schedule", ["critical-path", "fifo", "given"])
-@pytest.mark.parametrize("evaluations", ["1", "300"])
+@pytest.mark.parametrize(
+    ("schedule", "evaluations"),
+    [("critical-path", "1"), slow("fifo", "1"), slow("given", "1"), *(slow(name, "300") for name in ("critical-path", "fifo", "given"))],
+)
 def test_best_is_never_slower_than_any_other_row(posed, capsys, schedule, evaluations):
     first, *rows = json.loads(compare(capsys, *posed, "--schedule", schedule, "--evaluations", evaluations, "--json"))["planners"]
     assert first["planner"].startswith("best: ") and not any(row["planner"].startswith("best") for row in rows)
@@ -46,6 +49,7 @@ def test_best_is_never_slower_than_any_other_row(posed, capsys, schedule, evalua
     assert {row["schedule"] for row in (first, *rows)} <= ({"given", "critical-path"} if schedule == "given" else {schedule})
 
 
+@pytest.mark.slow
 def test_best_begins_with_what_the_other_rows_found_and_plans_nothing_again(posed, capsys, monkeypatch):
     portfolio, planner, inside = planners.portfolio, planners.planner, []
 
@@ -64,6 +68,7 @@ def test_best_begins_with_what_the_other_rows_found_and_plans_nothing_again(pose
     assert first["planner"] == f"best: {second['planner']}"
 
 
+@pytest.mark.slow
 def test_nothing_feasible_is_said_of_best_too(posed, capsys, tmp_path):
     cluster = json.loads((tmp_path / "cluster.json").read_text())
     small = [device | {"memory_bytes": 20} for device in cluster["devices"]]
@@ -77,6 +82,7 @@ def test_nothing_feasible_is_said_of_best_too(posed, capsys, tmp_path):
     assert "\ninfeasible:\n" in said and all(f"\n  {row['planner']}: {row['infeasible']}\n" in said for row in found["planners"][1:])
 
 
+@pytest.mark.slow
 def test_the_table_names_the_bound_and_explains_who_is_slower_than_one_device(posed, capsys):
     found = json.loads(compare(capsys, *posed, "--evaluations", "5", "--json"))
     lines = compare(capsys, *posed, "--evaluations", "5").splitlines()

@@ -33,6 +33,7 @@ def test_measured_costs_are_those_of_the_simulated_step(measured, capsys):
     assert run(capsys, "simulate", *arguments, "-q")[2] == ""
 
 
+@pytest.mark.slow
 def test_place_and_compare_plan_by_measured_costs(measured, capsys):
     options = ("graph.json", "--cluster", "cluster.json", "--costs", "costs.json", "-q")
     status, out, _ = run(capsys, "compare", *options, "--json")

@@ -57,6 +57,7 @@ def trained(files, tmp_path_factory):
     return runs, json.loads(out.read_text())
 
 
+@pytest.mark.slow
 def test_the_end_names_planners_bound_and_files(trained):
     runs, printed = trained
     (problem,) = printed["problems"]
@@ -67,6 +68,7 @@ def test_the_end_names_planners_bound_and_files(trained):
     assert printed["run"] == str(runs / "gnn-1") and Path(printed["checkpoint"]).exists() and Path(problem["placement"]).exists()
 
 
+@pytest.mark.slow
 def test_the_written_placement_takes_what_it_says(trained):
     runs, printed = trained
     of = chains(2, 3, 2)
@@ -77,6 +79,7 @@ def test_the_written_placement_takes_what_it_says(trained):
     assert set(device) <= {"gpu:0", "gpu:1"} and document["provenance"]["planner"].startswith("unit-placer (")
 
 
+@pytest.mark.slow
 def test_metrics_of_every_update_and_the_files_are_in_mlflow(trained):
     runs, printed = trained
     client = mlflow.MlflowClient(tracking_uri=database(runs))
@@ -89,6 +92,7 @@ def test_metrics_of_every_update_and_the_files_are_in_mlflow(trained):
     assert {artifact.path for artifact in client.list_artifacts(run_id)} == {"checkpoint.safetensors", "config.yaml", "placements"}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_places_a_problem_that_it_never_saw(trained):
     of, (_, printed) = chains(3, 2, 3), trained
     plain = zero_shot.planner(printed["checkpoint"], seed=0)
@@ -97,6 +101,7 @@ def test_a_checkpoint_places_a_problem_that_it_never_saw(trained):
     assert times[1] <= times[0] and plain.encoder == "gnn" and plain.name == "unit-placer"
 
 
+@pytest.mark.slow
 def test_a_budget_asks_the_whole_portfolio_and_the_policy_too(files, trained, tmp_path):
     graph, cluster = files.removeprefix("--problems=[[").removesuffix("]]").split(", ")
     given = ["place", graph, "--cluster", cluster, "--checkpoint", trained[1]["checkpoint"], "-q", "-o"]
@@ -106,6 +111,7 @@ def test_a_budget_asks_the_whole_portfolio_and_the_policy_too(files, trained, tm
     assert planners["alone"] == "unit-placer" and planners["best"].startswith("best: ")
 
 
+@pytest.mark.slow
 def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninterrupted_one(files, tmp_path):
     long = [files, *QUICK, "--training.updates=80", "--tracking=none", "--runs", str(tmp_path)]
     command = [sys.executable, "-m", "gnnplace", "train", *long, "--training.checkpoint_every=1"]
@@ -169,6 +175,7 @@ def test_a_gpu_that_is_missing_is_refused_before_anything_is_written_or_traced(c
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_run_of_a_gpu_goes_on_on_the_cpu_where_there_is_none(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     folder = Path(shutil.copytree(trained[0] / "gnn-1", tmp_path / "gnn-1"))
@@ -185,6 +192,7 @@ def test_a_run_of_a_gpu_goes_on_on_the_cpu_where_there_is_none(trained, tmp_path
     zero_shot.planner(str(folder / "checkpoint.safetensors"), seed=0)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_a_gpu_is_used_where_there_is_none(files, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     checkpoint = load_checkpoint(trained[1]["checkpoint"])
@@ -204,6 +212,7 @@ def test_an_unknown_teacher_is_named(files, tmp_path, capsys):
     assert "training.warm_start.planners: 'nobody' is no planner" in one_line(capsys)
 
 
+@pytest.mark.slow
 def test_a_run_is_not_trained_by_two_processes(trained, capsys):
     from gnnplace.training.run_folder import open_run
 

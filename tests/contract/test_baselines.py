@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import get_args
 
 import numpy as np
 import pytest
 from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
-from support.random_problems import random_case
+from support.random_problems import tiny_problems
+from support.short_searches import shorten_searches
+from support.slow import slow
 
 from gnnplace import planners
 from gnnplace.baselines.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
@@ -20,7 +23,6 @@ from gnnplace.placement import RULES, check
 from gnnplace.problems import Problem
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
-from gnnplace.units.units import allowed, units
 
 NAMES = [name for name in get_args(planners.PlannerName) if name not in planners.missing()]
 
@@ -31,40 +33,40 @@ def cpu_and_gpus(gpus: int) -> Cluster:
     return Cluster(f"cpu-and-{gpus}", tuple(devices), tuple(links))
 
 
-def tiny(seed: int) -> Problem | None:
-    """A random problem with every feature, if it has few placements, all links and a legal placement."""
-    posed = random_case(seed).problem()
-    linked = len(posed.cluster.links) == posed.num_devices * (posed.num_devices - 1)
-    try:
-        count = np.prod(allowed(posed, units(posed.graph, "ops")).sum(axis=1, dtype=np.float64))
-    except ValueError:
-        return None
-    return posed if linked and count <= 1000 else None
+@cache
+def tiny(count: int) -> list[tuple[int, Problem]]:
+    """Random problems with every feature, of few placements, with all links."""
+    return tiny_problems(range(120), 1000, count, linked=True)
 
 
-TINY = [(seed, posed) for seed in range(120) if (posed := tiny(seed)) is not None][:25]
+@cache
+def optimum(seed: int) -> tuple[int, int, int]:
+    posed = dict(tiny(25))[seed]
+    return score(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
 
 
-@pytest.fixture(scope="module")
-def optimum() -> dict[int, tuple[int, int, int]]:
-    return {seed: score(posed, simulate(posed, [exhaustive(posed, simulate)])[0]) for seed, posed in TINY}
+@pytest.fixture(params=["short", slow("whole")])
+def searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How long planners search: little, on few problems, or as long as they do for users, on many."""
+    if request.param == "short":
+        shorten_searches(monkeypatch, SEARCH_EVALUATIONS=20, LEAST_EVALUATIONS=20, MOST_EVALUATIONS=40)
+    return request.param
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_valid_and_never_better_than_exhaustive(name: planners.PlannerName, optimum: dict[int, tuple[int, int, int]]):
-    assert len(TINY) == 25
-    for seed, posed in TINY:
+def test_valid_and_never_better_than_exhaustive(name: planners.PlannerName, searches: str):
+    for seed, posed in tiny(25 if searches == "whole" else 8):
         plan = planners.planners(posed, simulate, 0).get(name)
         if plan is None:
             continue
         placement = plan(posed)
         assert check(posed, placement) is None
-        assert score(posed, simulate(posed, [placement])[0]) >= optimum[seed], seed
+        assert score(posed, simulate(posed, [placement])[0]) >= optimum(seed), seed
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in EXPLANATIONS])
-def test_who_can_be_slower_than_one_device_says_why(name: planners.PlannerName):
-    for seed, posed in TINY[:12]:
+def test_who_can_be_slower_than_one_device_says_why(name: planners.PlannerName, searches: str):
+    for seed, posed in tiny(12 if searches == "whole" else 6):
         named = {key: plan for key, plan in planners.planners(posed, simulate, 0).items() if key in (*SINGLE, name)}
         placements = {key: plan(posed) for key, plan in named.items()}
         times = {key: simulate(posed, [placement])[0].feasible_ns for key, placement in placements.items()}
@@ -73,7 +75,7 @@ def test_who_can_be_slower_than_one_device_says_why(name: planners.PlannerName):
 
 @pytest.mark.parametrize("schedule", RULES)
 @pytest.mark.parametrize("name", NAMES)
-def test_deterministic_and_under_the_schedule_that_was_asked(name: planners.PlannerName, schedule):
+def test_deterministic_and_under_the_schedule_that_was_asked(name: planners.PlannerName, schedule, searches: str):
     graph = chains(3, 4, 1).graph
     posed = problem(graph, cpu_and_gpus(2))
     plan = planners.planner(name, simulate, 7, schedule)
@@ -97,7 +99,7 @@ GRAPHS = {
 @pytest.mark.parametrize("machine", [equal_gpus(1), equal_gpus(3), cpu_and_gpus(2), cpu_and_gpus(0)], ids=lambda cluster: cluster.name)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("name", NAMES)
-def test_edges_of_the_world(name: planners.PlannerName, graph: ComputationGraph, machine: Cluster):
+def test_edges_of_the_world(name: planners.PlannerName, graph: ComputationGraph, machine: Cluster, searches: str):
     posed = problem(graph, machine)
     named = planners.planners(posed, simulate, 0)
     if name == "cpu" and machine.devices[0].kind != "cpu":
@@ -108,7 +110,7 @@ def test_edges_of_the_world(name: planners.PlannerName, graph: ComputationGraph,
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_legal_devices_only(name: planners.PlannerName):
+def test_legal_devices_only(name: planners.PlannerName, searches: str):
     ops = [op("a", colocation="x"), Op("look-up", "Op", allowed=("cpu",), colocation="y"), op("b", colocation="y"), op("c", colocation="x"),
            Op("cuda", "Op", allowed=("gpu",)), op("d")]  # fmt: skip
     posed = problem(ComputationGraph.from_ops("rules", ops, [(0, 0, 3), (2, 0, 5), (3, 0, 5)]), cpu_and_gpus(2))

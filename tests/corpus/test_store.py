@@ -43,6 +43,7 @@ def test_the_same_graph_gives_the_same_bytes_and_nothing_else_is_left(graph, tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.arrow", "b.arrow"]
 
 
+@pytest.mark.slow
 def test_a_large_graph_is_small(tmp_path, benchmark_graph):
     path = tmp_path / "g.arrow"
     store.save(benchmark_graph, path)

@@ -34,9 +34,7 @@ def timed(of, device, noise=0.0, outliers=0.0, seed=0):
     return Measured(of, times.round().astype(np.int64))
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.floats(9.5, 12), st.floats(0.3, 1.7), st.floats(2.5, 4.5), st.integers(50, 900), st.integers(0, 2**32))
-def test_the_constants_of_a_noisy_device_come_back(memory, intensity, launch, dispatch, seed):
+def constants_come_back(memory, intensity, launch, dispatch, seed):
     device = Device("gpu:0", "gpu", 1, int(10 ** (memory + intensity)), int(10**memory), round(10**launch), dispatch)
     found = fit_device(TEMPLATE, [timed(graph(seed + k), device, noise=0.05, seed=seed + k) for k in (0, 1)])
     assert found.device.launch_ns == pytest.approx(device.launch_ns, rel=0.05)
@@ -44,6 +42,11 @@ def test_the_constants_of_a_noisy_device_come_back(memory, intensity, launch, di
     assert found.device.memory_bytes_per_s == pytest.approx(device.memory_bytes_per_s, rel=0.05)
     assert found.device.flops_per_s == pytest.approx(device.flops_per_s, rel=0.05)
     assert found.median_error < 0.06 and abs(found.total_error) < 0.05 and found.num_ops == 1200
+
+
+NOISY = given(st.floats(9.5, 12), st.floats(0.3, 1.7), st.floats(2.5, 4.5), st.integers(50, 900), st.integers(0, 2**32))
+test_the_constants_of_a_noisy_device_come_back = settings(max_examples=4, deadline=None)(NOISY(constants_come_back))
+test_the_constants_of_many_noisy_devices_come_back = pytest.mark.slow(settings(max_examples=25, deadline=None)(NOISY(constants_come_back)))
 
 
 def test_what_is_no_constant_of_the_roofline_stays_the_template():

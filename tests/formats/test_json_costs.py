@@ -99,6 +99,7 @@ def test_costs_that_cannot_be_are_not_built(times, message):
         MeasuredCosts("three", GRAPH.sha256, GRAPH.op_names, times)
 
 
+@pytest.mark.slow
 def test_many_ops_are_read_in_about_a_second():
     num_ops = 100_000
     graph = ComputationGraph.from_ops("many", [Op(f"layer/{op}/MatMul", "MatMul") for op in range(num_ops)], [])

@@ -81,11 +81,13 @@ def text(document):
     return json.dumps(document).encode()
 
 
-@settings(max_examples=100, deadline=None)
-@given(graphs())
-def test_a_graph_survives_json_and_networkx(graph):
+def survives_json_and_networkx(graph):
     assert read_graph(text(graph_document(graph))).sha256 == graph.sha256
     assert from_networkx(to_networkx(graph)).sha256 == graph.sha256
+
+
+test_a_graph_survives_json_and_networkx = settings(max_examples=25, deadline=None)(given(graphs())(survives_json_and_networkx))
+test_many_graphs_survive = pytest.mark.slow(settings(max_examples=100, deadline=None)(given(graphs())(survives_json_and_networkx)))
 
 
 @settings(max_examples=100, deadline=None)

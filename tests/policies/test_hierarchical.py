@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.graphs import chains, equal_gpus
+from support.slow import slow
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
@@ -194,13 +195,14 @@ def test_an_update_favours_the_faster_placements():
     assert gain[reward.argmax()] > 0 > gain[reward.argmin()]
 
 
-def test_reaches_the_optimum_with_the_papers_m_and_k():
+@pytest.mark.parametrize(("updates", "rate"), [(80, 1e-2), slow(400, 3e-3)])
+def test_reaches_the_optimum_with_the_papers_m_and_k(updates, rate):
     """One grouping, four placements, moving average, noise first, clipping; only the learning rate is smaller."""
     of = specialists()
     policy = planner(of)
-    optimizer, average, generator = torch.optim.Adam(policy.parameters(), lr=3e-3), MovingAverage(), torch.Generator().manual_seed(0)
-    for step in range(400):
-        update(policy, of, optimizer, average, generator, noise=0.1 if step < 100 else 0.0)
+    optimizer, average, generator = torch.optim.Adam(policy.parameters(), lr=rate), MovingAverage(), torch.Generator().manual_seed(0)
+    for step in range(updates):
+        update(policy, of, optimizer, average, generator, noise=0.1 if step < updates // 4 else 0.0)
     placement = greedy(policy)(of)
     assert np.array_equal(placement.device, np.arange(8) % 2)
     assert simulate(of, [placement])[0].step_time_ns == 8 * 10**8 + 7 * 10

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.graphs import chains
+from support.slow import slow
 
 from gnnplace.config.training import TrainingConfig
 from gnnplace.placement import Placement
@@ -37,7 +38,7 @@ def train(policy, problem, updates, samples=16):
         optimizer.step()
 
 
-@pytest.mark.parametrize("count", [2, 3, 4])
+@pytest.mark.parametrize("count", [2, slow(3), slow(4)])
 def test_greedy_uses_all_devices_on_independent_chains(count):
     problem = chains(count, 4, count)
     policy = placer()

@@ -5,7 +5,9 @@ Times and sizes come from few small values, so that ties occur everywhere; memor
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
 from gnnplace.placement import SCHEDULES, Placement
 from gnnplace.problems import Problem
+from gnnplace.units.units import allowed, units
 
 KINDS = ("cpu", "gpu", "npu")
 
@@ -50,6 +53,26 @@ def random_case(seed: int) -> Case:
     device = _devices(random, graph, len(cluster["devices"]))
     receive_apart(random, cluster)
     return Case(graph, cluster, device, schedule, priority)
+
+
+def tiny_problems(seeds: Iterable[int], placements: int, count: int, ops: int = 1, linked: bool = False) -> list[tuple[int, Problem]]:
+    """The first `count` problems of these seeds, with their seeds, that have so many legal placements at most and so many ops at least."""
+    posed = ((seed, random_case(seed).problem()) for seed in seeds)
+    found = list(islice((pair for pair in posed if 0 < _placements(pair[1]) <= placements and _fits(pair[1], ops, linked)), count))
+    assert len(found) == count
+    return found
+
+
+def _fits(posed: Problem, ops: int, linked: bool) -> bool:
+    return posed.num_ops >= ops and (not linked or len(posed.cluster.links) == posed.num_devices * (posed.num_devices - 1))
+
+
+def _placements(posed: Problem) -> float:
+    """How many legal placements there are: 0 where an op may stand nowhere."""
+    try:
+        return float(np.prod(allowed(posed, units(posed.graph, "ops")).sum(axis=1, dtype=np.float64)))
+    except ValueError:
+        return 0.0
 
 
 def receive_apart(random: Random, cluster: dict[str, Any]) -> None:

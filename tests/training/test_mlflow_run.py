@@ -25,6 +25,7 @@ def status(runs, run):
     return mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id).info.status
 
 
+@pytest.mark.slow
 def test_metrics_come_in_batches_and_a_resumed_run_logs_no_step_twice(runs):
     run = opened(runs, "a-1")
     for step in range(BATCH_STEPS + 2):

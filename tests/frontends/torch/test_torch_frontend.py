@@ -404,6 +404,7 @@ def test_meta_and_real_tensors_give_the_same_graph_twice() -> None:
     assert real.sha256 == meta.sha256 == step_of(Tied(), torch.zeros(16, dtype=torch.int64)).graph.sha256
 
 
+@pytest.mark.slow
 def test_the_hash_seed_changes_nothing() -> None:
     code = (
         "import torch; from torch import nn; from gnnplace.frontends.torch.training import training_step;"
