@@ -6,12 +6,13 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 export OMP_NUM_THREADS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test test-rest test-all rebuild lint scotch clean
+.PHONY: train test test-rest test-all rebuild docs lint scotch clean
 
 train: $(VENV)/installed
 	$(BIN)/python train.py --encoder gnn
 
-PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
+# one thread of PyTorch for each of two workers
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The core of every promise, in at most five minutes, without frameworks
 test: $(VENV)/installed-dev lint
@@ -26,6 +27,11 @@ test-all: test test-rest
 # `make test-all` rebuilds the small graphs of the corpus and some large ones; this rebuilds every one and compares the checksums
 rebuild: $(VENV)/installed-all
 	$(PYTEST) --every-graph -k rebuilding_gives tests/corpus tests/frontends
+
+# The documentation as pages in build/site; a warning is an error
+docs: $(VENV)/installed
+	$(INSTALL) --editable ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gnnplace import planners as build
-from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import roofline
+import gnnplace as gp
+from gnnplace import planners
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
@@ -12,7 +11,7 @@ from gnnplace.simulator.simulator import simulate
 
 def problem_of(graph: str, cluster: str) -> Problem:
     """A graph of the corpus on a preset, with roofline costs."""
-    return roofline.problem(manifest.graph(graph), clusters.cluster(cluster))
+    return gp.problem(graph, cluster)
 
 
 def time_ns(problem: Problem, placement: Placement) -> int | None:
@@ -22,8 +21,8 @@ def time_ns(problem: Problem, placement: Placement) -> int | None:
 
 def heuristics(problem: Problem) -> dict[str, Placement]:
     """The placement of every planner but the searches, under the critical-path schedule."""
-    planners = build.planners(problem, simulate, 0)
-    return {name: plan(problem) for name, plan in planners.items() if name not in build.SEARCHES}
+    named = planners.planners(problem, simulate, 0)
+    return {name: plan(problem) for name, plan in named.items() if name not in planners.SEARCHES}
 
 
 def heuristics_ns(problem: Problem) -> dict[str, int | None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import lightning
@@ -13,16 +12,10 @@ from lightning import LightningModule, Trainer
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
-from gnnplace.policies import registry
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.best import BestPlacements
-from gnnplace.training.data import Lesson, reference_ns
-from gnnplace.training.fit import fit
+from gnnplace.training import in_memory
 from gnnplace.training.learner import Learner
-
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 
 
 class Curve(lightning.Callback):
@@ -42,16 +35,7 @@ class Curve(lightning.Callback):
 
 def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
     """`configs/<name>.yaml` with overrides such as `--training.updates=10`."""
-    return files.read_config(CONFIGS / f"{name}.yaml", list(overrides))
-
-
-def learner_of(
-    config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None], evaluate: Evaluator = simulate
-) -> Learner:
-    """The learner of a configuration on these problems, in memory: it writes nothing."""
-    policy = registry.build(config.policy, config.policy.shape(problems), config.training.groupings, config.seed)
-    lessons = [Lesson(problem, reference_ns(problem, simulate), teacher) for problem, teacher in zip(problems, teachers, strict=True)]
-    return Learner(policy, lessons, config.training, config.seed, evaluate, BestPlacements(len(lessons), lambda *found: None))
+    return files.read_config(files.shipped(name), list(overrides))
 
 
 def train(
@@ -59,9 +43,8 @@ def train(
 ) -> tuple[Learner, Curve]:
     """A learner at the end of its training, on one thread: experiments run one process a core."""
     torch.set_num_threads(1)
-    learner, curve = learner_of(config, problems, teachers), Curve()
-    fit(learner, lambda learner: None, callbacks=[curve, *watching])
-    return learner, curve
+    curve = Curve()
+    return in_memory.train(config, problems, teachers, callbacks=[curve, *watching]).learner, curve
 
 
 def outcome(learner: Learner, problem: int = 0) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, PLACEMENT, run
 from support.short_searches import shorten_searches
+from support.slow import slow
 
 import gnnplace as gp
 from gnnplace import api
@@ -36,7 +37,7 @@ def problem(folder) -> Iterator[gp.Problem]:
     yield gp.problem("graph.json", cluster="cluster.json")
 
 
-@pytest.mark.parametrize("module", [gp, api], ids=["gnnplace", "gnnplace.api"])
+@pytest.mark.parametrize("module", [gp, slow(api)], ids=["gnnplace", "gnnplace.api"])
 def test_examples_of_docstrings_run(module):
     found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert found.attempted and not found.failed

@@ -10,14 +10,14 @@ from typing import Any
 import lightning
 import torch
 
-from experiments.training import config_of, learner_of
+from experiments.training import config_of
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
 from gnnplace.problems import NS_PER_S, Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
-from gnnplace.training.fit import fit
+from gnnplace.training import in_memory
 
 GRAPH, CLUSTER = "nmt-2", "k40-2"
 CONFIGURATIONS = ("paper", "gnn")
@@ -61,7 +61,7 @@ def _measured(name: str, problem: Problem, device: str) -> dict[str, Any]:
     knobs = {"updates": WARM_UP + TIMED, "warm_start.updates": 0, "greedy_every": NEVER, "checkpoint_every": NEVER, "device": device}
     config, clock = config_of(name, [f"--training.{knob}={value}" for knob, value in knobs.items()]), Clock()
     torch.set_num_threads(usable_cores())
-    fit(learner_of(config, [problem], [None], clock.evaluate), lambda learner: None, callbacks=[clock])
+    in_memory.train(config, [problem], [None], clock.evaluate, callbacks=[clock])
     timed = list(zip(clock.update_ns, clock.simulator_ns, strict=True))[WARM_UP:]
     policy_ns = median(update - simulator for update, simulator in timed)
     return {

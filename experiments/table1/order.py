@@ -14,7 +14,7 @@ from pathlib import Path
 
 from experiments.problems import time_ns
 from experiments.table1.run import CLUSTERS, COLUMNS, PAPER, order
-from gnnplace import planners as build
+from gnnplace import planners
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.cluster import Cluster, Device
 from gnnplace.corpus import clusters, manifest
@@ -31,15 +31,15 @@ HEADER = ["graph", "the paper", "as in the table", "fifo", "one mapping, fifo", 
 
 def best_mappings(problem: Problem, schedule: Schedule) -> dict[str, int | None]:
     """The columns as in the table, under a schedule."""
-    planners = build.planners(problem, simulate, 0, schedule)
-    return {name: time_ns(problem, planners[name](problem)) for name in COLUMNS}
+    named = planners.planners(problem, simulate, 0, schedule)
+    return {name: time_ns(problem, named[name](problem)) for name in COLUMNS}
 
 
 def one_mapping(problem: Problem) -> dict[str, int | None]:
     """The columns under fifo, Scotch and MinCut with ops as units and one seed."""
-    planners = build.planners(problem, simulate, 0, "fifo")
+    named = planners.planners(problem, simulate, 0, "fifo")
     single: Mapping[str, Callable[..., Placement]] = {"scotch": scotch, "min-cut": min_cut}
-    found = {name: planners[name](problem) for name in COLUMNS if name not in single}
+    found = {name: named[name](problem) for name in COLUMNS if name not in single}
     found |= {name: plan(problem, simulate, units_name="ops", seeds=1, schedule="fifo") for name, plan in single.items()}
     return {name: time_ns(problem, found[name]) for name in COLUMNS}
 

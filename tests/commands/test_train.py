@@ -14,8 +14,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support.graphs import chains
+from support.short_searches import shorten_searches
 
-from gnnplace import cli
+from gnnplace import cli, planners
 from gnnplace.placement import check
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import zero_shot
@@ -221,3 +222,18 @@ def test_a_run_is_not_trained_by_two_processes(trained, capsys):
     assert cli.main(["train", "--resume", str(runs / "gnn-1")]) == 4
     assert "another process trains this run" in one_line(capsys)
     folder.close()
+
+
+def test_a_short_run_trains_places_and_ends_with_its_checkpoint(files, tmp_path, capsys, monkeypatch):
+    shorten_searches(monkeypatch)
+    every = planners.planners  # all of them take seconds
+    monkeypatch.setattr(
+        planners, "planners", lambda *asked: {name: plan for name, plan in every(*asked).items() if name in ("gpu", "heft")}
+    )
+    few = ["--training.warm_start.updates=1", "--training.updates=2", "--training.threads=1", "--tracking=none", "-q", "--json"]
+    assert cli.main(["train", files, *SMALL, *few, "--runs", str(tmp_path)]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (problem,) = printed["problems"]
+    assert {"policy, greedy", "heft", "gpu"} < {row["planner"] for row in problem["planners"]} and printed["mlflow"] is None
+    assert check(chains(2, 3, 2), zero_shot.planner(printed["checkpoint"])(chains(2, 3, 2))) is None
+    assert json.loads(Path(problem["placement"]).read_text())["provenance"]["planner"].startswith("unit-placer (")

@@ -56,7 +56,7 @@ def test_an_unknown_name_lists_those_that_there_are(datasets):
 
 def test_a_sibling_in_another_part_of_the_split_is_refused_and_nothing_is_written(datasets):
     manifest.add(chain("a", 2), **ABOUT)
-    with pytest.raises(ValueError, match="'b': split 'test' is not 'train', that of 'a'"):
+    with pytest.raises(ValueError, match="'b': split is 'test', but 'a' of the same lineage 'toy' is in 'train'"):
         manifest.add(chain("b", 2), **ABOUT | {"split": "test"})
     assert manifest.names() == ("a",) and not (datasets / "graphs" / "b.arrow").exists()
     path = datasets / "manifest.json"

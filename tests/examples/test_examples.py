@@ -33,6 +33,7 @@ def the_table_stays_as_it_was():
     registry.POLICIES.update(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
 def test_an_example_is_short_and_runs(path, capsys):
     assert len(path.read_text().splitlines()) <= 100

@@ -15,7 +15,7 @@ import pytest
 from numba.core import event
 
 BUDGET_S = 2.0
-SLACK = 3.0
+SLACK = 5.0
 SPENT = pytest.StashKey[float]()
 
 

@@ -8,6 +8,7 @@ from lightning import Callback
 from safetensors.torch import load_file, save_file
 from support.graphs import chains
 from support.learners import TablePolicy, learner, settings, unit_learner
+from support.slow import slow
 
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer import UnitPlacer
@@ -39,7 +40,7 @@ def run(make, path, config, stop=None, checkpoint=None):
     return taught
 
 
-@pytest.mark.parametrize("stop", [2, 5])
+@pytest.mark.parametrize("stop", [2, slow(5)])
 @pytest.mark.parametrize("advantage", ["leave-one-out", "moving-average"])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop, advantage):
     config = settings(updates=6, warm_start=3, advantage=advantage, lr=0.01, problems_per_update=2)
