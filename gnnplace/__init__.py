@@ -14,9 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnnplace.api import compare, load, load_policy, lower_bound, measure, place, problem, save, simulate, train
+    from gnnplace.api import compare, load_policy, lower_bound, measure, place, problem, simulate, train
     from gnnplace.candidates import Candidate
     from gnnplace.cluster import Cluster, Device, Link
+    from gnnplace.formats.documents import load, save
     from gnnplace.frontends.published.networkx import from_networkx, to_networkx
     from gnnplace.frontends.tensorflow.function import TensorFlowFunction
     from gnnplace.frontends.tensorflow.keras import KerasModel
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
     from gnnplace.version import VERSION as __version__
 
 _WHERE = {
-    "gnnplace.api": ("compare", "load", "load_policy", "lower_bound", "measure", "place", "problem", "save", "simulate", "train"),
+    "gnnplace.api": ("compare", "load_policy", "lower_bound", "measure", "place", "problem", "simulate", "train"),
     "gnnplace.candidates": ("Candidate",),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
+    "gnnplace.formats.documents": ("load", "save"),
     "gnnplace.frontends.published.networkx": ("from_networkx", "to_networkx"),
     "gnnplace.frontends.tensorflow.function": ("TensorFlowFunction",),
     "gnnplace.frontends.tensorflow.keras": ("KerasModel",),

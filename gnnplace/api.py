@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,7 @@ from gnnplace.baselines.best import Progress
 from gnnplace.bounds import bounds
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
-from gnnplace.formats import atomic, clusters, graphs, placements, strict_json
-from gnnplace.graph import ComputationGraph
+from gnnplace.formats import strict_json
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, StepResult
@@ -236,50 +235,6 @@ def measure(
     with Host(LOADER, workload, seed, limit_s=limit_s) as host:
         reference = first_device if against is None else _planner(against)
         return measured_step(host, machine, _planner(placement), reference, PROTOCOLS[named], limit_s)
-
-
-def save(what: Placement | ComputationGraph | Cluster | Trained, path: PathText, problem: Problem | None = None) -> None:
-    """Writes a document that `load` reads, atomically; of what was trained, a checkpoint that `load_policy` reads.
-
-    A placement needs its problem, whose ops and devices it names. Raises ValueError without it, OSError where the file can't be written.
-
-        >>> import gnnplace as gp, tempfile
-        >>> problem = gp.problem("dlrm", cluster="k40-2")
-        >>> placement = gp.place(problem, "gpu")
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     gp.save(placement, f"{folder}/p.json", problem)
-        ...     again = gp.load(f"{folder}/p.json", problem)
-        >>> (again.device == placement.device).all().item()
-        True
-    """
-    match what:
-        case ComputationGraph():
-            document = graphs.graph_document(what)
-        case Cluster():
-            document = clusters.cluster_document(what)
-        case Placement():
-            if problem is None:
-                raise ValueError("problem: a placement is saved with its problem, whose ops and devices it names")
-            document = placements.placement_document(problem.graph, problem.cluster, what)
-        case _:
-            return what.save(path)
-    return atomic.write_text(path, json.dumps(document) + "\n")
-
-
-def load(path: PathText, problem: Problem | None = None) -> Placement | ComputationGraph | Cluster:
-    """The graph, cluster or placement of a JSON document. A placement needs its problem.
-
-    Raises ValueError (one line) for a bad document, OSError where the file is unreadable.
-    """
-    if problem is not None:
-        return placements.read_placement(path, problem.graph, problem.cluster)
-
-    def unplaced(document: dict[str, Any]) -> Placement:
-        raise ValueError("format: a placement is loaded with its problem, whose ops and devices it names")
-
-    readers: dict[str, Callable[[dict[str, Any]], Placement | ComputationGraph | Cluster]]
-    readers = {"gnnplace.graph": graphs.graph_of, "gnnplace.cluster": clusters.cluster_of, "gnnplace.placement": unplaced}
-    return strict_json.read_any(path, readers, MAX_DOCUMENT_BYTES)
 
 
 def _planner(given: Placement | Planner) -> Planner:

@@ -32,6 +32,7 @@ def test_a_small_problem_is_searched_exactly_and_the_same_every_time(monkeypatch
     assert budgets[0].spent == budgets[1].spent <= 301  # and the winner's own
 
 
+@pytest.mark.slow
 def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatch):
     schedules = asked(monkeypatch)
     planners.portfolio(chains(2, 2, 2), simulate, 0, Budget(seconds=0.5))
@@ -42,6 +43,7 @@ def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatc
     assert schedules == []
 
 
+@pytest.mark.slow
 def test_where_the_order_is_free_a_step_is_never_longer(monkeypatch: pytest.MonkeyPatch):
     schedules, posed, budget = asked(monkeypatch), drawn(PUZZLE, 0), Budget(evaluations=600)
     under, free = planners.portfolio(posed, simulate, 0, Budget(evaluations=600)), planners.portfolio(posed, simulate, 0, budget, "given")

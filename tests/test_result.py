@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.by_hand import gpus, link, made, op, step
 from support.random_problems import random_case
+from support.slow import slow
 
 from gnnplace.cluster import NO_CHANNEL, Cluster, Device
 from gnnplace.costs.roofline import problem
@@ -99,7 +100,7 @@ def test_what_is_not_known_is_none():
     assert metrics(gpus(), never, 4) == (None, None, None, None)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", [0, slow(1), slow(2), slow(3)])
 def test_figures_are_those_of_the_timeline(block: int):
     seen = 0
     for seed in range(block * 100, (block + 1) * 100):

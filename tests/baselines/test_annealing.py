@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
+from support.slow import slow
 
 from gnnplace.baselines.annealing import HOT, _worst, annealing, hill_climb
 from gnnplace.baselines.fastest import Score, score
@@ -35,7 +36,7 @@ class Watched:
         return simulate(posed, placements, timeline=timeline, limit_ns=limit_ns)
 
 
-@pytest.mark.parametrize(("search", "at_most_ns"), [(annealing, 8000), (hill_climb, 8200)])
+@pytest.mark.parametrize(("search", "at_most_ns"), [(annealing, 8000), slow(hill_climb, 8200)])
 def test_it_finds_the_optimum_of_chains_and_a_climb_comes_near(search, at_most_ns):
     posed = chains(2, 8, 2)
     found = search(posed, simulate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=300))
@@ -73,7 +74,7 @@ def test_worse_placements_are_accepted_by_their_temperature():
     assert _worst(Score(0, 0, 10**9), 0.0, generator) == (0, 0, 10**9)
 
 
-@pytest.mark.parametrize("bytes_each", [0, 40])
+@pytest.mark.parametrize("bytes_each", [0, slow(40)])
 def test_steps_that_are_left_off_change_nothing(bytes_each):
     """Also where it begins with an overflow: then no step may be left off."""
     ops = [replace(op(f"o{i}", 100 + i, 50), persistent_bytes=bytes_each) for i in range(12)]
@@ -106,7 +107,7 @@ def test_rules_hold_and_overflow_is_left():
     assert check(posed, found) is None and simulate(posed, [found])[0].infeasible is None
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, slow(1), slow(2)])
 def test_it_is_never_worse_than_its_start_and_never_better_than_the_optimum(seed):
     posed = chains(2, 3, 2)
     least = score(posed, simulate(posed, [exhaustive(posed, simulate)])[0])

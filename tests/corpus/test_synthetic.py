@@ -93,6 +93,7 @@ def test_hash_seeds_change_nothing():
     assert [elsewhere(SUMS, hash_seed) for hash_seed in (1, 2)] == [here, here]
 
 
+@pytest.mark.slow
 def test_ten_thousand_ops_take_well_under_a_second():
     assert max(map(float, elsewhere(SECONDS).split())) < 1
 

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from support.slow import slow
 
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
@@ -24,7 +25,10 @@ def planner(name, samples):
     return zero_shot.planner(str(HERE / f"{name}.safetensors"), 0, samples)
 
 
-@pytest.mark.parametrize(("name", "graph", "cluster", "samples", "step_time_ns"), EXPECTED["step_time_ns"])
+CASES = [case if case[3] == 0 and case[2] == "k40-2" else slow(*case) for case in EXPECTED["step_time_ns"]]  # greedy, or of samples
+
+
+@pytest.mark.parametrize(("name", "graph", "cluster", "samples", "step_time_ns"), CASES)
 def test_an_old_checkpoint_places_as_it_did(name, graph, cluster, samples, step_time_ns):
     of = problem(graph, cluster)
     (result,) = simulate(of, [planner(name, samples)(of)])

@@ -38,7 +38,7 @@ def train(policy, problem, updates, samples=16):
         optimizer.step()
 
 
-@pytest.mark.parametrize("count", [2, slow(3), slow(4)])
+@pytest.mark.parametrize("count", [slow(2), slow(3), slow(4)])
 def test_greedy_uses_all_devices_on_independent_chains(count):
     problem = chains(count, 4, count)
     policy = placer()

@@ -41,7 +41,7 @@ def run(make, path, config, stop=None, checkpoint=None):
 
 
 @pytest.mark.parametrize("stop", [2, slow(5)])
-@pytest.mark.parametrize("advantage", ["leave-one-out", "moving-average"])
+@pytest.mark.parametrize("advantage", ["leave-one-out", slow("moving-average")])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop, advantage):
     config = settings(updates=6, warm_start=3, advantage=advantage, lr=0.01, problems_per_update=2)
     whole = run(unit_learner, tmp_path / "whole", config)
