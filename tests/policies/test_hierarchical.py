@@ -195,7 +195,7 @@ def test_an_update_favours_the_faster_placements():
     assert gain[reward.argmax()] > 0 > gain[reward.argmin()]
 
 
-@pytest.mark.parametrize(("updates", "rate"), [(60, 1e-2), slow(400, 3e-3)])
+@pytest.mark.parametrize(("updates", "rate"), [(80, 1e-2), slow(400, 3e-3)])
 def test_reaches_the_optimum_with_the_papers_m_and_k(updates, rate):
     """One grouping, four placements, moving average, noise first, clipping; only the learning rate is smaller."""
     of = specialists()
