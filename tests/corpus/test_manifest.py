@@ -62,7 +62,7 @@ def test_a_sibling_in_another_part_of_the_split_is_refused_and_nothing_is_writte
     path = datasets / "manifest.json"
     manifest.add(chain("b", 2), **ABOUT)
     path.write_text(path.read_text().replace('"split": "train"', '"split": "test"', 1))
-    with pytest.raises(ValueError, match=r"manifest\.json: 'b': split 'train' is not 'test'"):
+    with pytest.raises(ValueError, match=r"manifest\.json: 'b': split is 'train', but 'a' of the same lineage 'toy' is in 'test'"):
         manifest.names()
 
 
