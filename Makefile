@@ -16,7 +16,7 @@ PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The core of every promise, in at most five minutes, without frameworks
 test: $(VENV)/installed-dev lint
-	$(PYTEST) --core --durations=10
+	$(PYTEST) --core --cpu-budget --durations=10
 
 # What `make test` leaves out: frameworks, executors, rebuilding, thousands of seeds, the wheel
 test-rest: $(VENV)/installed-all

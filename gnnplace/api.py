@@ -23,6 +23,7 @@ from gnnplace.bounds import bounds
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
 from gnnplace.formats import strict_json
+from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, StepResult
@@ -37,9 +38,6 @@ if TYPE_CHECKING:  # these import torch
     from gnnplace.execution.measured_step import MeasuredStep
     from gnnplace.training.in_memory import Trained
     from gnnplace.training.zero_shot import ZeroShot
-
-PathText = str | os.PathLike[str]
-MAX_DOCUMENT_BYTES = 2**30
 
 
 def problem(

@@ -54,7 +54,7 @@ def test_a_test_over_the_budget_fails_unless_it_is_marked(pytester: pytest.Pytes
     )
     with monkeypatch.context() as small:
         small.setattr(cpu_budget, "BUDGET_S", 0.02)
-        result = pytester.runpytest_inprocess("-p", "support.cpu_budget", "-p", "no:cacheprovider")
+        result = pytester.runpytest_inprocess("-p", "support.cpu_budget", "-p", "no:cacheprovider", "--cpu-budget")
     result.assert_outcomes(passed=2, failed=2)
     result.stdout.fnmatch_lines(["*a test that is not marked slow has 0.02 s*mark it @pytest.mark.slow*"])
 

@@ -1,25 +1,14 @@
-"""`gnnplace train`: trains a policy, then shows what it found beside the baselines and the bound."""
+"""`gnnplace train`: the arguments. What they lead to is in `training_command`, which imports PyTorch, Lightning and MLflow."""
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
-from gnnplace.commands import inputs, training_table
-from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
-from gnnplace.config import files
-from gnnplace.config.run import RunConfig
-from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.training import run as training_run
-from gnnplace.training import run_folder
-from gnnplace.training.fit import accelerator
-from gnnplace.training.run import TrainingRun
+from gnnplace.commands import inputs
+from gnnplace.commands.usage import Parser
 
-DEVICE = "--training.device"
+DEVICE = "--training.device"  # the one knob that a resumed run may change
 KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
 
 
@@ -27,35 +16,9 @@ def main(arguments: Sequence[str]) -> int:
     """Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file and a checkpoint."""
     parser = _parser()
     chosen, overrides = parser.parse_known_args(arguments)
-    if chosen.knobs:
-        sys.stdout.write(files.knobs_help())
-        return DONE
-    try:
-        config = _config(chosen, overrides)
-    except files.UsageError as error:
-        parser.error(str(error))
-    try:
-        with ExitStack() as stack:
-            return _train(_prepared(config, chosen, stack), chosen)
-    except MeasurementError as failed:
-        print(f"gnnplace train: {failed}", file=sys.stderr)
-        return MEASUREMENT_FAILED
+    from gnnplace.commands import training_command  # seconds to import, which --help doesn't need
 
-
-def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
-    """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
-    accelerator(config.training.device)
-    if chosen.resume:
-        folder = run_folder.open_run(chosen.resume)
-        stack.callback(folder.close)
-        return training_run.prepare(config, folder, stack, resumed=True, quiet=chosen.quiet)
-    folder = run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
-    stack.callback(folder.close)
-    with ExitStack() as failed:
-        failed.callback(folder.discard)
-        run = training_run.prepare(config, folder, stack, resumed=False, quiet=chosen.quiet)
-        failed.pop_all()
-    return run
+    return training_command.run(parser, chosen, overrides)
 
 
 def _parser() -> Parser:
@@ -70,24 +33,3 @@ def _parser() -> Parser:
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     return parser
-
-
-def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
-    if chosen.resume is None:
-        config = files.read_config(files.shipped(chosen.config or chosen.encoder), overrides)
-        return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
-    others = ["--dim"] * bool(chosen.dim) + [word for word in overrides if word.startswith("--") and word.partition("=")[0] != DEVICE]
-    if others:
-        raise files.UsageError(f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; {DEVICE} can")
-    return files.read_config(chosen.resume / run_folder.CONFIG, overrides)
-
-
-def _train(run: TrainingRun, chosen: argparse.Namespace) -> int:
-    stopped = training_run.train(run)
-    if stopped is not None:
-        done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
-        print(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}", file=sys.stderr)
-        return 128 + stopped
-    found = training_table.results(run)
-    (training_table.print_json if chosen.json else training_table.print_tables)(run, found)
-    return DONE if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE

@@ -59,7 +59,7 @@ def test_from_a_graphdef(capsys, tmp_path):
     path = tf.io.write_graph(graph, str(tmp_path), "net.pbtxt")
     document = placed(capsys, tmp_path, path, "--dim", "x[0]=3", "--fetch", "y:0")
     check(document, "net")
-    found = sources.graph(path, [("x[0]", 3)], ["y:0"])
+    found = sources.graph(path, sources.Reading(dims=(("x[0]", 3),), fetches=("y:0",)))
     assert document["graph"]["sha256"] == found.sha256 and found.flops.sum() == 2 * 3 * 6 * 5 + 3 * 5
     status, _, err = run(capsys, "graphs", "show", path)
     assert status == 4 and err.endswith("leaves dimension 0 open; give it by --dim 'x[0]=SIZE'\n") and err.count("\n") == 1

@@ -13,7 +13,8 @@ Source = tuple[int, int]  # (layer by its place in the file, its output by its p
 def wired(document: Document) -> tuple[list[list[Source]], list[int]]:
     """The sources of each layer's inputs, and the layers in topological order, that of the file wherever it is one.
 
-    Raises ValueError for ids that occur twice, edges from or to what there is not, inputs without an edge or with two, and cycles.
+    Raises ValueError for ids that occur twice, edges from or to what there is not, or from a result, inputs without an edge or with two,
+    and cycles.
     """
     layers = document.layers
     if not layers:
@@ -38,6 +39,8 @@ def _sources(document: Document, places: dict[int, int]) -> list[list[Source]]:
                 owner = document.layers[places[end[0]]] if end[0] in places else None
                 there_is = f"no layer has id {end[0]}" if owner is None else f"{owner} has no {what} port {end[1]}"
                 raise ValueError(f"edge {list(edge)}: {there_is}")
+        if (result := document.layers[places[source[0]]]).kind == "Result":
+            raise ValueError(f"edge {list(edge)}: {result} is a result, which no layer may read")
         inputs, number = found[places[destination[0]]], asked[destination]
         if inputs[number] is not None:
             raise ValueError(f"edge {list(edge)}: {document.layers[places[destination[0]]]} has another edge to its input {number}")

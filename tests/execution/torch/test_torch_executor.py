@@ -294,7 +294,7 @@ def test_a_wrong_plan_is_unsupported_before_anything_starts() -> None:
     first, second = np.flatnonzero(groups == groups[groups != NONE][0])[:2]
     nowhere, split = right.device.copy(), right.device.copy()
     nowhere[first], split[second] = 2, 1 - right.device[first]
-    for device, words in ((nowhere, "device 2 is none of the 2"), (split, "is split")):
+    for device, words in ((nowhere, "device 2 is none of the plan's 2"), (split, "is split")):
         with pytest.raises(MeasurementError, match=words) as caught:
             step.start(Plan(right.devices, device, right.order))
         assert caught.value.outcome == "unsupported"

@@ -102,7 +102,8 @@ def test_commands_complain_of_dimensions(folder, capsys):
 
 def test_onnx_is_loaded_in_the_child_process_alone(folder):
     code = (
-        "import sys; from gnnplace.sources import graphs as sources; graph = sources.graph('net.onnx', [('batch', 8)]); "
+        "import sys; from gnnplace.sources import graphs as sources; "
+        "graph = sources.graph('net.onnx', sources.Reading(dims=(('batch', 8),))); "
         "print(graph.num_ops, sorted({'onnx', 'google.protobuf', 'torch', 'tensorflow'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

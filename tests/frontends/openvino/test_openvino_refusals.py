@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.openvino_files import const, layer, model, parameter, result, saved
 
@@ -194,6 +194,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 200), WORDS), min_size=1, max_size=4), st.lists(st.integers(0, 40), max_size=2))
+@example(changes=[(200, b'"Result"')], without=[])  # a result that a layer reads
 def test_changed_values_and_lines_left_out_give_a_graph_or_one_line(folder, changes, without):
     parts = RICH.split(b'"')  # every second one is a value
     for place, word in changes:

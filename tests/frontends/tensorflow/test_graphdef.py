@@ -52,7 +52,7 @@ def test_that_process_opens_no_other_file(tmp_path):
     graph, fetches = training(MODELS[1])
     path = written(graph, tmp_path)
     code = (
-        "import sys; from gnnplace.frontends import graphdef_child as child\n"
+        "import sys; from gnnplace.frontends.tensorflow import graphdef_child as child\n"
         "child._import_all()\n"
         f"print(child.read({path!r}, {{}}, {fetches!r}, 'net', child._open_no_more).num_ops)\n"
         f"open({path!r})"

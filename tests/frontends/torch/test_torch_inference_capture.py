@@ -181,7 +181,7 @@ class Mismatched(nn.Module):
         (Filtering(), ("aten.nonzero", "return x[x > 0]", "torch.where")),
         (Scaling(), ("aten._local_scalar_dense", "x * x.sum().item()", "torch.where")),
         (Mismatched(), ("RuntimeError", "[3, 4] X [3, 4]", "return x @ x", "check that the module runs")),
-        (Counting(), ("returns no tensor", "return the tensors")),
+        (Counting(), ("returns no tensor", "return the wanted tensors")),
         (nn.LazyLinear(4), ("weight", "no shape", "call the module once")),
     ],
 )
