@@ -8,8 +8,14 @@ export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: train test test-rest test-all rebuild docs lint scotch clean
 
+# The hierarchical policy with a GNN learns from four small problems of three lineages and places a graph and a cluster that it never saw
+MISSION = build/mission
 train: $(VENV)/installed
-	$(BIN)/python train.py --encoder gnn
+	rm -rf $(MISSION)
+	$(BIN)/python train.py --encoder gnn --runs $(MISSION) --training.problems_per_update 4 \
+	  --problems '[[squeezenet, k40-2], [resnet-18, mixed-4], [transformer-xl-2, k40-4], [gru-lm-inference, k40-2]]' \
+	  --training.grouping.updates 300 --training.updates 100
+	$(BIN)/gnnplace compare wavenet-2x18 --cluster v100-8 --checkpoint $(MISSION)/hierarchical-1/checkpoint.safetensors --samples 64
 
 # one thread of PyTorch for each of two workers
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal

@@ -7,7 +7,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-DATA = ("configs/*.yaml", "datasets/manifest.json", "datasets/clusters/*", "datasets/graphs/*.arrow")
+DATA = ("configs/*/*.yaml", "datasets/manifest.json", "datasets/clusters/*", "datasets/graphs/*.arrow")
 
 
 class BuildWithData(build_py):

@@ -80,10 +80,9 @@ registry.POLICIES["linear"] = LinearConfig  # the one line: in registry.py for a
 def main() -> None:
     check_policy(LinearConfig())
     problem = gp.problem("dlrm", cluster="k40-2")
-    knobs = {"policy.kind": "linear", "training.placements": 16, "training.optimizer.lr": 0.05}
-    knobs |= {"training.warm_start.updates": 0, "training.self_imitation": 0}  # it can't name the choices that make a placement
-    untrained = gp.train(problem, knobs=knobs | {"training.updates": 0})
-    trained = gp.train(problem, knobs=knobs | {"training.updates": 20})
+    knobs = {"training.placements": 16, "training.optimizer.lr": 0.05}
+    untrained = gp.train(problem, "linear", knobs=knobs | {"training.updates": 0})
+    trained = gp.train(problem, "linear", knobs=knobs | {"training.updates": 20})
     placements = {"one device": gp.place(problem, "gpu"), "untrained": untrained.policy(problem), "trained": trained.policy(problem)}
     for name, placement in (placements | {"best sample": trained.best[0]}).items():
         print(f"{name}: {gp.simulate(problem, placement).step_time_ns} ns")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning
@@ -15,27 +15,47 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import in_memory
+from gnnplace.training.data import Work
 from gnnplace.training.learner import Learner
+
+SAMPLED = ("/best_sample_ns", "/mean_ns", "/median_ns")  # of the feasible samples alone
 
 
 class Curve(lightning.Callback):
-    """Keeps the metrics of every update."""
+    """Keeps the metrics of every update, the pre-training's first."""
 
     def __init__(self) -> None:
         self.updates: list[dict[str, float]] = []
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: Work, batch_idx: int) -> None:
         assert isinstance(pl_module, Learner)
-        self.updates.append(dict(pl_module.metrics))
+        if batch.last:
+            known = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            self.updates.append({name: value for name, value in known.items() if _is_new(name, pl_module, batch, known)})
 
     def of(self, suffix: str) -> list[float | None]:
         """One metric of a single problem over the updates, None where it was not measured."""
         return [next((value for key, value in update.items() if key.endswith(suffix)), None) for update in self.updates]
 
 
-def config_of(name: str, overrides: Sequence[str]) -> RunConfig:
-    """`configs/<name>.yaml` with overrides such as `--training.updates=10`."""
-    return files.read_config(files.shipped(name), list(overrides))
+def _is_new(name: str, learner: Learner, batch: Work, known: Mapping[str, float]) -> bool:
+    """Whether this update has measured a metric: Lightning keeps the last value of each."""
+    label, slash, of = name.rpartition("/")
+    if not slash:
+        return True
+    if label not in {learner.lessons[problem].label for problem in batch.problems}:
+        return False
+    if of.endswith("_nats"):
+        return of == f"{batch.phase.name}_nats"
+    if of == "greedy_ns":
+        return learner.updates_done % learner.learning.training.greedy_every == 0
+    sampled = batch.phase.name == "reinforcement"
+    return sampled and (f"/{of}" not in SAMPLED or known[f"{label}/infeasible"] < 1)
+
+
+def config_of(policy: str, settings: str, overrides: Sequence[str], encoder: str | None = None) -> RunConfig:
+    """`configs/<policy>/<settings>.yaml` with overrides such as `--training.updates=10`, and an encoder for policies that have a choice."""
+    return files.read_settings(policy, settings, list(overrides), encoder)
 
 
 def train(

@@ -15,6 +15,7 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gnnplace import candidates, planners
@@ -163,9 +164,11 @@ def load_policy(checkpoint: PathText, *, samples: int = 0, seed: int = 0) -> Zer
 
 def train(
     problems: Problem | Sequence[Problem],
-    config: PathText = "gnn",
-    knobs: Mapping[str, Any] | None = None,
+    policy: PathText = "hierarchical",
+    encoder: str | None = None,
+    settings: str | None = None,
     *,
+    knobs: Mapping[str, Any] | None = None,
     teachers: Sequence[Placement | None] | None = None,
     evaluate: Evaluator = simulator.simulate,
     callbacks: Sequence[Callback] = (),
@@ -174,8 +177,10 @@ def train(
 
     Args:
         problems: what it trains on
-        config: "gnn", "paper", or a YAML file that is complete
-        knobs: what differs from it, by dotted name: `{"training.updates": 100, "policy.width": 32}`
+        policy: which policy ("unit-placer" is another), or a complete YAML file of knobs
+        encoder: "paper" or "gnn", for a policy that has a choice; as its settings say unless given
+        settings: "tuned" unless given, or "published": the policy's paper and nothing else
+        knobs: what differs from them, by dotted name: `{"training.updates": 100, "policy.width": 32}`
         teachers: placements that a warm start imitates, one each; those of the best heuristics unless given
         evaluate: what a placement takes; the simulator unless given
         callbacks: Lightning's
@@ -185,7 +190,7 @@ def train(
         >>> import gnnplace as gp
         >>> few = {"training.updates": 1, "training.warm_start.updates": 0, "training.placements": 2, "policy.width": 8}
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
-        >>> trained = gp.train(problem, knobs=few)
+        >>> trained = gp.train(problem, "unit-placer", knobs=few)
         >>> gp.simulate(problem, gp.place(problem, trained.policy)).step_time_ns > 0
         True
     """
@@ -193,7 +198,10 @@ def train(
     from gnnplace.training import in_memory
 
     overrides = [f"--{name}={json.dumps(value) if not isinstance(value, str) else value}" for name, value in (knobs or {}).items()]
-    chosen = files.read_config(files.shipped(config), overrides)
+    if (named := os.fspath(policy)).endswith(".yaml"):
+        chosen = files.read_config(Path(named), overrides, encoder)
+    else:
+        chosen = files.read_settings(named, settings, overrides, encoder)
     given = [problems] if isinstance(problems, Problem) else problems
     return in_memory.train(chosen, given, teachers, evaluate, callbacks)
 

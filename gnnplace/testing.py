@@ -68,7 +68,7 @@ def replay_gives_the_same_placements_and_log_probabilities(make: Make) -> None:
     problem = branches()
     policy = make(problem)
     tape, placements = _sampled(policy, problem)
-    scored = replay(policy, problem, tape)
+    scored = replay(policy, problem, tape).tape
     again = rollout(policy, problem, scored.replaying(tape), None)[-1].placements
     assert _devices(again) == _devices(placements)
     close(scored.log_probability(), tape.log_probability())
@@ -81,7 +81,7 @@ def replay_keeps_the_noise_that_was_measured(make: Make) -> None:
     policy = make(problem)
     tape = Tape("sample", SAMPLES, torch.Generator().manual_seed(0), noise=1.0)
     rollout(policy, problem, tape, None)
-    close(replay(policy, problem, tape).log_probability(), tape.log_probability())
+    close(replay(policy, problem, tape).tape.log_probability(), tape.log_probability())
 
 
 def the_same_seed_gives_the_same_samples_and_greedy_is_deterministic(make: Make) -> None:
@@ -106,7 +106,7 @@ def every_parameter_gets_a_gradient(make: Make) -> None:
     for seed in range(4):  # one grouping alone may leave groups empty, which some weights read
         tape, _ = _sampled(policy, problem, seed=seed)
         weights = torch.randn(SAMPLES, generator=torch.Generator().manual_seed(seed))
-        (weights * replay(policy, problem, tape).log_probability()).sum().backward()
+        (weights * replay(policy, problem, tape).tape.log_probability()).sum().backward()
     missing = [name for name, parameter in policy.named_parameters() if parameter.grad is None or not parameter.grad.abs().sum() > 0]
     assert missing == [], f"no gradient reaches {missing}"
 
@@ -117,7 +117,7 @@ def tiny_problems_are_placed(make: Make) -> None:
         tape, placements = _sampled(policy, problem)
         for placement in (*placements, greedy(policy)(problem)):
             _assert_legal(problem, placement)
-        close(replay(policy, problem, tape).log_probability(), tape.log_probability())
+        close(replay(policy, problem, tape).tape.log_probability(), tape.log_probability())
 
 
 def ops_are_placed_where_they_may_stand(make: Make) -> None:
@@ -195,9 +195,9 @@ def _sampled(policy: Any, problem: Problem, samples: int = SAMPLES, seed: int = 
 
 def _changed(tape: Tape) -> Iterator[dict[str, torch.Tensor]]:
     """The choices of a tape of one sample with one of them changed, in every way."""
-    choices = {name: made.choice() for name, made in tape.decisions.items()}
+    choices = {name: made.choice() for name, made in tape.steps[0].items()}
     for name, choice in choices.items():
-        options = tape.decisions[name].logits[0].shape[-1]
+        options = tape.steps[0][name].logits[0].shape[-1]
         for index in range(choice.numel()):
             for shift in range(1, options):
                 other = choice.clone()

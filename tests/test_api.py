@@ -110,7 +110,7 @@ def test_a_step_of_pytorch_becomes_a_problem():
 
 def test_a_trained_policy_is_saved_and_loaded(problem, folder):
     knobs = {"training.updates": 2, "training.warm_start.updates": 1, "training.placements": 4, "policy.width": 8, "policy.hidden": 8}
-    trained = gp.train(problem, knobs=knobs, teachers=[gp.place(problem, "heft")])
+    trained = gp.train(problem, "unit-placer", knobs=knobs, teachers=[gp.place(problem, "heft")])
     gp.save(trained, "checkpoint.safetensors")
     policy = gp.load_policy("checkpoint.safetensors")
     assert policy(problem).device.tolist() == trained.policy(problem).device.tolist()

@@ -55,7 +55,7 @@ def placements(problem: Problem) -> dict[str, Placement]:
 
 def _policy(problem: Problem) -> dict[str, Placement]:
     """A policy trained on this problem for a little: its greedy placement and its best sample."""
-    config = config_of("gnn", POLICY)
+    config = config_of("unit-placer", "tuned", POLICY)
     learner, _ = train(config, [problem], [teacher_of(problem, config)])
     best = learner.best.found[0]
     found = {_named("policy, greedy", "critical-path"): rollout.greedy(learner.policy)(problem)}

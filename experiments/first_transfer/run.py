@@ -58,10 +58,10 @@ FOLDS = {
 TRAINED_ON = ("k40-2", "mixed-4", "p100-8")
 UNSEEN = ("k40-4", "v100-8")
 SETTINGS = (  # on many problems the gradient teaches; imitating single samples does not carry over to other graphs
-    "--training.placements=32", "--training.self_imitation=0", "--training.warm_start.updates=100",
+    "--training.placements=32", "--algorithm.self_imitation=0", "--training.warm_start.updates=100",
     "--training.optimizer.lr=0.003", "--training.exploration.entropy_start=0.001",
 )  # fmt: skip
-VARIANTS = {"gnn": (), "no message passing": ("--policy.message_passing=false",)}
+VARIANTS = {"gnn": (), "no message passing": ("--policy.rounds=0",)}
 RANDOM = 64
 
 
@@ -73,7 +73,7 @@ def held_out(fold: str) -> list[tuple[str, str]]:
 def transfer(fold: str, variant: str, seed: int, updates: int) -> Cell:
     """Train on the fold's graphs; place what was held out, before and after."""
     overrides = (*SETTINGS, *VARIANTS[variant], f"--seed={seed}", f"--training.updates={updates}")
-    config = training.config_of("gnn", overrides)
+    config = training.config_of("unit-placer", "tuned", overrides)
     problems = [problem_of(graph, cluster) for graph in FOLDS[fold].training for cluster in TRAINED_ON]
     unseen = {f"{graph}.{cluster}": problem_of(graph, cluster) for graph, cluster in held_out(fold)}
     untrained = registry.build(config.policy, config.policy.shape(problems), 1, seed)

@@ -20,7 +20,7 @@ from gnnplace.simulator.simulator import simulate, usable_cores
 from gnnplace.training import in_memory
 
 GRAPH, CLUSTER = "nmt-2", "k40-2"
-CONFIGURATIONS = ("paper", "gnn")
+CONFIGURATIONS = {"hierarchical, published": ("hierarchical", "published"), "unit-placer, tuned": ("unit-placer", "tuned")}
 WARM_UP, TIMED = 2, 5
 NEVER = 10**6
 
@@ -57,9 +57,10 @@ def throughput() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _measured(name: str, problem: Problem, device: str) -> dict[str, Any]:
-    """Updates by policy gradient: samples, their replay, backward pass and Adam. No warm start, no greedy decoding."""
-    knobs = {"updates": WARM_UP + TIMED, "warm_start.updates": 0, "greedy_every": NEVER, "checkpoint_every": NEVER, "device": device}
-    config, clock = config_of(name, [f"--training.{knob}={value}" for knob, value in knobs.items()]), Clock()
+    """Updates by policy gradient: samples, their replay, backward pass and Adam. No pre-training, no greedy decoding."""
+    knobs = {"updates": WARM_UP + TIMED, "grouping.updates": 0, "warm_start.updates": 0, "greedy_every": NEVER, "checkpoint_every": NEVER}
+    overrides = [f"--training.{knob}={value}" for knob, value in knobs.items()]
+    config, clock = config_of(*CONFIGURATIONS[name], [*overrides, f"--trainer.accelerator={device}"]), Clock()
     torch.set_num_threads(usable_cores())
     in_memory.train(config, [problem], [None], clock.evaluate, callbacks=[clock])
     timed = list(zip(clock.update_ns, clock.simulator_ns, strict=True))[WARM_UP:]

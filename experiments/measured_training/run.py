@@ -33,7 +33,8 @@ def trained(workload: str, protocol: str, folder: Path) -> dict[str, Any]:
     if not costs.exists():
         _gnnplace("calibrate", step, "-o", machine)
         _gnnplace("profile", step, "--cluster", machine, "-o", costs)
-    common = ("train", "--problems", json.dumps([[step, str(machine)]]), "--costs", json.dumps([str(costs)]), "--runs", folder)
+    what = ("--problems", json.dumps([[step, str(machine)]]), "--costs", json.dumps([str(costs)]))
+    common = ("train", "--policy", "unit-placer", *what, "--runs", folder)
     simulated = _trained(folder, "simulated", *common, *SIMULATED)
     tuning = (*MEASURED, f"--measured.protocol={protocol}", "--init", simulated / "checkpoint.safetensors")
     measured = _trained(folder, protocol, *common, *tuning)

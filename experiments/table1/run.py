@@ -11,7 +11,7 @@ import argparse
 import statistics
 from itertools import groupby
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -35,6 +35,24 @@ CLUSTERS = {"inception-v3-b1": "k40-2", "inception-v3-b32": "k40-2", "resnet-152
             "nmt-4": "k40-4", "nmt-8": "k40-8"}  # fmt: skip
 TRAINED = ("inception-v3-b1", "inception-v3-b32", "rnnlm-2", "nmt-2")
 CALM = "paper, average from the first rewards"
+
+
+class Learned(NamedTuple):
+    """A column of a policy: its settings, and the encoder where there is a choice."""
+
+    policy: str
+    settings: str
+    encoder: str | None = None
+    overrides: tuple[str, ...] = ()
+
+
+LEARNED = {  # by the names of their cells, the first three those of the committed results
+    "gnn": Learned("unit-placer", "tuned"),
+    "paper": Learned("hierarchical", "published"),
+    CALM: Learned("hierarchical", "published", overrides=("--training.credit.initial=null",)),
+    "hierarchical paper": Learned("hierarchical", "tuned", "paper"),
+    "hierarchical gnn": Learned("hierarchical", "tuned", "gnn"),
+}
 CALM_GRAPHS = ("inception-v3-b1", "inception-v3-b32")
 BEST_S = 60.0
 SearchName = Literal["random", "hill-climb", "annealing"]
@@ -74,10 +92,11 @@ def _found(problem: Problem, name: SearchName, generator: np.random.Generator, e
     return search(problem, simulate, generator, start=planners.best_heuristic(problem, simulate), budget=Budget(evaluations=evaluations))
 
 
-def policy(graph: str, encoder: str, seed: int, overrides: tuple[str, ...]) -> Cell:
-    """One training run of a configuration from configs/."""
-    problem = problem_of(graph, CLUSTERS[graph])
-    config = training.config_of(encoder, (f"--seed={seed}", *overrides))
+def policy(graph: str, column: str, seed: int, updates: int | None) -> Cell:
+    """One training run of a configuration from configs/, with as many updates as it says unless given."""
+    problem, (name, settings, encoder, overrides) = problem_of(graph, CLUSTERS[graph]), LEARNED[column]
+    length = () if updates is None else (f"--training.updates={updates}",)
+    config = training.config_of(name, settings, (f"--seed={seed}", *length, *overrides), encoder)
     teachers = [training.teacher_of(problem, config)]
     learner, curve = training.train(config, [problem], teachers)
     times = {key: curve.of(key) for key in ("/mean_ns", "/best_ns", "/greedy_ns", "/entropy")}
@@ -87,20 +106,18 @@ def policy(graph: str, encoder: str, seed: int, overrides: tuple[str, ...]) -> C
 
 def jobs(arguments: argparse.Namespace) -> dict[str, Job]:
     """Everything to be computed, by the name of its cell."""
-    gnn = (f"--training.updates={arguments.updates}",)
-    evaluations = arguments.updates * training.config_of("gnn", gnn).training.samples
+    evaluations = arguments.updates * training.config_of("unit-placer", "tuned", ()).training.samples
     made: dict[str, Job] = {}
     for graph in CLUSTERS:
         made[f"{graph}/heuristics"] = (heuristics, (graph,))
         for seed in range(arguments.seeds):
             made[f"{graph}/best/{seed}"] = (best, (graph, seed))
             made |= {f"{graph}/{name}/{seed}": (search, (graph, name, seed, evaluations)) for name in get_args(SearchName)}
-    paper = (f"--training.updates={arguments.paper_updates}",)
     for graph in TRAINED:
-        made |= {f"{graph}/gnn/{seed}": (policy, (graph, "gnn", seed, gnn)) for seed in range(arguments.seeds)}
-        made[f"{graph}/paper/0"] = (policy, (graph, "paper", 0, paper))
-    calm = (*paper, "--training.advantage.initial=null")
-    return made | {f"{graph}/{CALM}/0": (policy, (graph, "paper", 0, calm)) for graph in CALM_GRAPHS}
+        made[f"{graph}/paper/0"] = (policy, (graph, "paper", 0, arguments.paper_updates))
+        for column, updates in (("gnn", arguments.updates), ("hierarchical paper", None), ("hierarchical gnn", None)):
+            made |= {f"{graph}/{column}/{seed}": (policy, (graph, column, seed, updates)) for seed in range(arguments.seeds)}
+    return made | {f"{graph}/{CALM}/0": (policy, (graph, CALM, 0, arguments.paper_updates)) for graph in CALM_GRAPHS}
 
 
 def run(arguments: argparse.Namespace) -> dict[str, Cell]:
@@ -119,8 +136,8 @@ def _row(graph: str, computed: dict[str, Cell]) -> list[str]:
     found = computed[f"{graph}/heuristics"]
     times = {name: value for name, value in found["heuristics"].items() if value is not None}
     fastest = min(times, key=lambda name: times[name])
-    groups = [_spread(_of(computed, f"{graph}/{column}/", "best_ns")) for column in
-              ("random", "hill-climb", "annealing", "best", "gnn", "paper", CALM)]  # fmt: skip
+    columns = ("random", "hill-climb", "annealing", "best", *LEARNED)
+    groups = [_spread(_of(computed, f"{graph}/{column}/", "best_ns")) for column in columns]
     greedy = _spread(_of(computed, f"{graph}/gnn/", "greedy_ns"))
     return [graph, CLUSTERS[graph], f"{_ms(times[fastest])} ({fastest})", *groups, greedy, _ms(found["bound_ns"])]
 
@@ -173,8 +190,11 @@ def _spread(times: list[int | None]) -> str:
     return median if len(known) == 1 else f"{median} [{_ms(min(known))} - {_ms(max(known))}]"
 
 
-HEADER = ["graph", "cluster", "best heuristic", "random", "hill climbing", "annealing", "`best`, 60 s", "`--encoder gnn`",
-          "`--encoder paper`", CALM, "gnn, greedy", "bound"]  # fmt: skip
+HEADER = [
+    "graph", "cluster", "best heuristic", "random", "hill climbing", "annealing", "`best`, 60 s", "unit placer", "hierarchical, published",
+    "published, average from the first rewards", "hierarchical, `--encoder paper`", "hierarchical, `--encoder gnn`", "unit placer, greedy",
+    "bound",
+]  # fmt: skip
 
 
 def main() -> None:

@@ -20,7 +20,6 @@ from jaxtyping import Float, Int32, Int64
 from scipy.optimize import linprog
 from scipy.sparse import coo_array, vstack
 
-from gnnplace.baselines.legal import mean_transfer_ns
 from gnnplace.baselines.scheduling.earliest_first import fastest_earliest_first
 from gnnplace.baselines.scheduling.ranks import upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import numbered
@@ -28,6 +27,7 @@ from gnnplace.graph import NONE
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
+from gnnplace.units.transfers import mean_transfer_ns
 from gnnplace.units.units import Units, UnitsName, unit_edges, units, work_ns
 
 MAX_CELLS = 8_000  # HiGHS takes up to three seconds for so many

@@ -14,6 +14,7 @@ from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
+from gnnplace.result import Planner
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,17 +23,33 @@ def main(arguments: Sequence[str]) -> int:
     inputs.add_problem_arguments(parser)
     inputs.add_planning_arguments(parser)
     inputs.add_budget_arguments(parser)
+    parser.add_argument("--checkpoint", metavar="PATH", help="a trained policy, which places the problem by its weights alone (zero-shot)")
+    parser.add_argument(
+        "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     chosen = parser.parse_args(arguments)
     problem = inputs.problem(chosen)
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
-    found = compared(problem, inputs.budget(chosen, problem), chosen.seed, chosen.schedule, say=say, progress=progress)
+    budget, more = inputs.budget(chosen, problem), _policy(chosen)
+    found = compared(problem, budget, chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
     candidate_table.say_compiled(chosen.quiet)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found))
     else:
         _print(problem, found)
     return DONE if any(candidate.result.infeasible is None for candidate in found) else NOTHING_FEASIBLE
+
+
+def _policy(chosen: argparse.Namespace) -> dict[str, Planner]:
+    """The policy of the checkpoint, if one is named, as a planner under its name."""
+    if chosen.checkpoint is None:
+        return {}
+    from gnnplace.training import zero_shot  # PyTorch takes seconds to import
+
+    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples)
+    name = f"{policy.name} ({policy.encoder})" if policy.encoder else policy.name
+    return {f"{name}, zero-shot": policy}
 
 
 def _slower(found: Sequence[Candidate]) -> dict[str, str]:

@@ -8,7 +8,9 @@ from pathlib import Path
 from gnnplace.commands import inputs
 from gnnplace.commands.usage import Parser
 
-DEVICE = "--training.device"  # the one knob that a resumed run may change
+MACHINE = tuple(
+    f"--trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")
+)  # what a resumed run may change
 KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
 
 
@@ -24,10 +26,12 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("train", main.__doc__ or "")
     parser.epilog = KNOBS
-    parser.add_argument("--encoder", choices=("paper", "gnn"), default="gnn", help="configs/paper.yaml, or configs/gnn.yaml unless given")
+    parser.add_argument("--policy", metavar="NAME", help="which policy: hierarchical unless given; --knobs explains each")
+    parser.add_argument("--encoder", metavar="NAME", help="what embeds ops and groups: paper or gnn, for policies that have a choice")
+    parser.add_argument("--settings", metavar="NAME", help="tuned unless given, or published: the policy's paper and nothing else")
     start = parser.add_mutually_exclusive_group()
-    start.add_argument("--config", type=Path, metavar="YAML", help="another complete configuration")
-    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help=f"go on with an interrupted run; {DEVICE} may be another")
+    start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
+    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like")
     inputs.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")

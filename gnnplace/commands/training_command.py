@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from gnnplace.commands import training_table
-from gnnplace.commands.train import DEVICE
+from gnnplace.commands.train import MACHINE
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
-from gnnplace.training import run_folder
-from gnnplace.training.fit import accelerator
+from gnnplace.training.fit import flags
 from gnnplace.training.run import TrainingRun
 
 
@@ -39,7 +40,11 @@ def run(parser: Parser, chosen: argparse.Namespace, overrides: list[str]) -> int
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
     """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
-    accelerator(config.training.device)
+    flags(config.trainer)
+    if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
+        path = chosen.resume or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder = run_folder.followed(path)
+        return training_run.prepare(replace(config, tracking="none"), folder, stack, resumed=bool(chosen.resume), quiet=True)
     if chosen.resume:
         folder = run_folder.open_run(chosen.resume)
         stack.callback(folder.close)
@@ -54,12 +59,21 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
 
 
 def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
+    named = {f"--{name}": getattr(chosen, name) for name in ("policy", "settings") if getattr(chosen, name) is not None}
     if chosen.resume is None:
-        config = files.read_config(files.shipped(chosen.config or chosen.encoder), overrides)
+        if chosen.config and named:
+            raise files.UsageError(f"--config: the file says which policy and settings, so {next(iter(named))} can't be given")
+        if chosen.config:
+            config = files.read_config(chosen.config, overrides, chosen.encoder)
+        else:
+            config = files.read_settings(chosen.policy or files.DEFAULT_POLICY, chosen.settings, overrides, chosen.encoder)
         return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
-    others = ["--dim"] * bool(chosen.dim) + [word for word in overrides if word.startswith("--") and word.partition("=")[0] != DEVICE]
+    others = [*named, *["--encoder"] * bool(chosen.encoder), *["--dim"] * bool(chosen.dim)]
+    others += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
     if others:
-        raise files.UsageError(f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; {DEVICE} can")
+        raise files.UsageError(
+            f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; what can: {', '.join(MACHINE)}"
+        )
     return files.read_config(chosen.resume / run_folder.CONFIG, overrides)
 
 
@@ -69,6 +83,8 @@ def _train(run: TrainingRun, chosen: argparse.Namespace) -> int:
         done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
         print(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}", file=sys.stderr)
         return 128 + stopped
+    if processes.launched_as() > 0:
+        return DONE
     found = training_table.results(run)
     (training_table.print_json if chosen.json else training_table.print_tables)(run, found)
     return DONE if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE

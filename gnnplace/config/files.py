@@ -1,76 +1,129 @@
 """Configurations from YAML files and command lines (jsonargparse): nested overrides, `--print_config`, unknown keys refused.
 
-`policy.kind` names the policy; the other keys under `policy` are those of its dataclass. The command line wins over the file,
-and the file over the defaults.
+`policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other keys under both are those of their dataclasses.
+The command line wins over the file, and the file over the defaults.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from gnnplace import package_data
+from gnnplace.config.algorithms import ALGORITHMS, AlgorithmConfig
 from gnnplace.config.run import RunConfig
+from gnnplace.formats import strict_json
 from gnnplace.policies.protocol import PolicyConfig
 from gnnplace.policies.registry import POLICIES
+
+Kind = TypeVar("Kind")
+
+DEFAULT_POLICY, DEFAULT_SETTINGS = "hierarchical", "tuned"
+FREE = "trainer"  # a map of the Trainer's flags, which Lightning knows
 
 
 class UsageError(ValueError):
     """A command line that is wrong, as opposed to a file that is."""
 
 
-def read_config(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
+class Kinds(NamedTuple):
+    """The dataclasses of what a run's configuration chooses by `kind`."""
+
+    policy: type[PolicyConfig]
+    algorithm: type[AlgorithmConfig]
+
+
+def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None = None) -> RunConfig:
     """The configuration of a YAML file under the overrides of a command line (`--training.updates 10`, `--policy.width=32`).
 
-    `--print_config` prints the result and exits, `--help` explains every knob. Raises ValueError for the file and
-    UsageError for the command line, in one line that names the value, the rule and the place.
+    `encoder` sets the knobs of the policy that make up an encoder of this name. `--print_config` prints the result and exits. Raises
+    ValueError for the file and UsageError for the command line, in one line that names the value, the rule and the place.
     """
-    document = _load(path)
-    config = from_document(document, str(path))
-    if not overrides:
+    return _overridden(_load(path), str(path), overrides, encoder)
+
+
+def read_settings(
+    policy: str = DEFAULT_POLICY, settings: str | None = None, overrides: Sequence[str] = (), encoder: str | None = None
+) -> RunConfig:
+    """The same of a policy's settings ("published", "tuned"): tuned ones unless named. A policy without a file starts from the defaults.
+
+    Raises UsageError for a policy or settings that are not there, too.
+    """
+    if policy not in POLICIES:
+        raise UsageError(f"--policy: {strict_json.unknown('policy', policy, tuple(POLICIES))}")
+    if settings is None and not _folder(policy).is_dir():
+        return _overridden({"policy": {"kind": policy}}, policy, overrides, encoder)
+    path = shipped(policy, settings or DEFAULT_SETTINGS)
+    if not path.is_file():
+        there = ", ".join(sorted(each.stem for each in _folder(policy).glob("*.yaml"))) or "none"
+        raise UsageError(f"--settings: {policy} has no {settings!r} settings; it has {there}")
+    return read_config(path, overrides, encoder)
+
+
+def shipped(policy: str = DEFAULT_POLICY, settings: str = DEFAULT_SETTINGS) -> Path:
+    """Where the YAML file of a policy's settings lies, or would lie."""
+    return _folder(policy) / f"{settings}.yaml"
+
+
+def _folder(policy: str) -> Path:
+    return package_data.folder("configs") / policy
+
+
+def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str], encoder: str | None) -> RunConfig:
+    config = from_document(document, place)
+    words = [*_encoder(config.policy, encoder), *overrides]
+    if not words:
         return config
-    policy = _policy(_given_kind(overrides) or config.policy.kind, "command line", UsageError)
-    _check_keys(_options(overrides), policy, "command line", UsageError)
-    if policy is not type(config.policy):
-        document = {**document, "policy": {"kind": policy.kind}}
+    if _given(words, "policy.kind") not in (None, config.policy.kind):
+        raise UsageError(f"command line: policy.kind: {place} is of {config.policy.kind!r}; choose another policy with --policy")
+    algorithm = _given(words, "algorithm.kind") or config.algorithm.kind
+    kinds = Kinds(type(config.policy), _chosen(algorithm, ALGORITHMS, "algorithm", "command line", UsageError))
+    _check_keys(_options(words), kinds, "command line", UsageError)
+    if kinds.algorithm is not type(config.algorithm):
+        document = {**document, "algorithm": _shared(config.algorithm, kinds.algorithm)}
     try:
-        parser = _parser(policy)
-        base = parser.parse_object(document)
+        parser = _parser(kinds)
+        base = parser.parse_object(dict(document))
         parser.set_defaults({key: value for key, value in vars(base.as_flat()).items() if key != "config"})
-        return _build(parser, parser.parse_args(list(overrides)))
+        return _build(parser, parser.parse_args(words))
     except (ArgumentError, ValueError) as error:
         raise UsageError(f"command line: {_one_line(error)}") from error
 
 
-def shipped(name: str | os.PathLike[str]) -> Path:
-    """The YAML file of a configuration: one of ours by its name ("gnn", "paper"), or a file by its path."""
-    path = package_data.folder("configs") / f"{os.fspath(name)}.yaml"
-    return path if path.is_file() else Path(name)
-
-
 def knobs_help() -> str:
-    """Every knob of a run, with its meaning and default, for each policy."""
-    return "\n\n".join(_parser(policy).format_help() for policy in POLICIES.values())
+    """Every knob of a run, with its meaning and default, for each policy and algorithm."""
+    pairs = [(policy, ALGORITHMS["ppo"]) for policy in POLICIES.values()]
+    return "\n\n".join(_parser(Kinds(*pair)).format_help() for pair in pairs)
 
 
 def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
     """The configuration of plain data, as `to_document` gives it. Raises ValueError that begins with `place`."""
-    policy = document.get("policy")
-    kind = policy.get("kind") if isinstance(policy, Mapping) else None
-    chosen = _policy(kind, place)
-    _check_keys(_keys(document), chosen, place, ValueError)
-    parser = _parser(chosen)
+    kinds = Kinds(
+        _chosen(_kind(document.get("policy")), POLICIES, "policy", place),
+        _chosen(_kind(document.get("algorithm")) or "reinforce", ALGORITHMS, "algorithm", place),
+    )
+    _check_keys(_keys(document), kinds, place, ValueError)
+    parser = _parser(kinds)
     try:
         return _build(parser, parser.parse_object(dict(document)))
     except (ArgumentError, ValueError) as error:
         raise ValueError(f"{place}: {_one_line(error)}") from error
+
+
+def policy_from_document(document: Mapping[str, Any], place: str) -> PolicyConfig:
+    """The knobs of a policy from plain data, of this version or an earlier one. Raises ValueError that begins with `place`."""
+    chosen = _chosen(_kind(document), POLICIES, "policy", place)
+    try:
+        today = chosen.migrated(document)
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+    return from_document({"policy": dict(today), "problems": [["graph", "cluster"]]}, place).policy
 
 
 def to_document(config: RunConfig) -> dict[str, Any]:
@@ -99,16 +152,17 @@ def _load(path: Path) -> dict[str, Any]:
     return document
 
 
-def _parser(policy: type[PolicyConfig]) -> ArgumentParser:
-    parser = ArgumentParser(prog="gnnplace train", exit_on_error=False, description="Knobs of a training run; see configs/*.yaml.")
+def _parser(kinds: Kinds) -> ArgumentParser:
+    parser = ArgumentParser(prog="gnnplace train", exit_on_error=False, description="Knobs of a training run; see configs/.")
     parser.add_argument("--config", action="config", help="a complete YAML file of knobs")
-    hints, meanings = get_type_hints(RunConfig) | {"policy": policy}, _meanings()
+    hints, meanings = get_type_hints(RunConfig) | kinds._asdict(), _meanings()
     for knob in dataclasses.fields(RunConfig):
         hint = hints[knob.name]
         if dataclasses.is_dataclass(hint):
             parser.add_class_arguments(hint, knob.name)
         else:
-            parser.add_argument(f"--{knob.name}", type=hint, default=knob.default, help=meanings[knob.name])
+            default = {} if knob.name == FREE else knob.default
+            parser.add_argument(f"--{knob.name}", type=hint, default=default, help=meanings[knob.name])
     return parser
 
 
@@ -123,19 +177,39 @@ def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:
     return RunConfig(**{knob.name: built[knob.name] for knob in dataclasses.fields(RunConfig)})
 
 
-def _policy(kind: object, place: str, error: type[ValueError] = ValueError) -> type[PolicyConfig]:
-    if kind not in POLICIES:
-        raise error(f"{place}: policy.kind: {kind!r} is none of {', '.join(POLICIES)}")
-    return POLICIES[str(kind)]
+def _chosen(kind: object, table: Mapping[str, type[Kind]], what: str, place: str, error: type[ValueError] = ValueError) -> type[Kind]:
+    if kind not in table:
+        raise error(f"{place}: {what}.kind: {kind!r} is none of {', '.join(table)}")
+    return table[str(kind)]
 
 
-def _known(config: type, policy: type[PolicyConfig]) -> Iterator[str]:
+def _kind(document: object) -> object:
+    return document.get("kind") if isinstance(document, Mapping) else None
+
+
+def _encoder(policy: PolicyConfig, encoder: str | None) -> list[str]:
+    """The options that make up an encoder of a policy."""
+    if encoder is None:
+        return []
+    if encoder not in policy.encoders:
+        choice = f"it has {', '.join(policy.encoders)}" if policy.encoders else "it has no choice of encoder"
+        raise UsageError(f"--encoder: {policy.kind} has no encoder {encoder!r}: {choice}")
+    return [f"--policy.{knob}={value}" for knob, value in policy.encoders[encoder].items()]
+
+
+def _shared(config: AlgorithmConfig, other: type[AlgorithmConfig]) -> dict[str, Any]:
+    """The knobs of one algorithm that another has, too."""
+    names = {knob.name for knob in dataclasses.fields(other)} - {"kind"}
+    return {"kind": other.kind} | {name: value for name, value in vars(config).items() if name in names}
+
+
+def _known(config: type, kinds: Kinds) -> Iterator[str]:
     """The dotted names of all knobs and groups of knobs."""
-    hints = get_type_hints(config) | ({"policy": policy} if config is RunConfig else {})
+    hints = get_type_hints(config) | (kinds._asdict() if config is RunConfig else {})
     for knob in dataclasses.fields(config):
         yield knob.name
         if dataclasses.is_dataclass(hints[knob.name]):
-            yield from (f"{knob.name}.{name}" for name in _known(hints[knob.name], policy))
+            yield from (f"{knob.name}.{name}" for name in _known(hints[knob.name], kinds))
 
 
 def _keys(document: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -151,18 +225,19 @@ def _options(arguments: Sequence[str]) -> Iterator[str]:
     return (name for name in names if name not in skipped)
 
 
-def _given_kind(arguments: Sequence[str]) -> str | None:
+def _given(arguments: Sequence[str], option: str) -> str | None:
+    """The value of an option on the command line."""
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")
-        if name == "--policy.kind":
+        if name == f"--{option}":
             return value if equals else following
     return None
 
 
-def _check_keys(keys: Iterator[str], policy: type[PolicyConfig], place: str, error: type[ValueError]) -> None:
-    known = list(_known(RunConfig, policy))
+def _check_keys(keys: Iterator[str], kinds: Kinds, place: str, error: type[ValueError]) -> None:
+    known = list(_known(RunConfig, kinds))
     for key in keys:
-        if key not in known:
+        if key not in known and not key.startswith(f"{FREE}."):
             near = difflib.get_close_matches(key, known, n=1, cutoff=0)[0]
             raise error(f"{place}: {key!r} is no knob; the nearest is {near!r}")
 

@@ -1,14 +1,16 @@
 """Everything a training run can be told: a tree of frozen dataclasses, each knob with its unit, default and check.
 
-A bad value is a ValueError that names the value, the rule and the knob. Two complete runs are configs/paper.yaml and configs/gnn.yaml.
+A bad value is a ValueError that names the value, the rule and the knob. Complete runs are the files in configs/.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
+from gnnplace.config.algorithms import AlgorithmConfig, ReinforceConfig
 from gnnplace.config.measured import MeasuredConfig
+from gnnplace.config.selection import SelectionConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.knobs import at_least
 from gnnplace.policies.protocol import PolicyConfig
@@ -26,12 +28,16 @@ class RunConfig:
         name: the run's folder under `runs` starts with it
         seed: of initial weights, samples and the order of problems, at least 0
         problems: pairs of a graph (corpus name, file, or a workload: FILE.py:FUNCTION) and a cluster (preset or file)
+        corpus: further problems, chosen from the corpus
+        validation: problems of the corpus that are placed every `training.validation_every` updates and never trained on
         dims: sizes of dimensions that ONNX files among the graphs only name, pairs of a name (FILE:NAME for one file alone) and a size
         costs: measured costs (files of `gnnplace profile`) of the problems, one each; empty = roofline costs
         evaluate: what a placement is worth to the policy: its "simulated" step, or the "measured" one of its workload on this machine
         measured: how steps are measured, with evaluate "measured"
         init: a checkpoint whose policy's weights training starts from; null = random ones
-        training: the policy gradient and its loop
+        algorithm: how the policy learns from its samples
+        training: the loop
+        trainer: flags of Lightning's Trainer, such as gradient_clip_val, max_time, accelerator, devices and strategy
         runs: the folder of run folders and of the tracking database
         tracking: "mlflow" (SQLite and files under `runs`) or "none"
     """
@@ -40,12 +46,16 @@ class RunConfig:
     name: str = "run"
     seed: int = 0
     problems: tuple[tuple[str, str], ...] = (("nmt-2", "k40-2"),)
+    corpus: SelectionConfig = field(default_factory=SelectionConfig)
+    validation: SelectionConfig = field(default_factory=SelectionConfig)
     dims: tuple[tuple[str, int], ...] = ()
     costs: tuple[str, ...] = ()
     evaluate: EvaluateName = "simulated"
     measured: MeasuredConfig = field(default_factory=MeasuredConfig)
     init: str | None = None
+    algorithm: AlgorithmConfig = field(default_factory=ReinforceConfig)
     training: TrainingConfig = field(default_factory=TrainingConfig)
+    trainer: dict[str, Any] = field(default_factory=dict)
     runs: str = "runs"
     tracking: TrackingName = "mlflow"
 
@@ -53,9 +63,15 @@ class RunConfig:
         at_least(0, "", seed=self.seed)
         if not self.name or not all(c.isalnum() or c in "._-" for c in self.name):
             raise ValueError(f"name: {self.name!r} names a folder: letters, digits, '.', '_' and '-' alone")
-        if not self.problems:
-            raise ValueError("problems: a run needs at least one")
+        if not (self.problems or self.corpus.splits):
+            raise ValueError("problems: a run needs at least one, or graphs of the corpus (corpus.splits)")
+        if bool(self.validation.splits) != bool(self.training.validation_every):
+            raise ValueError("validation: needs both training.validation_every and validation.splits, or neither")
         if self.costs and len(self.costs) != len(self.problems):
             raise ValueError(f"costs: {len(self.costs)} files for {len(self.problems)} problems; there is one for each, or none at all")
+        if self.costs and self.corpus.splits:
+            raise ValueError("costs: measured costs are of named problems; corpus.splits must be empty")
+        if self.evaluate == "measured" and (self.corpus.splits or self.validation.splits):
+            raise ValueError("evaluate: 'measured' needs workloads, which graphs of the corpus are not; set corpus.splits to []")
         if self.evaluate == "simulated" and self.measured != MeasuredConfig():
             raise ValueError("measured: nothing is measured where evaluate is 'simulated'; say --evaluate measured")

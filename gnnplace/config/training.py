@@ -1,28 +1,27 @@
-"""The knobs of training: optimiser, reward, advantage, exploration, warm start and the loop around them."""
+"""The knobs of training: optimiser, reward, credit, exploration, pre-training and the loop around them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gnnplace.knobs import above, at_least, fraction
 
 RewardKind = Literal["sqrt", "log-ratio"]
-AdvantageKind = Literal["moving-average", "leave-one-out"]
-TrainingDevice = Literal["cpu", "gpu"]
+BaselineKind = Literal["moving-average", "leave-one-out", "critic"]
+ReturnKind = Literal["terminal", "to-go"]
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam with gradients clipped by their norm.
+    """Adam. The Trainer's `gradient_clip_val` clips gradients by their norm.
 
     Args:
         lr: learning rate of the first update, above 0
-        lr_decay: share of it that is gone at the last update, linear in between, in [0, 1); 0 = a fixed rate
+        lr_decay: share of it, and of every phase's, that is gone at the phase's last update, linear in between, in [0, 1); 0 = a fixed rate
         beta1: decay of the mean of gradients, in [0, 1)
         beta2: decay of the mean of squared gradients, in [0, 1)
         eps: added to the denominator, above 0
-        clip_norm: the largest gradient norm over all parameters, above 0
     """
 
     lr: float = 1e-3
@@ -30,10 +29,9 @@ class OptimizerConfig:
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
-    clip_norm: float = 1.0
 
     def __post_init__(self) -> None:
-        above(0, "training.optimizer.", lr=self.lr, eps=self.eps, clip_norm=self.clip_norm)
+        above(0, "training.optimizer.", lr=self.lr, eps=self.eps)
         fraction("training.optimizer.", lr_decay=self.lr_decay, beta1=self.beta1, beta2=self.beta2)
 
 
@@ -54,23 +52,38 @@ class RewardConfig:
 
 
 @dataclass(frozen=True)
-class AdvantageConfig:
-    """What a reward is compared with.
+class CreditConfig:
+    """What rewards say of decisions: the return of each step, and what it is compared with.
 
     Args:
-        kind: "moving-average" of past rewards (one a problem), or "leave-one-out": the mean of the other samples
+        returns: of a step: "terminal" = the reward of the episode's last step; "to-go" = its own reward and, discounted, those after it
+        gamma: discount of a step under "to-go", in [0, 1]
+        baseline: "moving-average" of past returns (one a problem and step), "leave-one-out" (the mean of the other samples), or the
+            policy's own "critic"
         decay: weight of the past in the moving average, in [0, 1)
-        initial: the moving average before the first update, a reward; null = the mean of the first rewards
-        normalise: divide advantages by their standard deviation over the samples
+        initial: the moving average before the first update, a reward; null = the mean of the first returns that count
+        normalise: divide advantages by the standard deviation of the returns over the samples
+        floor: the smallest divisor of an advantage, above 0: spreads below it (0.001 = a thousandth of log time) stay small
     """
 
-    kind: AdvantageKind = "leave-one-out"
+    returns: ReturnKind = "terminal"
+    gamma: float = 1.0
+    baseline: BaselineKind = "leave-one-out"
     decay: float = 0.9
     initial: float | None = -10.0
     normalise: bool = True
+    floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        fraction("training.advantage.", decay=self.decay)
+        fraction("training.credit.", decay=self.decay)
+        above(0, "training.credit.", floor=self.floor)
+        if not 0 <= self.gamma <= 1:
+            raise ValueError(f"training.credit.gamma: {self.gamma} is not in [0, 1]")
+        if self.baseline == "moving-average" and self.normalise:
+            raise ValueError(
+                "training.credit.normalise: true divides advantages by a spread around the samples' own mean, "
+                "which a moving-average is not; set it to false"
+            )
 
 
 @dataclass(frozen=True)
@@ -78,16 +91,18 @@ class ExplorationConfig:
     """How samples are kept varied.
 
     Args:
-        noise: standard deviation of Gaussian noise on every logit during the first updates, at least 0
+        noise: largest amplitude of the Gaussian noise on every logit during the first updates, at least 0
         noise_updates: how many updates add noise
         entropy_start: reward of a nat of entropy (summed over a sample's decisions) at the first update
         entropy_end: the coefficient at the last update, linear in between
+        entropy_of: the decisions whose entropy is rewarded, such as "device"; empty = all
     """
 
     noise: float = 0.0
     noise_updates: int = 0
     entropy_start: float = 0.01
     entropy_end: float = 0.0
+    entropy_of: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         at_least(0, "training.exploration.", noise=self.noise, noise_updates=self.noise_updates)
@@ -96,6 +111,25 @@ class ExplorationConfig:
     def entropy(self, progress: float) -> float:
         """The entropy coefficient where `progress` in [0, 1] of the updates are done."""
         return self.entropy_start + (self.entropy_end - self.entropy_start) * progress
+
+
+@dataclass(frozen=True)
+class GroupingConfig:
+    """Pre-training of a policy that groups ops: its groups imitate a clustering of each graph, before anything is placed.
+
+    Args:
+        updates: how many updates imitate clusterings; 0 = none
+        lr: learning rate of Adam meanwhile, above 0
+        lr_after: share of the later learning rate with which what has learned to group goes on, at least 0; 0 = it stays as it is
+    """
+
+    updates: int = 0
+    lr: float = 3e-3
+    lr_after: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least(0, "training.grouping.", updates=self.updates, lr_after=self.lr_after)
+        above(0, "training.grouping.", lr=self.lr)
 
 
 @dataclass(frozen=True)
@@ -117,57 +151,91 @@ class WarmStartConfig:
         above(0, "training.warm_start.", lr=self.lr)
 
 
+PhaseName = Literal["grouping", "warm_start", "reinforcement"]
+
+
+class Phase(NamedTuple):
+    """A part of training with an Adam of its own: updates `first` to `last` (which is the next one's first), at this learning rate."""
+
+    name: PhaseName
+    first: int
+    last: int
+    lr: float
+
+    def progress(self, update: int) -> float:
+        """How much of the phase is done before an update: 0 at its first, 1 at its last."""
+        return (update - self.first) / max(1, self.last - 1 - self.first)
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
-    """The policy gradient and its loop.
+    """The loop.
 
     Args:
-        updates: updates by policy gradient, after those of the warm start
+        updates: updates by the learning algorithm, after those of the pre-training
         groupings: groupings sampled for a problem at an update (m)
         placements: placements sampled of each grouping (k); an update evaluates m x k samples of a problem
-        problems_per_update: problems whose gradients are averaged in an update, in a seeded order
+        problems_per_update: problems that an update learns from, in a seeded order
+        curriculum: share of the updates, in [0, 1), before which the largest problems don't come; 0 = all from the start
         mask_infeasible_after: from this update on infeasible samples don't count; null = they always count
-        self_imitation: weight of the nats of the best own sample of a problem so far, at least 0; 0 = plain policy gradient
         checkpoint_every: updates between checkpoints
-        greedy_every: updates between greedy decodings
+        greedy_every: updates between greedy decodings of the update's problems
+        validation_every: updates between placements of the validation problems; 0 = never
         threads: threads of torch and of the simulator; 0 = all cores
-        device: where the policy computes: "cpu", or "gpu" (the first CUDA device; results are those of a CPU up to rounding)
         optimizer: Adam
         reward: what a step time is worth
-        advantage: what a reward is compared with
+        credit: what a reward is compared with
         exploration: noise and entropy
-        warm_start: imitation before the policy gradient
+        grouping: imitation of clusterings, first
+        warm_start: imitation of placements, before reinforcement
     """
 
     updates: int = 300
     groupings: int = 1
     placements: int = 64
     problems_per_update: int = 1
+    curriculum: float = 0.0
     mask_infeasible_after: int | None = None
-    self_imitation: float = 0.0
     checkpoint_every: int = 50
     greedy_every: int = 10
+    validation_every: int = 0
     threads: int = 0
-    device: TrainingDevice = "cpu"
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
-    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
+    credit: CreditConfig = field(default_factory=CreditConfig)
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    grouping: GroupingConfig = field(default_factory=GroupingConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
 
     def __post_init__(self) -> None:
-        at_least(0, "training.", updates=self.updates, threads=self.threads, self_imitation=self.self_imitation)
+        at_least(0, "training.", updates=self.updates, threads=self.threads, validation_every=self.validation_every)
         at_least(1, "training.", groupings=self.groupings, placements=self.placements, problems_per_update=self.problems_per_update)
         at_least(1, "training.", checkpoint_every=self.checkpoint_every, greedy_every=self.greedy_every)
+        fraction("training.", curriculum=self.curriculum)
         if self.mask_infeasible_after is not None:
             at_least(0, "training.", mask_infeasible_after=self.mask_infeasible_after)
-        if self.advantage.kind == "leave-one-out" and self.samples < 2:
-            raise ValueError(f"training.advantage.kind: leave-one-out needs 2 samples, but groupings x placements is {self.samples}")
+        if self.credit.baseline == "leave-one-out" and self.samples < 2:
+            raise ValueError(f"training.credit.baseline: leave-one-out needs 2 samples, but groupings x placements is {self.samples}")
 
     @property
     def samples(self) -> int:
         return self.groupings * self.placements
 
     @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Pre-training of groups, imitation of placements, reinforcement; those without updates are left out."""
+        parts: list[tuple[PhaseName, int, float]] = [
+            ("grouping", self.grouping.updates, self.grouping.lr),
+            ("warm_start", self.warm_start.updates, self.warm_start.lr),
+            ("reinforcement", self.updates, self.optimizer.lr),
+        ]
+        phases, first = [], 0
+        for name, updates, lr in parts:
+            if updates:
+                phases.append(Phase(name, first, first + updates, lr))
+            first += updates
+        return tuple(phases)
+
+    @property
     def all_updates(self) -> int:
-        return self.warm_start.updates + self.updates
+        return self.grouping.updates + self.warm_start.updates + self.updates

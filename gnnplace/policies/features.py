@@ -32,6 +32,11 @@ class GraphFeatures(NamedTuple):
 
 def features(problem: Problem, units: Units) -> GraphFeatures:
     """Features of the graph that `units` make of a problem's ops."""
+    return GraphFeatures(torch.from_numpy(node_features(problem, units)), *edges_with_features(problem, units))
+
+
+def node_features(problem: Problem, units: Units) -> Float32[np.ndarray, "units node_features"]:
+    """What units are and cost: kinds, phases, times, memory, place in the step, degrees."""
     columns = [
         _shares(problem, units, problem.graph.canonical_kind, CANONICAL_KINDS),
         _shares(problem, units, problem.graph.phase, PHASES),
@@ -42,9 +47,14 @@ def features(problem: Problem, units: Units) -> GraphFeatures:
     ]
     node = np.concatenate(columns, axis=1).astype(np.float32)
     assert node.shape == (units.num_units, NODE_FEATURES) and np.isfinite(node).all()
+    return node
+
+
+def edges_with_features(problem: Problem, units: Units) -> tuple[Int64[Tensor, "2 edges"], Float[Tensor, "edges edge_features"]]:
+    """The edges between units (source, destination), and what they carry."""
     edges = unit_edges(problem.graph, units)
-    between = np.stack([edges.src, edges.dst]).astype(np.int64)
-    return GraphFeatures(torch.from_numpy(node), torch.from_numpy(between), torch.from_numpy(_edge(problem, units, edges.bytes)))
+    between = torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
+    return between, torch.from_numpy(edge_features(edge_scale(problem), units.num_units, edges.bytes))
 
 
 def _sum(units: Units, values: Float[np.ndarray, " ops"]) -> Float[np.ndarray, " units"]:
@@ -105,9 +115,20 @@ def _structure(problem: Problem, units: Units) -> Float[np.ndarray, "units 2"]:
     return np.log1p(np.stack(degrees, axis=1).astype(np.float64))
 
 
-def _edge(problem: Problem, units: Units, carried: Int64[np.ndarray, " edges"]) -> Float32[np.ndarray, "edges edge_features"]:
-    """What an edge carries: the time that its bytes would take over the mean link against a mean unit's work, and control."""
-    unit_ns = _fastest(problem).sum() / units.num_units
+class EdgeScale(NamedTuple):
+    """What makes the bytes of edges comparable between problems: the time of a byte over the mean link, and all work, in ns."""
+
+    ns_per_byte: float
+    work_ns: float
+
+
+def edge_scale(problem: Problem) -> EdgeScale:
+    """The scale of a problem's edges; without links, transfers take no time."""
     bandwidths = [link.bandwidth_bytes_per_s for link in problem.cluster.links]
-    transfer_ns = carried * 1e9 / np.mean(bandwidths) if bandwidths else np.zeros(len(carried))
-    return np.stack([np.log1p(transfer_ns / unit_ns), carried == 0], axis=1).astype(np.float32)
+    return EdgeScale(1e9 / float(np.mean(bandwidths)) if bandwidths else 0.0, float(_fastest(problem).sum()))
+
+
+def edge_features(scale: EdgeScale, nodes: int, carried: Int64[np.ndarray, " edges"]) -> Float32[np.ndarray, "edges edge_features"]:
+    """What an edge carries: the time that its bytes take against the mean work of the `nodes`, and whether it is control alone."""
+    transfer_ns = carried * scale.ns_per_byte
+    return np.stack([np.log1p(transfer_ns * nodes / scale.work_ns), carried == 0], axis=1).astype(np.float32)

@@ -2,33 +2,40 @@
 
 A Grouper puts ops into groups (section 3.1), a Placer gives each group a device (section 3.2). Both networks learn from the
 log-probabilities of what was measured; no gradient passes through the grouping. The paper's ablations are knobs: random groups, and
-no groups at all (`ungrouped.py`). With `encoder: gnn` a GNN embeds the ops instead of the paper's kinds, shapes and neighbours.
+no groups at all (`ungrouped.py`). The encoder is two switches: what ops are embedded from, and how their neighbours enter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, assert_never
-
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from typing import Any, ClassVar, Literal, assert_never
 
 from gnnplace.knobs import above, at_least
-from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.encoders.groups import MeanGroups, sum_by_group
-from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
+from gnnplace.placement import Schedule
+from gnnplace.policies.encoders.columns import Columns, CostColumns, PaperColumns
+from gnnplace.policies.encoders.cost_ops import CostOps
+from gnnplace.policies.encoders.group_graph import GroupGraph
+from gnnplace.policies.encoders.groups import MeanGroups
+from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
 from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
 from gnnplace.policies.encoders.unit_graph import UnitGraph
+from gnnplace.policies.grouped import Hierarchical
 from gnnplace.policies.networks.grouper import Activation, Grouper, RandomGrouping
-from gnnplace.policies.networks.seq2seq import Encoded, Seq2Seq
-from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.policies.networks.observing import ObservingPlacer
+from gnnplace.policies.networks.placer import Placer
+from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.observations import OBSERVATIONS
+from gnnplace.policies.protocol import PolicyConfig, PolicyShape
 from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.problems import Problem
-from gnnplace.result import StepResult
-from gnnplace.units.units import Units, UnitsName, allowed, units
+from gnnplace.units.units import UnitsName
+
+ENCODERS: dict[str, dict[str, str]] = {
+    "paper": {"features": "paper", "neighbours": "indices"},
+    "gnn": {"features": "costs", "neighbours": "messages"},
+}
 
 
 @dataclass(frozen=True)
@@ -37,13 +44,17 @@ class HierarchicalConfig(PolicyConfig):
 
     Args:
         kind: names this policy
-        encoder: "paper" embeds type, output shapes and neighbours; "gnn" passes messages over the graph
-        encoder_width: width of the gnn's embeddings
-        encoder_rounds: the gnn's rounds of message passing
+        features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in the step
+        neighbours: "indices" = of 12 neighbours, and a column for each group, as in the paper; "messages" = a GNN over ops, one over groups
+        kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all frameworks share
+        devices: "names" = an embedding and an output for each, as in the paper; "observed" = scored by their state, any number of them
+        encoder_width: width of the GNNs' embeddings
+        encoder_rounds: the GNNs' rounds of message passing
         grouper: "learned"; "random" = fixed random groups; "none" = a device for each unit from the same network, no Placer
         groups: how many groups
         hidden: width of the Grouper's hidden layer
         activation: of the Grouper's hidden layer
+        sharpness: what the Grouper's logits are multiplied with when it groups, above 0; its pre-training sees them as they are
         width: width of the Placer's LSTMs
         bound: C of the Placer's logits C tanh(l / T)
         temperature: T of the Placer's logits
@@ -51,14 +62,20 @@ class HierarchicalConfig(PolicyConfig):
         schedule: how ops are ordered within devices
     """
 
+    encoders: ClassVar[Mapping[str, Mapping[str, str]]] = ENCODERS
+
     kind: Literal["hierarchical"] = "hierarchical"
-    encoder: Literal["paper", "gnn"] = "paper"
+    features: Literal["paper", "costs"] = "paper"
+    neighbours: Literal["indices", "messages"] = "indices"
+    kinds: Literal["own", "canonical"] = "own"
+    devices: Literal["names", "observed"] = "names"
     encoder_width: int = 64
     encoder_rounds: int = 3
     grouper: Literal["learned", "random", "none"] = "learned"
     groups: int = 256
     hidden: int = 64
     activation: Activation = "relu"
+    sharpness: float = 1.0
     width: int = 256
     bound: float = 5.0
     temperature: float = 10.0
@@ -68,20 +85,34 @@ class HierarchicalConfig(PolicyConfig):
     def __post_init__(self) -> None:
         at_least(1, "policy.", encoder_width=self.encoder_width, groups=self.groups, hidden=self.hidden, width=self.width)
         at_least(0, "policy.", encoder_rounds=self.encoder_rounds)
-        above(0, "policy.", bound=self.bound, temperature=self.temperature)
+        above(0, "policy.", bound=self.bound, temperature=self.temperature, sharpness=self.sharpness)
+        if self.grouper == "none" and self.devices == "observed":
+            raise ValueError("policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose 'names'")
         self.require_rule()
 
     @property
     def encodes_with(self) -> str:
-        return self.encoder
+        """The name in `ENCODERS`, or both switches."""
+        switches = {"features": self.features, "neighbours": self.neighbours}
+        return next((name for name, of in ENCODERS.items() if of == switches), "+".join(switches.values()))
+
+    @classmethod
+    def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`encoder: paper` is two switches today. That of `gnn` had a column for each group beside its messages, which no switch means."""
+        if "encoder" not in document:
+            return document
+        if document["encoder"] != "paper":
+            raise ValueError(f"policy.encoder: {document['encoder']!r} of an older version has weights that no policy of today has")
+        return {knob: value for knob, value in document.items() if knob != "encoder"} | ENCODERS["paper"]
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """The number of devices, and the paper's vocabulary of op kinds. Raises ValueError where clusters differ in their number."""
-        counts = sorted({problem.num_devices for problem in problems})
+        """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices, and these have names."""
+        counts = sorted({problem.num_devices for problem in problems}) if self.devices == "names" else [0]
         if len(counts) > 1:
             numbers = " and ".join(map(str, counts))
             raise ValueError(f"problems: clusters of {numbers} devices, but a hierarchical policy places on one number of them")
-        return PolicyShape(counts[0], vocabulary([problem.graph for problem in problems]) if self.encoder == "paper" else ())
+        own = self.features == "paper" and self.kinds == "own"
+        return PolicyShape(counts[0], vocabulary([problem.graph for problem in problems]).words if own else ())
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Hierarchical | Ungrouped:
         match self.grouper:
@@ -90,7 +121,7 @@ class HierarchicalConfig(PolicyConfig):
                 network = self._grouper(ops, shape.devices)
                 return Ungrouped(op_encoder=ops, network=network, units=self.units, schedule=self.schedule)
             case "random":  # nothing reads the paper's op embeddings then: its group embeddings are counts
-                read = self._op_encoder(shape) if self.encoder == "gnn" else None
+                read = None if self.encodes_with == "paper" else self._op_encoder(shape)
                 return self._hierarchical(shape, read, RandomGrouping(self.groups, seed), 1)
             case "learned":
                 ops = self._op_encoder(shape)
@@ -98,129 +129,35 @@ class HierarchicalConfig(PolicyConfig):
             case _:
                 assert_never(self.grouper)
 
-    def _op_encoder(self, shape: PolicyShape) -> PaperOps | UnitGraph:
-        return PaperOps(shape.kinds) if self.encoder == "paper" else UnitGraph(width=self.encoder_width, rounds=self.encoder_rounds)
+    def _hierarchical(self, shape: PolicyShape, ops: OpEncoder | None, grouper: Grouper | RandomGrouping, groupings: int) -> Hierarchical:
+        groups = self._group_encoder(shape, ops)
+        return Hierarchical(
+            op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
+            groupings=groupings, sharpness=self.sharpness, units=self.units, schedule=self.schedule,
+        )  # fmt: skip
+
+    def _vocabulary(self, shape: PolicyShape) -> Vocabulary:
+        return CANONICAL if self.kinds == "canonical" else Vocabulary(shape.kinds)
+
+    def _columns(self, shape: PolicyShape) -> Columns:
+        return PaperColumns(self._vocabulary(shape)) if self.features == "paper" else CostColumns()
+
+    def _op_encoder(self, shape: PolicyShape) -> OpEncoder:
+        if self.neighbours == "messages":
+            return UnitGraph(self._columns(shape), width=self.encoder_width, rounds=self.encoder_rounds)
+        return PaperOps(self._vocabulary(shape)) if self.features == "paper" else CostOps()
+
+    def _group_encoder(self, shape: PolicyShape, ops: OpEncoder | None) -> GroupEncoder:
+        if ops is None or isinstance(ops, PaperOps):
+            return PaperGroups(self._vocabulary(shape), self.groups)
+        if self.neighbours == "indices":
+            return MeanGroups(ops.width, self.groups)
+        return GroupGraph(self._columns(shape), ops.width, self.groups, width=self.encoder_width, rounds=self.encoder_rounds)
 
     def _grouper(self, encoder: OpEncoder, options: int) -> Grouper:
         return Grouper(encoder.width, options, hidden=self.hidden, activation=self.activation)
 
-    def _hierarchical(
-        self, shape: PolicyShape, ops: PaperOps | UnitGraph | None, grouper: Grouper | RandomGrouping, groupings: int
-    ) -> Hierarchical:
-        groups = MeanGroups(ops.width, self.groups) if isinstance(ops, UnitGraph) else PaperGroups(shape.kinds, self.groups)
-        placer = Seq2Seq(groups.width, shape.devices, width=self.width, bound=self.bound, temperature=self.temperature)
-        return Hierarchical(
-            op_encoder=ops, grouper=grouper, group_encoder=groups, placer=placer,
-            groupings=groupings, units=self.units, schedule=self.schedule,
-        )  # fmt: skip
-
-
-class HierarchicalState(NamedTuple):
-    """The constants of one problem: a state may be stepped, and re-scored, any number of times."""
-
-    samples: int
-    units: Units
-    ops: Any
-    groups: Any
-    allowed: Bool[Tensor, "units devices"]
-
-
-class Hierarchical(nn.Module):
-    """Groups units, then places groups.
-
-    Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`). `op_encoder` is None where nothing reads op
-    embeddings: the paper's group embeddings under a random grouping.
-
-    Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then "device" (an option a
-    device, for each group in order: `Int[samples groups]`). Sample j places grouping `j // (samples / groupings)`. `groupings` is the
-    paper's m; it divides the samples, and a single sample has one grouping. All ops of a unit share a group: the paper has no
-    colocation constraint and lets the runtime move ops.
-
-    Legality: a group may stand where all its members may. Where they have no device in common, it may stand where any of them may,
-    and a member that may not stand there goes to its first allowed device: the paper's soft placement, the only decision that is not
-    the policy's. An empty group may stand anywhere.
-
-    Learns from the summed log-probability of both decisions (eqs. 4 and 6). Its weights are for one number of devices.
-    """
-
-    def __init__(
-        self,
-        *,
-        op_encoder: OpEncoder | None,
-        grouper: Grouper | RandomGrouping,
-        group_encoder: GroupEncoder,
-        placer: Seq2Seq,
-        groupings: int = 1,
-        units: UnitsName = "ops",
-        schedule: Schedule = "critical-path",
-    ) -> None:
-        super().__init__()
-        if op_encoder is None and isinstance(grouper, Grouper):
-            raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
-        self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
-        self.groupings, self.units, self.schedule = groupings, units, schedule
-        self._constants = ProblemConstants(self._state)
-
-    def reset(self, problem: Problem, samples: int) -> HierarchicalState:
-        """Raises ValueError where the Placer has learned another number of devices, or `groupings` does not divide `samples`."""
-        if problem.num_devices != self.placer.devices:
-            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.placer.devices}")
-        if samples > 1 and samples % self.groupings:
-            raise ValueError(f"samples: {samples} is not a multiple of the {self.groupings} groupings")
-        return self._constants.of(problem, self)._replace(samples=samples)
-
-    def _state(self, problem: Problem) -> HierarchicalState:
-        of_ops = units(problem.graph, self.units)
-        ops = None if self.op_encoder is None else self.op_encoder.constants(problem, of_ops)
-        groups = self.group_encoder.constants(problem, of_ops)
-        return HierarchicalState(1, of_ops, ops, groups, torch.from_numpy(allowed(problem, of_ops)))
-
-    def widen_ranges(self, problems: Sequence[Problem]) -> None:
-        if self.op_encoder is not None:
-            self.op_encoder.widen_ranges([self.reset(problem, 1).ops for problem in problems])
-
-    def step(
-        self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None
-    ) -> tuple[tuple[Placement, ...], HierarchicalState | None]:
-        """All of an episode: one placement for each sample."""
-        embeddings = None if self.op_encoder is None else self.op_encoder(state.ops)
-        grouping = self._group(state, embeddings, choose)
-        encoded = self.placer.encode(self.group_encoder(state.groups, grouping, embeddings))
-        devices = self._place(encoded, group_allowed(grouping, state.allowed, self.grouper.options), state.samples, choose)
-        device = devices.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
-        return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule), None
-
-    def _group(
-        self, state: HierarchicalState, embeddings: Float[Tensor, "units width"] | None, choose: Choose
-    ) -> Int[Tensor, "leading units"]:
-        if isinstance(self.grouper, RandomGrouping):
-            return self.grouper.draw(state.units.num_units).to(state.allowed.device)
-        leading = 1 if state.samples == 1 else self.groupings
-        return choose("group", self.grouper(embeddings).expand(leading, -1, -1))
-
-    def _place(
-        self, encoded: Encoded, legal: Bool[Tensor, "leading groups devices"], samples: int, choose: Choose
-    ) -> Int[Tensor, "samples groups"]:
-        """Step by step, or where the devices are given (replay), in one fused pass."""
-        legal = legal.repeat_interleave(samples // len(legal), 0)
-        given = choose.given("device")
-        if given is None:
-            return self.placer.write(encoded, samples, lambda step, logits: choose("device", logits, legal[:, step]))
-        logits = self.placer.score(encoded, given.view(samples, -1))
-        shape = given.shape  # [samples] where there is one group, else [samples, groups]
-        return choose("device", logits.view(*shape, -1), legal.view(*shape, -1)).view(samples, -1)
-
-
-def group_allowed(
-    grouping: Int[Tensor, "leading units"], legal: Bool[Tensor, "units devices"], groups: int
-) -> Bool[Tensor, "leading groups devices"]:
-    """Where all members of a group may stand; where they have no device in common, where any of them may."""
-    forbidden = sum_by_group(grouping, (~legal).float(), groups) > 0
-    everyone, anyone = ~forbidden, sum_by_group(grouping, legal.float(), groups) > 0
-    return torch.where(everyone.any(-1, keepdim=True), everyone, anyone)
-
-
-def soft_placement(device: Int[Tensor, "samples units"], legal: Bool[Tensor, "units devices"]) -> Int[Tensor, "samples units"]:
-    """Units that may not stand on their group's device stand on the first device that is allowed for them."""
-    may = legal[torch.arange(len(legal), device=legal.device), device]
-    return torch.where(may, device, legal.int().argmax(dim=1))
+    def _placer(self, group_width: int, devices: int) -> Placer:
+        if self.devices == "names":
+            return Seq2Seq(group_width, devices, width=self.width, bound=self.bound, temperature=self.temperature)
+        return ObservingPlacer(group_width, len(OBSERVATIONS), width=self.width, bound=self.bound, temperature=self.temperature)

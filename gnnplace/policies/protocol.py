@@ -7,8 +7,8 @@ placements to results: policies learn from the log-probabilities that the tape k
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 
 State = TypeVar("State")
+Asked = TypeVar("Asked", contravariant=True)  # a state that is read alone
 
 
 @runtime_checkable
@@ -48,6 +49,28 @@ class Policy(Protocol[State]):
         ...
 
 
+class Asks(NamedTuple):
+    """What a policy reads of each step before the next (`feedback`), and which of its steps are worth something (`evaluates`).
+
+    A policy says so in class attributes of these names; without them it reads nothing and its last step alone is evaluated.
+    """
+
+    feedback: Literal["none", "result", "timeline"] = "none"
+    evaluates: Literal["every", "last"] = "last"
+
+
+def asks(policy: Any) -> Asks:
+    """What a policy says that it asks for."""
+    return Asks(**{name: getattr(policy, name) for name in Asks._fields if hasattr(policy, name)})
+
+
+@runtime_checkable
+class Critic(Protocol[Asked]):
+    """A policy that also estimates the return of each state, for actor-critic learning."""
+
+    def value(self, state: Asked) -> Float[Tensor, " samples"]: ...
+
+
 @runtime_checkable
 class ClampsFeatures(Protocol):
     """A policy that clamps features to their range in training; `widen_ranges` shows it the training problems before it learns."""
@@ -60,6 +83,29 @@ class Imitates(Protocol):
     """A policy that can say which choices would have made a given placement (as nearly as it can express it)."""
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 *shape"]]: ...
+
+
+@runtime_checkable
+class SharesGroupings(Protocol):
+    """A policy that draws `groupings` groupings for its samples, and places each of them several times."""
+
+    groupings: int
+
+
+@runtime_checkable
+class Groups(Protocol[Asked]):
+    """A policy whose first decision, "group", can be learned from a clustering of the graph, without any placement.
+
+    `Tape.of(policy.grouping_target(problem), 1)` answers `policy.group(policy.reset(problem, 1), tape)`; its log-probability is the loss.
+    """
+
+    def reset(self, problem: Problem, samples: int) -> Any: ...
+
+    def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]: ...
+
+    def group(self, state: Asked, choose: Choose) -> Int[Tensor, "leading units"]: ...
+
+    def grouping_parameters(self) -> Iterator[nn.Parameter]: ...
 
 
 class PolicyShape(NamedTuple):
@@ -78,11 +124,18 @@ class PolicyConfig(ABC):
 
     kind: str
     schedule: Schedule
+    encoders: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    """The policy's encoders by name, each with the knobs that make it up; empty for a policy without a choice of encoder."""
 
     @property
     def encodes_with(self) -> str | None:
         """The encoder, as placement files and tables name it; None for a policy without one."""
         return None
+
+    @classmethod
+    def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The knobs of an older checkpoint as they are named today. Raises ValueError where its weights fit no policy of today."""
+        return document
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """What the policy's weights take from these problems. Raises ValueError where one policy can't place them all."""

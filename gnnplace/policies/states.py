@@ -8,12 +8,12 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Int64
 from torch import Tensor, nn
 
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.units.units import Units, expand
+from gnnplace.units.units import Units, allowed, expand
 
 Constants = TypeVar("Constants")
 
@@ -42,6 +42,8 @@ def to_device(value: Any, device: torch.device) -> Any:
     """The value with every tensor on `device`; the same object where all are there already."""
     if isinstance(value, Tensor):
         return value.to(device)
+    if isinstance(value, dict):
+        return {key: to_device(part, device) for key, part in value.items()}
     if not isinstance(value, tuple):
         return value
     parts = [to_device(part, device) for part in value]
@@ -54,3 +56,10 @@ def unit_placements(units: Units, device: Int[Tensor, "samples units"], schedule
     """Every op stands where its unit does."""
     devices = expand(units, device.cpu().numpy().astype(np.int32))
     return tuple(Placement(row, schedule) for row in devices)
+
+
+def devices_of_units(problem: Problem, units: Units, placement: Placement) -> Int64[np.ndarray, " units"]:
+    """The device on which most of each unit's work stands, among those where all of the unit may stand."""
+    work = np.zeros((units.num_units, problem.num_devices))
+    np.add.at(work, (units.unit, placement.device), problem.time_ns.min(axis=1))
+    return np.where(allowed(problem, units), work, -1.0).argmax(axis=1)

@@ -3,31 +3,34 @@
 A policy computes logits and asks; a tape answers by sampling, by argmax, or with what an earlier tape
 recorded (replay). Replaying re-scores the *measured* choices under new weights, with the noise that was
 added to them, so the update differentiates what was run (the public code of Mirhoseini et al., ICLR 2018, differentiates new samples).
+
+An episode has steps, and each decision belongs to one: `next_step` begins the next. Steps may ask for different numbers of decisions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Answer = Literal["sample", "argmax", "replay"]
+Recorded = Mapping[str, tuple[Tensor, Tensor | None]]  # by name: the choice, and the noise that its logits had
 
 
 @dataclass
 class Decisions:
-    """All answers of one name; an autoregressive policy asks once a step, and the steps become the second axis."""
+    """All answers of one name in one step; an autoregressive policy asks them one after another, which becomes the second axis."""
 
     choices: list[Int[Tensor, "leading *shape"]] = field(default_factory=list)
     logits: list[Float[Tensor, "leading *shape options"]] = field(default_factory=list)  # masked, noise added
     noises: list[Float[Tensor, "leading *shape options"] | None] = field(default_factory=list)
 
     def choice(self) -> Int[Tensor, "leading *shape"]:
-        """Every choice; those of several steps are stacked along axis 1."""
+        """Every choice; those of several questions are stacked along axis 1."""
         return _stack(self.choices)
 
     def noise(self) -> Float[Tensor, "leading *shape options"] | None:
@@ -44,38 +47,91 @@ class Decisions:
         return -(logits.exp() * logits.masked_fill(logits == -torch.inf, 0.0)).sum(-1)
 
 
-class Tape:
-    """Answers a policy's questions and records them by name, in the order in which they were asked.
+class Share(NamedTuple):
+    """The part of an update's samples that one of several processes draws: number `rank` of `processes` equal parts.
 
-    `generator` is of the CPU whatever the device of the logits, so that a seed means the same choices on all.
-    `noise` is the standard deviation of Gaussian noise on every logit. A tape answers one episode of
-    `samples` parallel placements; a question whose leading axis is a divisor of `samples` is shared.
+    A shared question has `groupings` rows in all. What is drawn for a sample is what a single process would draw for it.
     """
 
-    def __init__(self, answer: Answer, samples: int, generator: torch.Generator | None = None, noise: float = 0.0) -> None:
+    rank: int = 0
+    processes: int = 1
+    groupings: int = 1
+
+    def rows(self, leading: int, samples: int) -> tuple[int, slice]:
+        """Of a question with `leading` rows for this process's `samples` samples: how many there are in all, and which are its own."""
+        rows = leading * self.processes if leading == samples else max(self.groupings, leading)
+        first = self.rank * rows // self.processes
+        return rows, slice(first, first + leading)
+
+
+class Tape:
+    """Answers a policy's questions and records them by step and name, in the order in which they were asked.
+
+    `generator` is of the CPU whatever the device of the logits, so that a seed means the same choices on all.
+    `noise` is the largest amplitude of the exploration noise on every logit (Gaussian, of half that standard deviation, cut off there).
+    A tape answers one episode of `samples` parallel placements; a question whose leading axis is a divisor of `samples` is shared. The
+    questions of `given` have those answers in the first step, without noise: groups that are known, say, while devices are sampled.
+    """
+
+    def __init__(
+        self,
+        answer: Answer,
+        samples: int,
+        generator: torch.Generator | None = None,
+        noise: float = 0.0,
+        share: Share | None = None,
+        given: Mapping[str, Int[Tensor, "leading *shape"]] | None = None,
+    ) -> None:
         if answer == "sample" and generator is None:
             raise ValueError("a tape that samples needs a generator")
-        self.answer, self.samples, self.generator, self.noise_std = answer, samples, generator, noise
-        self.decisions: dict[str, Decisions] = {}
-        self._recorded: Mapping[str, tuple[Tensor, Tensor | None]] = {}
+        self.answer, self.samples, self.generator, self.largest_noise, self.share = answer, samples, generator, noise, share or Share()
+        self.steps: list[dict[str, Decisions]] = [{}]
+        self._recorded: list[Recorded] = [{name: (choice, None) for name, choice in (given or {}).items()}]
 
     @classmethod
-    def replaying(cls, tape: Tape) -> Tape:
-        """A tape that gives the choices of `tape`, and its noise, to the same questions."""
-        replay = cls("replay", tape.samples)
-        replay._recorded = {name: (made.choice(), made.noise()) for name, made in tape.decisions.items()}
+    def replaying(cls, tape: Tape, rows: slice | None = None) -> Tape:
+        """A tape that gives the choices of `tape`, and its noise, to the same questions; of the samples `rows` where they are given."""
+        first, last, _ = (rows or slice(None)).indices(tape.samples)
+        replay = cls("replay", last - first)
+
+        def part(value: Tensor) -> Tensor:
+            low = first * len(value) // tape.samples
+            return value[low : max(low + 1, last * len(value) // tape.samples)]
+
+        def recorded(made: Decisions) -> tuple[Tensor, Tensor | None]:
+            noise = made.noise()
+            return part(made.choice()), None if noise is None else part(noise)
+
+        replay._recorded = [{name: recorded(made) for name, made in step.items()} for step in tape.steps]
         return replay
 
     @classmethod
     def of(cls, choices: Mapping[str, Int[Tensor, "leading *shape"]], samples: int) -> Tape:
-        """A tape that gives these choices: what imitation of a known placement replays."""
-        replay = cls("replay", samples)
-        replay._recorded = {name: (choice, None) for name, choice in choices.items()}
+        """A tape that gives these choices: what imitation of a known placement replays. It answers no other question."""
+        return cls("replay", samples, given=choices)
+
+    @classmethod
+    def recorded(cls, steps: Sequence[Mapping[str, Int[Tensor, "1 *shape"]]]) -> Tape:
+        """A tape that gives one sample's choices, step by step."""
+        replay = cls("replay", 1)
+        replay._recorded = [{name: (choice, None) for name, choice in step.items()} for step in steps]
         return replay
 
+    def choices(self, sample: int) -> list[dict[str, Int[Tensor, "1 *shape"]]]:
+        """The choices of one sample in every step, which `recorded` replays."""
+        return [
+            {name: (rows := made.choice())[(at := sample * len(rows) // self.samples) : at + 1].cpu() for name, made in step.items()}
+            for step in self.steps
+        ]
+
+    def next_step(self) -> None:
+        """What is asked from now on belongs to the next step of the episode."""
+        self.steps.append({})
+
     def given(self, name: str) -> Int[Tensor, "leading *shape"] | None:
-        """The recorded answers to `name` when replaying, for one fused, teacher-forced pass; else None."""
-        return self._recorded[name][0] if self.answer == "replay" else None
+        """The answers to `name` where they are known, for one fused, teacher-forced pass; else None."""
+        recorded = self._present().get(name)
+        return None if recorded is None else recorded[0]
 
     def __call__(
         self,
@@ -86,7 +142,7 @@ class Tape:
         """Answer one question: an option for each of `leading x shape`; options not `allowed` have probability 0."""
         if self.samples % logits.shape[0]:
             raise ValueError(f"{name}: {logits.shape[0]} answers cannot be shared by {self.samples} samples")
-        made = self.decisions.setdefault(name, Decisions())
+        made = self.steps[-1].setdefault(name, Decisions())
         recorded, noise = self._next(name, logits, len(made.choices))
         if noise is not None:
             logits = logits + noise
@@ -98,42 +154,65 @@ class Tape:
         made.noises.append(noise)
         return choice
 
-    def _next(self, name: str, logits: Tensor, step: int) -> tuple[Tensor | None, Tensor | None]:
-        if self.answer != "replay":
-            return None, None if self.noise_std == 0 else self._noise(logits)
-        choice, noise = self._recorded[name]
-        if choice.numel() == logits.shape[:-1].numel():  # one question, or all of an episode's in one
+    def _present(self) -> Recorded:
+        """What was recorded of the present step."""
+        number = len(self.steps) - 1
+        return self._recorded[number] if number < len(self._recorded) else {}
+
+    def _next(self, name: str, logits: Tensor, question: int) -> tuple[Tensor | None, Tensor | None]:
+        recorded = self._present().get(name)
+        if recorded is None:
+            assert self.answer != "replay", f"{name}: nothing was recorded of it"
+            return None, None if self.largest_noise == 0 else self._noise(logits)
+        choice, noise = recorded
+        if choice.numel() == logits.shape[:-1].numel():  # one question, or all of a step's in one
             return choice.reshape(logits.shape[:-1]), None if noise is None else noise.reshape(logits.shape)
-        return choice[:, step], None if noise is None else noise[:, step]
+        return choice[:, question], None if noise is None else noise[:, question]
 
     def _noise(self, logits: Float[Tensor, "leading *shape options"]) -> Float[Tensor, "leading *shape options"]:
-        return self.noise_std * torch.randn(logits.shape, generator=self.generator).to(logits.device)
+        noise = 0.5 * self.largest_noise * self._random(torch.randn, logits.shape)
+        return noise.clamp(-self.largest_noise, self.largest_noise).to(logits.device)
 
     def _draw(self, logits: Float[Tensor, "leading *shape options"]) -> Int[Tensor, "leading *shape"]:
         if self.answer == "argmax":
             return logits.argmax(-1)
         cumulative = torch.softmax(logits, dim=-1).cumsum(-1)
-        uniform = torch.rand(logits.shape[:-1], generator=self.generator).to(logits.device).unsqueeze(-1)
+        uniform = self._random(torch.rand, logits.shape[:-1]).to(logits.device).unsqueeze(-1)
         choice = (cumulative <= uniform * cumulative[..., -1:]).sum(-1)
         return torch.where(choice < logits.shape[-1], choice, logits.argmax(-1))  # a uniform that rounds up to 1
 
+    def _random(self, draw: Callable[..., Tensor], shape: torch.Size) -> Tensor:
+        """Draws the rows of all processes and keeps those of this one."""
+        leading, own = self.share.rows(shape[0], self.samples)
+        return draw((leading, *shape[1:]), generator=self.generator)[own]
+
     def log_probability(self) -> Float[Tensor, " samples"]:
         """The log-probability of each sample: the sum over all its decisions, shared ones included."""
-        return self._per_sample([made.log_probability() for made in self.decisions.values()])
+        return self.by_step(Decisions.log_probability).sum(0)
 
     def entropy(self) -> Float[Tensor, " samples"]:
         """The entropy of each sample in nats: the sum over its decisions, as with its log-probability."""
-        return self._per_sample([made.entropy() for made in self.decisions.values()])
+        return self.by_step(Decisions.entropy).sum(0)
 
-    @property
-    def decisions_per_sample(self) -> int:
-        """How many decisions make one sample."""
-        return sum(choice[0].numel() for made in self.decisions.values() for choice in made.choices)
+    def by_step(self, of: Callable[[Decisions], Tensor], names: Sequence[str] = ()) -> Float[Tensor, "steps samples"]:
+        """A value of decisions, such as `Decisions.entropy`, summed over those of each step; of these names alone where there are any."""
+        chosen = [{name: made for name, made in step.items() if not names or name in names} for step in self.steps]
+        return torch.stack([self._each(step, of).sum(1) for step in chosen])
 
-    def _per_sample(self, values: list[Tensor]) -> Float[Tensor, " samples"]:
-        sums = [value.flatten(1).sum(1) if value.dim() > 1 else value for value in values]
-        return torch.stack([total.repeat_interleave(self.samples // len(total)) for total in sums]).sum(0)
+    def by_decision(self, of: Callable[[Decisions], Tensor]) -> Float[Tensor, "samples decisions"]:
+        """A value of every decision, in the order of steps."""
+        return torch.cat([self._each(step, of) for step in self.steps], dim=1)
+
+    def decisions_by_step(self) -> tuple[int, ...]:
+        """How many decisions make one sample, in each step."""
+        return tuple(sum(choice[0].numel() for made in step.values() for choice in made.choices) for step in self.steps)
+
+    def _each(self, step: Mapping[str, Decisions], of: Callable[[Decisions], Tensor]) -> Float[Tensor, "samples decisions"]:
+        if not step:
+            return torch.zeros(self.samples, 0)
+        values = [of(made) for made in step.values()]
+        return torch.cat([value.reshape(len(value), -1).repeat_interleave(self.samples // len(value), 0) for value in values], dim=1)
 
 
-def _stack(steps: list[Tensor]) -> Tensor:
-    return steps[0] if len(steps) == 1 else torch.stack(steps, dim=1)
+def _stack(questions: list[Tensor]) -> Tensor:
+    return questions[0] if len(questions) == 1 else torch.stack(questions, dim=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,8 @@ from gnnplace.policies.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatur
 from gnnplace.policies.networks.scorer import DeviceScorer
 from gnnplace.policies.observations import OBSERVATIONS, STATIC, PartialPlacements, UnitTables
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.policies.states import ProblemConstants, devices_of_units, unit_placements
+from gnnplace.policies.symmetry import by_first_use
 from gnnplace.policies.unit_tables import unit_tables
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
@@ -39,9 +40,8 @@ class UnitPlacerConfig(PolicyConfig):
         kind: names this policy
         units: what is placed together
         width: width of embeddings
-        rounds: rounds of message passing
+        rounds: rounds of message passing; 0 = units don't see their neighbours, an ablation
         hidden: width of the scorer's hidden layer
-        message_passing: whether units see their neighbours; off = an ablation
         state_features: whether a decision sees the devices' current state; off = an ablation
         schedule: how ops are ordered within devices
     """
@@ -51,7 +51,6 @@ class UnitPlacerConfig(PolicyConfig):
     width: int = 64
     rounds: int = 3
     hidden: int = 32
-    message_passing: bool = True
     state_features: bool = True
     schedule: Schedule = "critical-path"
 
@@ -62,7 +61,13 @@ class UnitPlacerConfig(PolicyConfig):
 
     @property
     def encodes_with(self) -> str:
-        return "gnn"
+        return "gnn" if self.rounds else "costs"
+
+    @classmethod
+    def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
+        """`message_passing: false` was `rounds: 0`."""
+        kept = {knob: value for knob, value in document.items() if knob != "message_passing"}
+        return kept if document.get("message_passing", True) else kept | {"rounds": 0}
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> UnitPlacer:
         return UnitPlacer(**{knob: value for knob, value in vars(self).items() if knob != "kind"})
@@ -89,8 +94,8 @@ class UnitPlacer(nn.Module):
     decisions are replayed it asks all of them at once, `Int[samples units]`.
 
     Learns from the summed log-probability of its decisions; it can imitate a placement (`choices`). Its features are clamped to their
-    range in training. Its weights are for any number of devices and any vocabulary. Without `message_passing` or `state_features` it is
-    an ablation.
+    range in training. Its weights are for any number of devices and any vocabulary. Without rounds of message passing or without
+    `state_features` it is an ablation.
     """
 
     seen: Tensor
@@ -102,13 +107,12 @@ class UnitPlacer(nn.Module):
         width: int = 64,
         rounds: int = 3,
         hidden: int = 32,
-        message_passing: bool = True,
         state_features: bool = True,
         schedule: Schedule = "critical-path",
     ) -> None:
         super().__init__()
         self.units, self.schedule = units, schedule
-        self.encoder = GNNEncoder(NODE_FEATURES, EDGE_FEATURES, width=width, rounds=rounds if message_passing else 0)
+        self.encoder = GNNEncoder(NODE_FEATURES, EDGE_FEATURES, width=width, rounds=rounds)
         self.scorer = DeviceScorer(width, len(OBSERVATIONS), hidden)
         seen = torch.tensor([state_features or name in STATIC for name in OBSERVATIONS])
         self.register_buffer("seen", seen.float(), persistent=False)
@@ -155,21 +159,7 @@ class UnitPlacer(nn.Module):
         return choose("device", self.scorer(terms, observed * self.seen), state.allowed).cpu().numpy()
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 units"]]:
-        """The device on which most of each unit's work stands; equal devices are renamed by their first use."""
+        """The device on which most of each unit's work stands; interchangeable devices are renamed by their first use."""
         state = self.reset(problem, 1)
-        work = np.zeros((state.units.num_units, problem.num_devices))
-        np.add.at(work, (state.units.unit, placement.device), problem.time_ns.min(axis=1))
-        device = np.where(state.allowed.cpu().numpy(), work[state.order], -1.0).argmax(axis=1)
-        return {"device": torch.from_numpy(_by_first_use(problem, device))[None].to(self.seen.device)}
-
-
-def _by_first_use(problem: Problem, device: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, " units"]:
-    """Devices of the same kind and sizes are interchangeable: name them in the order in which they are used."""
-    alike = [(d.kind, d.memory_bytes, str(d.flops_per_s), d.memory_bytes_per_s, d.streams) for d in problem.cluster.devices]
-    used = list(dict.fromkeys(device.tolist()))
-    rename = np.arange(problem.num_devices)
-    for kind in dict.fromkeys(alike):
-        members = [d for d in range(problem.num_devices) if alike[d] == kind]
-        by_use = [d for d in used if d in members] + [d for d in members if d not in used]
-        rename[by_use] = members
-    return rename[device]
+        device = devices_of_units(problem, state.units, placement)[state.order]
+        return {"device": torch.from_numpy(by_first_use(problem, device))[None].to(self.seen.device)}

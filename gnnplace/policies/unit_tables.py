@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from gnnplace.cluster import NO_LINK
 from gnnplace.policies.observations import UnitTables
 from gnnplace.problems import Problem
-from gnnplace.units.units import Units, output_bytes, persistent_bytes, unit_edges, work_ns
+from gnnplace.units.units import UnitEdges, Units, output_bytes, persistent_bytes, unit_edges, work_ns
 
 MISSING_LINK = 100.0  # how many times slower than the slowest link a placer takes a link that does not exist to be
 
@@ -17,12 +17,14 @@ def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units
     """Times, memory, neighbours and links of the units; unit `order[t]` is number t here."""
     position = np.empty_like(order)
     position[order] = np.arange(len(order))
+    edges = unit_edges(problem.graph, units)
+    in_order = UnitEdges(position[edges.src].astype(np.int32), position[edges.dst].astype(np.int32), edges.bytes)
     persistent = persistent_bytes(problem.graph, units)[order].astype(np.float64)
     outputs = output_bytes(problem.graph, units)[order].astype(np.float64)
     ns_per_byte, latency_ns = _links(problem)
     return UnitTables(
         work_ns(problem, units)[order].astype(np.float64), persistent, persistent + outputs, _blocks(problem, units)[order],
-        *_peers(problem, units, position), ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64),
+        *peers(in_order, units.num_units), ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64),
     )  # fmt: skip
 
 
@@ -34,18 +36,16 @@ def _blocks(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
     return work.argmax(axis=1)
 
 
-def _peers(problem: Problem, units: Units, position: Int64[np.ndarray, " units"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """CSR of neighbours with the bytes sent to and received from each."""
-    edges = unit_edges(problem.graph, units)
-    src, dst = position[edges.src], position[edges.dst]
+def peers(edges: UnitEdges, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """CSR of the neighbours of `count` units, with the bytes sent to and received from each."""
+    src, dst = edges.src.astype(np.int64), edges.dst.astype(np.int64)
     carried = np.maximum(edges.bytes, 1).astype(np.float64)  # a control edge orders, so it counts as a byte
-    pairs = np.concatenate([src * units.num_units + dst, dst * units.num_units + src])
-    distinct, index = np.unique(pairs, return_inverse=True)
+    distinct, index = np.unique(np.concatenate([src * count + dst, dst * count + src]), return_inverse=True)
     nothing = np.zeros(len(carried))
     sends = np.bincount(index, weights=np.concatenate([carried, nothing]), minlength=len(distinct))
     receives = np.bincount(index, weights=np.concatenate([nothing, carried]), minlength=len(distinct))
-    ptr = np.searchsorted(distinct // units.num_units, np.arange(units.num_units + 1)).astype(np.int64)
-    return ptr, distinct % units.num_units, sends, receives
+    ptr = np.searchsorted(distinct // count, np.arange(count + 1)).astype(np.int64)
+    return ptr, distinct % count, sends, receives
 
 
 def _links(problem: Problem) -> tuple[Float[np.ndarray, "devices devices"], Float[np.ndarray, "devices devices"]]:

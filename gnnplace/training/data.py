@@ -1,70 +1,112 @@
-"""What each update trains on: problems in an order that the seed and the update's number fix, so that a resumed run sees the same."""
+"""What each step of the optimiser learns from: problems in an order that the seed and the update's number fix, and the exams.
+
+A resumed run sees what an uninterrupted one would.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
+import lightning
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader
 
-from gnnplace.baselines.single import on_device
-from gnnplace.placement import Placement
-from gnnplace.problems import Problem
-from gnnplace.result import Evaluator
+from gnnplace.config.training import Phase, TrainingConfig
+from gnnplace.training.lesson import Exam
 
 ORDER, SAMPLES = 0, 1  # what a draw is for: draws for one purpose don't depend on those for another
 
 
-@dataclass(frozen=True, eq=False)
-class Lesson:
-    """A problem to learn from; `reference_ns` is the step time that counts as reward 0, `teacher` what a warm start imitates."""
+class Work(NamedTuple):
+    """One step of the optimiser: pass `turn` of `turns` over the samples of an update of these problems (numbers of lessons)."""
 
-    problem: Problem
-    reference_ns: int
-    teacher: Placement | None = None
+    update: int
+    problems: tuple[int, ...]
+    phase: Phase
+    turn: int = 0
+    turns: int = 1
 
     @property
-    def label(self) -> str:
-        """`graph.cluster`, in the characters that names of metrics and files may have."""
-        name = f"{self.problem.graph.name}.{self.problem.cluster.name}"
-        return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
+    def first(self) -> bool:
+        return self.turn == 0
+
+    @property
+    def last(self) -> bool:
+        return self.turn == self.turns - 1
 
 
-class Updates(Dataset):
-    """Item u is `(update, problem numbers)`: updates from `first` on, each epoch through all problems in a new seeded order."""
+class Updates:
+    """The work of a run, an iterable of one epoch: update after update, from the one that `done` gives when the iteration begins.
 
-    def __init__(self, num_problems: int, per_update: int, seed: int, first: int, last: int) -> None:
-        self.num_problems, self.per_update, self.seed, self.first, self.last = num_problems, per_update, seed, first, last
+    Problems come in a new seeded order whenever all have come; under a curriculum the larger ones join one after another.
+    `sizes` are the problems' sizes, `turns` how many passes an update of the reinforcement makes over its samples.
+    """
+
+    def __init__(self, sizes: Sequence[int], config: TrainingConfig, turns: int, seed: int, done: Callable[[], int]) -> None:
+        self._by_size = np.argsort(sizes, kind="stable")
+        self._config, self._turns, self._seed, self._done = config, turns, seed, done
 
     def __len__(self) -> int:
-        return max(0, self.last - self.first)
+        """Steps of the whole run, those that are done included."""
+        return sum((phase.last - phase.first) * self._turns_of(phase) for phase in self._config.phases)
 
-    def __getitem__(self, index: int) -> tuple[int, tuple[int, ...]]:
-        if not 0 <= index < len(self):
-            raise IndexError(index)
-        update = self.first + index
-        places = range(update * self.per_update, (update + 1) * self.per_update)
-        return update, tuple(self._problem(place) for place in places)
+    def __iter__(self) -> Iterator[Work]:
+        for phase in self._config.phases:
+            turns = self._turns_of(phase)
+            for update in range(max(phase.first, self._done()), phase.last):
+                problems = self.problems(update)
+                yield from (Work(update, problems, phase, turn, turns) for turn in range(turns))
 
-    def _problem(self, place: int) -> int:
-        epoch, position = divmod(place, self.num_problems)
-        order = np.random.default_rng([self.seed, ORDER, epoch]).permutation(self.num_problems)
-        return int(order[position])
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: the learner knows how many updates are done. That there is one tells Lightning that this iterable can go on."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def problems(self, update: int) -> tuple[int, ...]:
+        """The problems of an update."""
+        number = self._available(update)
+        each = self._config.problems_per_update
+        return tuple(int(self._by_size[self._drawn(place, number)]) for place in range(update * each, (update + 1) * each))
+
+    def _turns_of(self, phase: Phase) -> int:
+        return self._turns if phase.name == "reinforcement" else 1
+
+    def _available(self, update: int) -> int:
+        """How many of the smallest problems may come."""
+        number, joining = len(self._by_size), self._config.curriculum * self._config.all_updates
+        if update >= joining:
+            return number
+        return min(number, max(self._config.problems_per_update, int(np.ceil(number * (update + 1) / joining))))
+
+    def _drawn(self, place: int, number: int) -> int:
+        epoch, position = divmod(place, number)
+        return int(np.random.default_rng([self._seed, ORDER, epoch, number]).permutation(number)[position])
 
 
-def sample_generator(seed: int, update: int, problem: int) -> torch.Generator:
-    """The generator of one update's samples of one problem: a function of these numbers alone, so nothing of it needs saving."""
-    state = np.random.SeedSequence([seed, SAMPLES, update, problem]).generate_state(1, np.uint64)[0]
+class Problems(lightning.LightningDataModule):
+    """The training problems, as the work of a run, and the exams: problems that are placed and never trained on."""
+
+    def __init__(self, updates: Updates, exams: Sequence[Exam] = ()) -> None:
+        super().__init__()
+        self.updates, self.exams = updates, tuple(exams)
+
+    def train_dataloader(self) -> Updates:
+        return self.updates
+
+    def val_dataloader(self) -> DataLoader:
+        exams: Any = list(self.exams)
+        return DataLoader(exams, batch_size=None, collate_fn=lambda exam: exam)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Work and exams are plain data: policies put tensors where their weights are."""
+        return batch
+
+
+def sample_generator(seed: int, update: int, place: int) -> torch.Generator:
+    """The generator of the samples of the problem at one place of an update: a function of these numbers, so nothing of it needs saving."""
+    state = np.random.SeedSequence([seed, SAMPLES, update, place]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state))
-
-
-def reference_ns(problem: Problem, evaluate: Evaluator) -> int:
-    """The step time of the best single device that fits (ops that may not stand there stand elsewhere).
-
-    Where none fits, the fastest all the same; where none has a time (missing links), all work on the fastest devices.
-    """
-    results = evaluate(problem, [on_device(problem, device) for device in range(problem.num_devices)])
-    feasible = [result.feasible_ns for result in results if result.feasible_ns is not None]
-    timed = [result.step_time_ns for result in results if result.step_time_ns is not None]
-    return min(feasible or timed or [int(problem.time_ns.min(axis=1).sum())])

@@ -10,47 +10,51 @@ from torch import nn
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.policies import registry
-from gnnplace.policies.protocol import PolicyShape
+from gnnplace.policies.protocol import PolicyConfig, PolicyShape
 from gnnplace.problems import Problem
-from gnnplace.training.checkpoint import Checkpoint
+from gnnplace.training.checkpoint import PolicyWeights
 
 
 class Described(NamedTuple):
-    """A run's configuration, and the policy that it trains with initial weights."""
+    """The knobs of a policy, the shape of its weights, and the policy with initial ones."""
 
-    config: RunConfig
+    config: PolicyConfig
     shape: PolicyShape
     policy: nn.Module
 
 
-def described(config: RunConfig, shape: PolicyShape) -> Described:
-    """The policy of a configuration and a shape."""
-    return Described(config, shape, registry.build(config.policy, shape, config.training.groupings, config.seed))
+def described(config: RunConfig, shape: PolicyShape, groupings: int | None = None) -> Described:
+    """The policy of a run; it draws as many groupings as the run says, unless told how many."""
+    number = config.training.groupings if groupings is None else groupings
+    return Described(config.policy, shape, registry.build(config.policy, shape, number, config.seed))
 
 
-def of_checkpoint(checkpoint: Checkpoint) -> Described:
-    """What a checkpoint trained, with initial weights. Raises ValueError where its description is of another version."""
-    config = files.from_document(checkpoint.description["config"], str(checkpoint.path))
-    return described(config, shape_of(checkpoint))
+def of_checkpoint(trained: PolicyWeights) -> Described:
+    """The policy that a checkpoint trained, with initial weights. Raises ValueError where its description is of another version."""
+    config = files.policy_from_document(trained.description["config"]["policy"], str(trained.path))
+    shape = shape_of(trained)
+    return Described(config, shape, registry.build(config, shape, 1, 0))
 
 
-def shape_of(checkpoint: Checkpoint) -> PolicyShape:
+def shape_of(trained: PolicyWeights) -> PolicyShape:
     """The shape of the policy that a checkpoint trained."""
-    shape = checkpoint.description["shape"]
+    shape = trained.description["shape"]
     return PolicyShape(int(shape["devices"]), tuple(shape["kinds"]))
 
 
-def document(run: Described, problems: Sequence[Problem]) -> dict[str, Any]:
+def document(config: RunConfig, shape: PolicyShape, problems: Sequence[Problem]) -> dict[str, Any]:
     """The description that goes into a checkpoint."""
     return {
-        "config": files.to_document(run.config),
-        "shape": {"devices": run.shape.devices, "kinds": list(run.shape.kinds)},
+        "config": files.to_document(config),
+        "shape": {"devices": shape.devices, "kinds": list(shape.kinds)},
         "problems": [_named(problem) for problem in problems],
     }
 
 
 def check_problems(description: Mapping[str, Any], problems: Sequence[Problem], place: str) -> None:
     """Raises ValueError where a graph or cluster is no longer what the run was trained on."""
+    if len(description["problems"]) != len(problems):
+        raise ValueError(f"{place}: is of {len(description['problems'])} problems, not of {len(problems)}")
     for then, problem in zip(description["problems"], problems, strict=True):
         now = _named(problem)
         for what in ("graph", "cluster"):

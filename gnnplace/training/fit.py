@@ -2,98 +2,121 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import warnings
-from collections.abc import Callable, Sequence
-from typing import assert_never
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import lightning
 import torch
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger
-from torch.utils.data import DataLoader
+from lightning.pytorch.strategies import DDPStrategy
 
-from gnnplace.config.training import TrainingDevice
-from gnnplace.training.checkpoint import Checkpoint, restore
-from gnnplace.training.data import Updates
-from gnnplace.training.interrupt import Interrupt
+from gnnplace.formats import strict_json
+from gnnplace.training.checkpoint import NAME, SUFFIX, SafetensorsIO
+from gnnplace.training.data import Problems, Work
 from gnnplace.training.learner import Learner
+from gnnplace.training.lesson import Exam
 
+DEFAULTS: Mapping[str, Any] = {"accelerator": "cpu", "devices": 1}
+OURS = {  # flags of the Trainer that have another place here, or would break what a run promises
+    "accumulate_grad_batches": "training.problems_per_update says how many problems an update learns from",
+    "barebones": "a run keeps checkpoints and metrics",
+    "callbacks": "they are objects: give them to gnnplace.train",
+    "default_root_dir": "runs is the folder of all runs",
+    "enable_checkpointing": "training.checkpoint_every says when",
+    "enable_progress_bar": "--quiet says so",
+    "logger": "tracking says so",
+    "max_epochs": "training.updates says how long a run is",
+    "plugins": "checkpoints are safetensors",
+    "val_check_interval": "training.validation_every says when",
+}
 EXPECTED_WARNINGS = (
     ".*does not have many workers.*",  # the data are numbers
-    "Total length of .* is zero.*",  # a finished run that is resumed
+    ".*is zero.*",  # a finished run that is resumed
     ".*LeafSpec.* is deprecated.*",  # between Lightning and torch
+    ".*Checkpoint directory .* exists and is not empty.*",  # a run's folder
+    ".*barrier.*",  # of gloo, which needs no device
 )
 
 
-class _Saving(Callback):
-    """Restores a learner before its first update; saves it every `every` updates and at the end, interrupted or not."""
+class Saving(ModelCheckpoint):
+    """Writes a run's one checkpoint every `every` updates, after the last one, and when it is asked to stop; between updates alone."""
 
-    def __init__(self, save: Callable[[Learner], None], every: int, checkpoint: Checkpoint | None) -> None:
-        self._save, self._every, self._checkpoint = save, every, checkpoint
+    def __init__(self, folder: Path, every: int, last: int) -> None:
+        super().__init__(dirpath=folder, filename=NAME, every_n_train_steps=1, save_on_train_epoch_end=False, enable_version_counter=False)
+        self.FILE_EXTENSION = SUFFIX
+        self._every, self._last = every, last
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Work, batch_idx: int) -> None:
         assert isinstance(pl_module, Learner)
-        if self._checkpoint is not None:
-            restore(self._checkpoint, pl_module)
+        if not batch.last:
+            trainer.should_stop = False  # an update is whole
+            return
+        ends = trainer.should_stop or pl_module.updates_done == self._last or trainer.global_step == trainer.max_steps
+        if ends or pl_module.updates_done % self._every == 0:
+            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
-        assert isinstance(pl_module, Learner)
-        if pl_module.updates_done % self._every == 0:
-            self._save(pl_module)
 
-    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, Learner)
-        self._save(pl_module)
+def flags(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags of the Trainer that a configuration gives, over ours. Raises ValueError for one that is none, or that has another place."""
+    known = inspect.signature(Trainer.__init__).parameters
+    for name in given:
+        if name in OURS:
+            raise ValueError(f"trainer.{name}: {OURS[name]}")
+        if name not in known or name == "self":
+            raise ValueError(
+                f"trainer: {strict_json.unknown('flag of the Trainer', name, tuple(sorted(known.keys() - OURS.keys() - {'self'})))}"
+            )
+    found = {**DEFAULTS, **given}
+    if found["accelerator"] in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise ValueError(f"trainer.accelerator: {found['accelerator']!r}, and PyTorch finds no CUDA device here")
+    if found.get("strategy") == "ddp":  # pre-training leaves some weights without a gradient
+        found["strategy"] = DDPStrategy(
+            find_unused_parameters=True, process_group_backend=None if found["accelerator"] != "cpu" else "gloo"
+        )
+    return found
 
 
 def fit(
     learner: Learner,
-    save: Callable[[Learner], None],
+    exams: Sequence[Exam] = (),
     *,
-    checkpoint: Checkpoint | None = None,
-    interrupt: Interrupt | None = None,
+    trainer: Mapping[str, Any] = DEFAULTS,
+    folder: Path | None = None,
+    checkpoint: Path | None = None,
     callbacks: Sequence[Callback] = (),
     logger: Logger | None = None,
-) -> None:
-    """Trains `learner` from the checkpoint, or from the start, to its last update, or until `interrupt` received a signal.
+) -> Trainer:
+    """Trains `learner` from a checkpoint, or from the start, to its last update, or until a callback stops it; returns the Trainer.
 
-    `save` is called every `checkpoint_every` updates and at the end, after which the learner is on the CPU again.
-    Raises ValueError for a checkpoint that doesn't fit, or where the configuration's device is missing.
+    With a `folder` its checkpoint is written there every `checkpoint_every` updates and at the end. The learner is on the CPU afterwards.
+    Raises ValueError for flags of the Trainer that are none, or where the device that they name is missing.
     """
-    config, first = learner.config, 0 if checkpoint is None else checkpoint.updates_done
-    updates = Updates(len(learner.lessons), config.problems_per_update, learner.seed, first, config.all_updates)
-    saving = _Saving(save, config.checkpoint_every, checkpoint)
-    trainer = _trainer(config.device, [saving, *([interrupt] if interrupt else []), *callbacks], logger)
+    training = learner.learning.training
+    saving = [] if folder is None else [Saving(folder, training.checkpoint_every, training.all_updates)]
+    made = _trainer(flags(trainer), [*callbacks, *saving], logger, training.validation_every if exams else 0)
     with warnings.catch_warnings():
         for expected in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=expected)
-        trainer.fit(learner, DataLoader(updates, batch_size=None, collate_fn=tuple))
+        made.fit(learner, datamodule=Problems(learner.updates(), exams), ckpt_path=checkpoint, weights_only=False)
+    return made
 
 
-def accelerator(device: TrainingDevice) -> str:
-    """Lightning's name of a device. Raises ValueError where PyTorch finds no such device."""
-    match device:
-        case "cpu":
-            return "cpu"
-        case "gpu":
-            if not torch.cuda.is_available():
-                raise ValueError("training.device: 'gpu', and PyTorch finds no CUDA device here")
-            return "cuda"
-        case _:
-            assert_never(device)
-
-
-def _trainer(device: TrainingDevice, callbacks: list[Callback], logger: Logger | None) -> Trainer:
+def _trainer(given: Mapping[str, Any], callbacks: list[Callback], logger: Logger | None, validation_every: int) -> Trainer:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    return lightning.Trainer(
-        accelerator=accelerator(device),
-        devices=1,
-        max_epochs=1,
-        logger=logger if logger is not None else False,
-        callbacks=callbacks,
-        log_every_n_steps=1,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
+    bar = any(isinstance(callback, lightning.pytorch.callbacks.ProgressBar) for callback in callbacks)
+    ours: dict[str, Any] = {
+        "max_epochs": 1, "logger": logger if logger is not None else False, "callbacks": callbacks, "plugins": [SafetensorsIO()],
+        "enable_checkpointing": any(isinstance(callback, ModelCheckpoint) for callback in callbacks), "enable_progress_bar": bar,
+        "use_distributed_sampler": False,
+    }  # fmt: skip
+    usual = {"log_every_n_steps": 1, "enable_model_summary": False, "num_sanity_val_steps": 0}
+    when: dict[str, Any] = (
+        {"val_check_interval": validation_every, "check_val_every_n_epoch": None} if validation_every else {"limit_val_batches": 0}
     )
+    return lightning.Trainer(**(usual | when | dict(given) | ours))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from lightning import Callback
+from lightning import Callback, Trainer
 
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
@@ -16,11 +15,11 @@ from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import description
 from gnnplace.training.best import BestPlacements
-from gnnplace.training.checkpoint import save_checkpoint
-from gnnplace.training.data import Lesson, reference_ns
 from gnnplace.training.fit import fit
-from gnnplace.training.imitation import named_planners, teacher
 from gnnplace.training.learner import Learner
+from gnnplace.training.learning import Learning
+from gnnplace.training.lesson import Exam, Lesson, labels, reference_ns
+from gnnplace.training.teachers import named_planners, teacher
 from gnnplace.training.zero_shot import ZeroShot, of_policy
 
 Teachers = Sequence[Placement | None]
@@ -32,12 +31,12 @@ class Trained:
 
     config: RunConfig
     learner: Learner
-    description: Mapping[str, Any]
+    trainer: Trainer | None = None
 
     @property
     def policy(self) -> ZeroShot:
         """The policy as a planner: its greedy placement, by weights alone."""
-        return of_policy(self.config, self.learner.policy)
+        return of_policy(self.config.policy, self.learner.policy)
 
     @property
     def best(self) -> tuple[Placement | None, ...]:
@@ -45,22 +44,34 @@ class Trained:
         return tuple(None if best is None else best.placement for best in self.learner.best.found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint, atomically: `zero_shot.planner` reads it."""
-        save_checkpoint(path, self.learner, self.description)
+        """Writes a checkpoint, atomically: `zero_shot.planner` reads it. Raises ValueError where nothing was trained."""
+        if self.trainer is None:
+            raise ValueError("nothing was trained, so there is no checkpoint")
+        self.trainer.save_checkpoint(os.fspath(path))
 
 
-def untrained(config: RunConfig, problems: Sequence[Problem], teachers: Teachers | None = None, evaluate: Evaluator = simulate) -> Trained:
+def untrained(
+    config: RunConfig,
+    problems: Sequence[Problem],
+    teachers: Teachers | None = None,
+    evaluate: Evaluator = simulate,
+) -> Trained:
     """The learner of a configuration on these problems before its first update.
 
     `teachers` are what a warm start imitates; where they are not given, the best of the planners that the configuration names.
     """
     names = tuple((problem.graph.name, problem.cluster.name) for problem in problems)
-    described = description.described(replace(config, problems=names), config.policy.shape(problems))
+    config = replace(config, problems=names)
+    made = description.described(config, config.policy.shape(problems))
     taught = [_teacher(config, problem) for problem in problems] if teachers is None else teachers
-    lessons = [Lesson(problem, reference_ns(problem, simulate), known) for problem, known in zip(problems, taught, strict=True)]
+    lessons = [
+        Lesson(problem, reference_ns(problem, simulate), known, label)
+        for problem, known, label in zip(problems, taught, labels(problems), strict=True)
+    ]
     best = BestPlacements(len(lessons), lambda *found: None)
-    learner = Learner(described.policy, lessons, config.training, config.seed, evaluate, best)
-    return Trained(described.config, learner, description.document(described, problems))
+    learning = Learning(config.training, config.algorithm, config.seed)
+    learner = Learner(made.policy, lessons, learning, evaluate, best, description.document(config, made.shape, problems))
+    return Trained(config, learner)
 
 
 def train(
@@ -69,13 +80,14 @@ def train(
     teachers: Teachers | None = None,
     evaluate: Evaluator = simulate,
     callbacks: Sequence[Callback] = (),
+    exams: Sequence[Exam] = (),
 ) -> Trained:
     """`untrained`, then all updates of the configuration, and a greedy placement of each problem at the end."""
     trained = untrained(config, problems, teachers, evaluate)
-    fit(trained.learner, lambda learner: None, callbacks=callbacks)
+    trainer = fit(trained.learner, exams, trainer=config.trainer, callbacks=callbacks)
     for number in range(len(problems)):
         trained.learner.decode(number)
-    return trained
+    return replace(trained, trainer=trainer)
 
 
 def _teacher(config: RunConfig, problem: Problem) -> Placement | None:

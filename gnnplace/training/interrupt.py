@@ -46,4 +46,5 @@ class Interrupt(Callback):
         trainer.should_stop = self.received is not None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
-        trainer.should_stop = trainer.should_stop or self.received is not None
+        stop = trainer.should_stop or self.received is not None
+        trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)  # one process's signal stops all of them

@@ -1,180 +1,218 @@
-"""The learner: sample, evaluate all samples in one call, score the measured choices again, follow the policy gradient.
+"""The learner: a LightningModule that samples, evaluates, and follows the gradient of an algorithm's loss.
 
-An update in which no sample counts changes nothing: neither weights, nor Adam's momentum, nor the moving average.
-What an update draws depends on the seed and its number alone, so a resumed run equals an uninterrupted one.
+Training has phases, each with an Adam of its own: groups imitate clusterings, the policy imitates placements, then it learns from its
+own samples. A batch is one step of the optimiser (`data.Work`). An update in which no sample counts changes nothing: neither weights,
+nor Adam's momentum, nor the moving average. What an update draws depends on the seed and its number alone, so a resumed run equals
+an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 
 import lightning
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnnplace.config.training import TrainingConfig
-from gnnplace.policies.protocol import ClampsFeatures
-from gnnplace.policies.tape import Tape
+from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
+from gnnplace.policies.protocol import ClampsFeatures, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
-from gnnplace.training.advantage import MovingAverage, counted, leave_one_out
+from gnnplace.training import metrics, processes, rates
+from gnnplace.training.algorithms import imitate
+from gnnplace.training.algorithms.loss import EntropyBonus, weight
+from gnnplace.training.algorithms.ppo import ppo
+from gnnplace.training.algorithms.reinforce import reinforce
+from gnnplace.training.algorithms.self_imitate import self_imitate
 from gnnplace.training.best import BestPlacements
-from gnnplace.training.data import Lesson, sample_generator
-from gnnplace.training.imitation import imitation_loss
-from gnnplace.training.reinforce import reinforce_loss
-from gnnplace.training.reward import log_speedup, negative_square_root
-from gnnplace.training.rollout import Proposals, fastest, greedy, replay, rollout
-
-Metrics = dict[str, float]
-IMITATION, REINFORCEMENT = 0, 1  # the two optimisers: each phase has its own Adam
+from gnnplace.training.credit import MovingAverage
+from gnnplace.training.data import Updates, Work, sample_generator
+from gnnplace.training.experience import Experience, gather
+from gnnplace.training.learning import Learning, check
+from gnnplace.training.lesson import Exam, Lesson
+from gnnplace.training.rollout import best_sample, decode, replay
 
 
 class Learner(lightning.LightningModule):
-    """Trains a policy (an `nn.Module` that satisfies `Policy`) on lessons; a batch is one item of `data.Updates`."""
+    """Trains a policy (an `nn.Module` that satisfies `Policy`) on lessons.
+
+    `best` keeps the best placements; `description` goes into checkpoints.
+    Raises ValueError where the policy can't learn what the configuration asks for.
+    """
 
     def __init__(
-        self, policy: Any, lessons: Sequence[Lesson], config: TrainingConfig, seed: int, evaluate: Evaluator, best: BestPlacements
+        self,
+        policy: Any,
+        lessons: Sequence[Lesson],
+        learning: Learning,
+        evaluate: Evaluator,
+        best: BestPlacements,
+        description: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.automatic_optimization = False
-        self.policy, self.lessons, self.config, self.seed = policy, tuple(lessons), config, seed
-        self.evaluate, self.best = evaluate, best
-        if isinstance(policy, ClampsFeatures):
-            policy.widen_ranges([lesson.problem for lesson in lessons])
-        self.moving_average = MovingAverage(len(lessons), config.advantage.decay, config.advantage.initial)
+        check(policy, learning)
+        self.policy, self.lessons, self.learning = policy, tuple(lessons), learning
+        self.evaluate, self.best, self.description = evaluate, best, dict(description or {})
+        self.moving_average = MovingAverage(learning.training.credit.decay, learning.training.credit.initial)
         self.updates_done = 0
-        self.metrics: Metrics = {}
+        self._choices: dict[tuple[str, int], imitate.Choices] = {}
+        self._experience: dict[int, Experience] = {}
+        self._ratios: list[tuple[float, float] | None] = []
 
-    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        adam, parameters = self.config.optimizer, [p for p in self.policy.parameters() if p.requires_grad]
-        betas = (adam.beta1, adam.beta2)
-        return [torch.optim.Adam(parameters, lr=lr, betas=betas, eps=adam.eps) for lr in (self.config.warm_start.lr, adam.lr)]
+    def updates(self) -> Updates:
+        """The work that is left to do."""
+        sizes = [lesson.problem.num_ops for lesson in self.lessons]
+        return Updates(sizes, self.learning.training, self.learning.algorithm.steps, self.learning.seed, lambda: self.updates_done)
 
-    def training_step(self, batch: tuple[int, tuple[int, ...]]) -> None:
-        update, problems = batch
-        started = time.perf_counter()
-        self.metrics = {}
-        imitated = self.config.warm_start.updates
-        if update < imitated:
-            self._imitate(problems)
-        else:
-            self._reinforce(update - imitated, problems)
-        if (update + 1) % self.config.greedy_every == 0:
-            for problem in dict.fromkeys(problems):
-                self.decode(problem)
-        self.updates_done = update + 1
-        self.metrics["seconds"] = time.perf_counter() - started
-        for logger in self.loggers:
-            logger.log_metrics(self.metrics, step=update)
+    def configure_optimizers(self) -> Any:
+        optimizer, scheduler = rates.optimizer(self.policy, self.learning)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
-    def _imitate(self, problems: Sequence[int]) -> None:
-        optimizer = self._zeroed(IMITATION)
-        for problem in problems:
+    def on_fit_start(self) -> None:
+        """A policy that learns sees the range of its features in all training problems; one that does not keeps the range that it has."""
+        if isinstance(self.policy, ClampsFeatures) and self.updates_done < self.learning.training.all_updates:
+            self.policy.widen_ranges([lesson.problem for lesson in self.lessons])
+        if isinstance(self.policy, SharesGroupings):  # its share of them, where several processes train
+            self.policy.groupings = max(1, self.learning.training.groupings // processes.number())
+
+    def on_fit_end(self) -> None:
+        if isinstance(self.policy, SharesGroupings):
+            self.policy.groupings = self.learning.training.groupings
+
+    def on_train_batch_start(self, batch: Work, batch_idx: int) -> None:
+        self._started = time.perf_counter()
+        if batch.update == batch.phase.first and batch.first:
+            optimizer = self.optimizers(use_pl_optimizer=False)
+            assert isinstance(optimizer, torch.optim.Optimizer)
+            optimizer.state.clear()
+
+    def training_step(self, batch: Work, batch_idx: int) -> Float[Tensor, ""]:
+        found: metrics.Metrics = {}
+        losses = [self._loss(batch, place, problem, found) for place, problem in enumerate(batch.problems)]
+        if batch.last:
+            self._finish(batch, found)
+        lessons = [self.lessons[problem] for problem in dict.fromkeys(batch.problems)]
+        self._log(found | metrics.over_problems(lessons, found) | {"seconds": time.perf_counter() - self._started})
+        return torch.stack(losses).mean()
+
+    def _loss(self, batch: Work, place: int, problem: int, found: metrics.Metrics) -> Float[Tensor, ""]:
+        match batch.phase.name:
+            case "grouping" | "warm_start":
+                lesson = self.lessons[problem]
+                learn = imitate.imitate_groups if batch.phase.name == "grouping" else imitate.imitate
+                nats = learn(self.policy, lesson.problem, self._imitated(batch.phase.name, problem))
+                found |= metrics.labelled(lesson, {f"{batch.phase.name}_nats": float(nats.detach())})
+                return nats
+            case "reinforcement":
+                return self._reinforce(batch, place, problem, found)
+            case _:
+                assert_never(batch.phase.name)
+
+    def _imitated(self, phase: str, problem: int) -> imitate.Choices:
+        """The choices that a phase imitates, worked out once."""
+        if (phase, problem) not in self._choices:
             lesson = self.lessons[problem]
-            assert lesson.teacher is not None
-            loss = imitation_loss(self.policy, lesson.problem, lesson.teacher)
-            self.manual_backward(loss / len(problems))
-            self.metrics[f"{lesson.label}/imitation_nats"] = float(loss.detach())
-        self._descend(optimizer)
+            if phase == "grouping":
+                self._choices[phase, problem] = self.policy.grouping_target(lesson.problem)
+            else:
+                assert lesson.teacher is not None
+                self._choices[phase, problem] = self.policy.choices(lesson.problem, lesson.teacher)
+        return self._choices[phase, problem]
 
-    def _reinforce(self, update: int, problems: Sequence[int]) -> None:
-        optimizer, adam = self._zeroed(REINFORCEMENT), self.config.optimizer
-        optimizer.param_groups[0]["lr"] = adam.lr * (1 - adam.lr_decay * update / max(1, self.config.updates - 1))
-        losses = [self._learn_from(update, problem, 1 / len(problems)) for problem in problems]
-        if any(losses):
-            self._descend(optimizer)
+    def _reinforce(self, batch: Work, place: int, problem: int, found: metrics.Metrics) -> Float[Tensor, ""]:
+        if batch.first:
+            self._experience[place] = self._gather(batch, place, problem)
+        lesson, algorithm, experience = self.lessons[problem], self.learning.algorithm, self._experience[place]
+        rows = _part(batch.turn, algorithm, experience.tape.samples)
+        scored = replay(self.policy, lesson.problem, experience.tape, experience.episode, rows)
+        credit = experience.credit.of(rows)
+        explore, progress = self.learning.training.exploration, batch.phase.progress(batch.update)
+        bonus = EntropyBonus(explore.entropy(progress), explore.entropy_of)
+        if isinstance(algorithm, PpoConfig):
+            number = None if algorithm.minibatches > 1 else experience.number
+            loss = ppo(scored, experience.before[rows], credit, algorithm, bonus, number)
+        else:
+            loss = reinforce(scored, credit, bonus, experience.number)
+        loss = loss * weight(algorithm.decisions, sum(scored.tape.decisions_by_step())) * processes.number()
+        best = self.best.found[problem]
+        if best is not None and best.choices is not None and algorithm.self_imitation and bool(credit.counts.any()):
+            nats = self_imitate(self.policy, lesson.problem, best.choices, self.evaluate, algorithm.decisions == "sum")
+            loss = loss + algorithm.self_imitation * progress * nats
+        if batch.last:
+            found |= metrics.of_samples(lesson, experience, scored, best)
+        return loss
 
-    def _learn_from(self, update: int, problem: int, weight: float) -> bool:
-        """Add the gradient of one problem's samples; False where none of them counts."""
-        lesson, exploration = self.lessons[problem], self.config.exploration
-        noise = exploration.noise if update < exploration.noise_updates else 0.0
-        tape = Tape("sample", self.config.samples, sample_generator(self.seed, update, problem), noise)
-        episode = rollout(self.policy, lesson.problem, tape, self.evaluate)
-        results = episode[-1].results
-        self._keep_best(problem, episode)
-        valid = torch.tensor([result.infeasible is None for result in results], device=self.device)
-        counts = counted(valid, update, self.config.mask_infeasible_after)
-        advantage = self._advantage(self._rewards(lesson, results), counts, problem)
-        scored = replay(self.policy, lesson.problem, tape, episode)
-        entropy, progress = scored.entropy(), update / max(1, self.config.updates - 1)
-        loss = reinforce_loss(scored.log_probability(), entropy, advantage, counts, exploration.entropy(progress))
-        self._measure(lesson, episode[-1], float(entropy.detach().mean()) / scored.decisions_per_sample, advantage)
-        if loss is not None:
-            self.manual_backward((loss + self._self_imitation(lesson, problem, scored.decisions_per_sample)) * weight)
-        return loss is not None
+    def _gather(self, batch: Work, place: int, problem: int) -> Experience:
+        lesson, training, seed = self.lessons[problem], self.learning.training, self.learning.seed
+        generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
+        made = gather(self.policy, lesson, problem, self.evaluate, training, update, generator, self.moving_average)
+        sample, placement, result = best_sample(made.episode)
+        self.best.offer_all(problem, placement, result, "sample", made.tape.choices(sample))
+        return made
 
-    def _self_imitation(self, lesson: Lesson, problem: int, decisions: int) -> Float[Tensor, ""] | float:
-        """The weighted nats of the best placement that the policy itself found for a problem (Oh et al. 2018, for one best sample)."""
-        best, weight = self.best.found[problem], self.config.self_imitation
-        if best is None or weight == 0:
-            return 0.0
-        return weight * decisions * imitation_loss(self.policy, lesson.problem, best.placement)
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Without a sample that counts there is no gradient, so that Adam leaves everything as it is."""
+        if self._experience and not any(experience.number for experience in self._experience.values()):
+            optimizer.zero_grad(set_to_none=True)
+            return
+        norm = nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True)
+        self._log({"gradient_norm": float(norm)})
 
-    def _zeroed(self, phase: int) -> torch.optim.Optimizer:
-        optimizers = self.optimizers(use_pl_optimizer=False)
-        assert isinstance(optimizers, list)
-        optimizers[phase].zero_grad()
-        return optimizers[phase]
+    def configure_gradient_clipping(
+        self, optimizer: torch.optim.Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        """Clips what groups ops and all else apart: the gradient of a thousand grouped ops would drown that of thirty placed groups."""
+        if not gradient_clip_val:
+            return
+        clip = nn.utils.clip_grad_value_ if gradient_clip_algorithm == "value" else nn.utils.clip_grad_norm_
+        for group in optimizer.param_groups:
+            clip(group["params"], gradient_clip_val)
 
-    def _descend(self, optimizer: torch.optim.Optimizer) -> None:
-        norm = nn.utils.clip_grad_norm_(self.policy.parameters(), self.config.optimizer.clip_norm, error_if_nonfinite=True)
-        self.metrics["gradient_norm"] = float(norm)
-        optimizer.step()
-
-    def _rewards(self, lesson: Lesson, results: Sequence[StepResult]) -> Float[Tensor, " samples"]:
-        reward, memory = self.config.reward, lesson.problem.cluster.memory_bytes
-        match reward.kind:
-            case "sqrt":
-                values = [negative_square_root(result) for result in results]
-            case "log-ratio":
-                values = [log_speedup(result, lesson.reference_ns, memory, reward.overflow) for result in results]
-            case _:
-                assert_never(reward.kind)
-        return torch.tensor(values, device=self.device)
-
-    def _advantage(self, reward: Float[Tensor, " samples"], counts: Bool[Tensor, " samples"], problem: int) -> Float[Tensor, " samples"]:
-        kind = self.config.advantage.kind
-        match kind:
-            case "moving-average":
-                advantage = self.moving_average.advantage(reward, problem)
-                self.moving_average.update(reward, counts, problem)
-            case "leave-one-out":
-                advantage = leave_one_out(reward, counts)
-            case _:
-                assert_never(kind)
-        if self.config.advantage.normalise and counts.sum() > 1:
-            return advantage / advantage[counts].std().clamp(min=1e-8)
-        return advantage
-
-    def _keep_best(self, problem: int, episode: Sequence[Proposals]) -> None:
-        pairs = [pair for step in episode for pair in zip(step.placements, step.results, strict=True)]
-        self.best.offer(problem, *fastest(pairs), "sample")
+    def _finish(self, batch: Work, found: metrics.Metrics) -> None:
+        self.updates_done = batch.update + 1
+        if self.updates_done % self.learning.training.greedy_every == 0:
+            for problem in dict.fromkeys(batch.problems):
+                greedy = self.decode(problem).feasible_ns
+                if greedy is not None:
+                    found |= metrics.labelled(self.lessons[problem], {"greedy_ns": float(greedy)})
 
     def decode(self, problem: int) -> StepResult:
         """What the greedy placement of a problem takes; it is kept where it is the best so far."""
-        lesson = self.lessons[problem]
-        placement = greedy(self.policy, self.evaluate)(lesson.problem)
-        (result,) = self.evaluate(lesson.problem, [placement])
-        self.best.offer(problem, placement, result, "greedy")
-        if result.feasible_ns is not None:
-            self.metrics[f"{lesson.label}/greedy_ns"] = result.feasible_ns
+        placement, result, tape = decode(self.policy, self.lessons[problem].problem, self.evaluate)
+        self.best.offer(problem, placement, result, "greedy", tape.choices(0))
         return result
 
-    def _measure(self, lesson: Lesson, last: Proposals, entropy: float, advantage: Float[Tensor, " samples"]) -> None:
-        times = [result.feasible_ns for result in last.results if result.feasible_ns is not None]
-        measured: Metrics = {
-            "entropy": entropy,
-            "infeasible": 1 - len(times) / len(last.results),
-            "advantage_std": float(advantage.std(correction=0)),
-        }
-        if times:
-            measured |= {"best_sample_ns": min(times), "mean_ns": float(np.mean(times)), "median_ns": float(np.median(times))}
-        best = self.best.found[self.lessons.index(lesson)]
-        if best is not None:
-            measured["best_ns"] = best.step_time_ns
-        ops = np.mean([np.bincount(p.device, minlength=lesson.problem.num_devices) for p in last.placements], axis=0)
-        measured |= {f"ops on {name}": float(count) for name, count in zip(lesson.problem.cluster.device_names, ops, strict=True)}
-        self.metrics |= {f"{lesson.label}/{key}": value for key, value in measured.items()}
+    def validation_step(self, batch: Exam, batch_idx: int) -> None:
+        """Places a problem that is never trained on, greedily."""
+        result = decode(self.policy, batch.problem, self.evaluate)[1].feasible_ns
+        self._ratios.append(None if result is None else (result / batch.heuristic_ns, result / batch.bound_ns))
+
+    def on_validation_epoch_end(self) -> None:
+        """Geometric means of the exams' step times over the best heuristic's and over the bound, and the share that does not fit."""
+        ratios = [pair for pair in self._ratios if pair is not None]
+        found = {"val/infeasible": 1 - len(ratios) / len(self._ratios)}
+        for name, column in zip(("val/over_best_heuristic", "val/over_bound"), zip(*ratios, strict=True), strict=False):
+            found[name] = metrics.geometric_mean(column)
+        self._ratios = []
+        self.log_dict(found, on_step=False, on_epoch=True, prog_bar=True, batch_size=1, rank_zero_only=True)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["gnnplace"] = {"description": self.description, "updates_done": self.updates_done, "best": self.best.state()}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.updates_done = checkpoint["gnnplace"]["updates_done"]
+        checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False  # `Updates` knows what is left
+        self.best.load_state(checkpoint["gnnplace"]["best"])
+
+    def _log(self, found: metrics.Metrics) -> None:
+        self.log_dict({name: float(value) for name, value in found.items()}, on_step=True, on_epoch=False, batch_size=1)
+
+
+def _part(turn: int, algorithm: AlgorithmConfig, samples: int) -> slice:
+    """The samples of one pass: all, or one minibatch of them."""
+    parts = algorithm.minibatches if isinstance(algorithm, PpoConfig) else 1
+    size = -(-samples // parts)
+    first = turn % parts * size
+    return slice(first, min(samples, first + size))

@@ -21,7 +21,7 @@ from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import Best
-from gnnplace.training.data import Lesson
+from gnnplace.training.lesson import Lesson
 from gnnplace.training.rollout import fastest
 
 FINALISTS = 5

@@ -1,7 +1,7 @@
 """MLflow runs on SQLite beside file artifacts, in the folder of all runs; no server, and nothing is sent anywhere.
 
-Metrics are written in batches. Their steps are idempotent: a resumed run logs no step twice. Runs that stand as RUNNING
-while nothing runs (a machine that went down, SIGKILL) are marked as killed when the next run starts.
+Lightning's own logger, and what it lacks: metrics are written in batches, a resumed run logs no step twice, and runs that stand as
+RUNNING while nothing runs (a machine that went down, SIGKILL) are marked as killed when the next run starts.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.loggers import MLFlowLogger
+from lightning.pytorch.utilities import rank_zero_only
+
+from gnnplace.version import VERSION
 
 EXPERIMENT = "gnnplace"
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
-FOLDER_TAG = "gnnplace.folder"
+FOLDER_TAG, COMMIT_TAG = "gnnplace.folder", "gnnplace.version"
 STEP_METRIC = "seconds"  # logged at every step
-MOST_METRICS, MOST_PARAMETERS, MOST_CHARACTERS = 1000, 100, 500  # of one batch, and of one parameter
+MOST_METRICS, MOST_PARAMETERS, MOST_CHARACTERS = 1000, 100, 6000  # of one batch, and of one parameter
 BATCH_STEPS = 50
 
 Status = Literal["FINISHED", "KILLED", "FAILED"]
@@ -30,49 +33,23 @@ def database(runs: Path) -> str:
     return f"sqlite:///{(runs / DATABASE).resolve()}"
 
 
-class MlflowRun(Logger):
-    """The MLflow run of one run folder (an earlier one is gone on with), as a Lightning logger."""
+class MlflowRun(MLFlowLogger):
+    """The MLflow run of one run folder; an earlier one is gone on with."""
 
     def __init__(self, folder: Path, parameters: Mapping[str, Any], in_use: Callable[[Path], bool]) -> None:
-        super().__init__()
-        self._client = _client(folder.parent)
-        self._folder = folder
-        experiment = _experiment(self._client, folder.parent)
-        _mark_stale(self._client, experiment, folder, in_use)
-        self.run_id, self._last_step = self._open(experiment, parameters)
+        client = _client(folder.parent)
+        experiment = _experiment(client, folder.parent)
+        _mark_stale(client, experiment, folder, in_use)
+        run, self._last_step = _open(client, experiment, folder.name, parameters)
+        super().__init__(EXPERIMENT, tracking_uri=database(folder.parent), run_id=run)
         self._metrics: list[tuple[str, float, int, int]] = []
         self._steps = 0
-
-    def _open(self, experiment: str, parameters: Mapping[str, Any]) -> tuple[str, int]:
-        """The run of this folder and the last step that it has logged, -1 for a new one."""
-        known = self._client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{self._folder.name}'", max_results=1)
-        if known:
-            run_id = known[0].info.run_id
-            self._client.update_run(run_id, status="RUNNING")
-            return run_id, max((metric.step for metric in self._client.get_metric_history(run_id, STEP_METRIC)), default=-1)
-        run_id = self._client.create_run(experiment, run_name=self._folder.name, tags={FOLDER_TAG: self._folder.name}).info.run_id
-        self._log_parameters(run_id, parameters)
-        return run_id, -1
-
-    def _log_parameters(self, run_id: str, parameters: Mapping[str, Any]) -> None:
-        from mlflow.entities import Param
-
-        rows = [Param(name, str(value)[:MOST_CHARACTERS]) for name, value in _flat(parameters)]
-        for low in range(0, len(rows), MOST_PARAMETERS):
-            self._client.log_batch(run_id, params=rows[low : low + MOST_PARAMETERS])
-
-    @property
-    def name(self) -> str:
-        return EXPERIMENT
-
-    @property
-    def version(self) -> str:
-        return self.run_id
 
     def log_hyperparams(self, *params: Any, **named: Any) -> None:
         """Nothing: parameters are those of the configuration, logged when the run was made."""
 
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Keeps the metrics of one step until a batch of steps is full; a step that was logged before is left out."""
         assert step is not None
         if step <= self._last_step:
@@ -83,23 +60,55 @@ class MlflowRun(Logger):
         if self._steps >= BATCH_STEPS:
             self.save()
 
+    @rank_zero_only
     def save(self) -> None:
         """Writes the metrics that are kept."""
         from mlflow.entities import Metric
 
         rows = [Metric(*row) for row in self._metrics]
         for low in range(0, len(rows), MOST_METRICS):
-            self._client.log_batch(self.run_id, metrics=rows[low : low + MOST_METRICS])
+            self.experiment.log_batch(self.run_id, metrics=rows[low : low + MOST_METRICS])
         self._metrics, self._steps = [], 0
 
+    def finalize(self, status: str = "success") -> None:
+        """Writes what is kept; `end` ends the run, which has more to log after the last update."""
+        self.save()
+
+    @rank_zero_only
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Copies a file to the run's artifacts, in place of one of that name."""
-        self._client.log_artifact(self.run_id, str(path), folder)
+        self.experiment.log_artifact(self.run_id, str(path), folder)
 
+    @rank_zero_only
     def end(self, status: Status) -> None:
         """Writes what is kept and ends the run."""
         self.save()
-        self._client.set_terminated(self.run_id, status)
+        self.experiment.set_terminated(self.run_id, status)
+
+
+def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any]) -> tuple[str, int]:
+    """The run of the folder of this name, and the last step that it has logged, -1 for a new one."""
+    known = client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1)
+    if known:
+        run = known[0].info.run_id
+        client.update_run(run, status="RUNNING")
+        return run, max((metric.step for metric in client.get_metric_history(run, STEP_METRIC)), default=-1)
+    run = client.create_run(experiment, run_name=name, tags={FOLDER_TAG: name, COMMIT_TAG: VERSION}).info.run_id
+    _log_parameters(client, run, parameters)
+    return run, -1
+
+
+def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> None:
+    """One parameter a knob. MLflow takes no longer values than 6,000 characters: such a one says where it stands instead."""
+    from mlflow.entities import Param
+
+    def shown(value: Any) -> str:
+        text = str(value)
+        return text if len(text) <= MOST_CHARACTERS else f"{len(text)} characters: see the artifact config.yaml"
+
+    rows = [Param(name, shown(value)) for name, value in _flat(parameters)]
+    for low in range(0, len(rows), MOST_PARAMETERS):
+        client.log_batch(run, params=rows[low : low + MOST_PARAMETERS])
 
 
 def _client(runs: Path) -> Any:

@@ -24,12 +24,13 @@ from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER
 from gnnplace.training.run_folder import RunFolder
+from gnnplace.training.selection import selected
 
 LOADING_S = 600.0
 
 
 class RunProblems(NamedTuple):
-    """The problems of a run, in its order, and its evaluator."""
+    """The problems of a run, those that it names and then those of the corpus, and its evaluator."""
 
     problems: tuple[Problem, ...]
     evaluate: Evaluator
@@ -50,7 +51,7 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
         sources.costed(graphs[text], sources.cluster(cluster), cost, terminal.progress(quiet)) for (text, cluster), cost in posed
     )
     if config.evaluate == "simulated":
-        return RunProblems(problems, simulate)
+        return RunProblems(problems + selected(config.corpus, config.seed), simulate)
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
     protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
     with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)

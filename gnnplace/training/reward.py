@@ -7,14 +7,27 @@
 from __future__ import annotations
 
 import math
+from typing import assert_never
 
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.config.training import RewardConfig
 from gnnplace.problems import NS_PER_S
 from gnnplace.result import StepResult
 
 INVALID = -10.0  # the paper's reward of a placement that cannot run: that of a step of 100 s
+
+
+def of(result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes: Int64[np.ndarray, " devices"]) -> float:
+    """The reward that a configuration gives to a step, on devices of these memories."""
+    match config.kind:
+        case "sqrt":
+            return negative_square_root(result)
+        case "log-ratio":
+            return log_speedup(result, reference_ns, memory_bytes, config.overflow)
+        case _:
+            assert_never(config.kind)
 
 
 def negative_square_root(result: StepResult, invalid: float = INVALID) -> float:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from gnnplace.placement import Placement
-from gnnplace.policies.protocol import Policy
+from gnnplace.policies.protocol import Critic, Policy, asks
 from gnnplace.policies.tape import Tape
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, StepResult
@@ -16,40 +19,83 @@ from gnnplace.result import Evaluator, Planner, StepResult
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """What one step of an episode proposed, and what each proposal took (empty where nothing was evaluated)."""
+    """What one step of an episode proposed, and what each proposal took (empty where it was not evaluated)."""
 
     placements: tuple[Placement, ...]
     results: tuple[StepResult, ...]
+
+
+class Scored(NamedTuple):
+    """An episode under the present weights: its decisions on a tape, and what a critic made of each state (None without a critic)."""
+
+    tape: Tape
+    values: Float[Tensor, "steps samples"] | None
 
 
 @torch.no_grad()
 def rollout(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator | None) -> tuple[Proposals, ...]:
     """One episode of `tape.samples` parallel placements, step by step; all samples of a step are evaluated in one call.
 
-    The decisions are kept by `tape`. Without an evaluator the policy gets no feedback.
+    The policy says which of its steps are evaluated and what it reads of the results (`protocol.Asks`). The last step always is. The
+    decisions are kept by `tape`. Without an evaluator nothing is evaluated and the policy gets no feedback.
     """
-    return _episode(policy, problem, tape, lambda step, placements: () if evaluate is None else tuple(evaluate(problem, placements)))
+    asked = asks(policy)
+
+    def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
+        if evaluate is None or not (last or asked.evaluates == "every" or asked.feedback != "none"):
+            return ()
+        return tuple(evaluate(problem, placements, timeline=True) if asked.feedback == "timeline" else evaluate(problem, placements))
+
+    return _episode(policy, problem, tape, results)[0]
 
 
-def replay(policy: Policy, problem: Problem, tape: Tape, episode: Sequence[Proposals] = ()) -> Tape:
-    """A new tape with the decisions of `tape`, scored with gradients by the policy's present weights.
+def replay(policy: Policy, problem: Problem, tape: Tape, episode: Sequence[Proposals] = (), rows: slice | None = None) -> Scored:
+    """The decisions of `tape` scored with gradients by the policy's present weights; those of the samples `rows` where they are given.
 
     `episode` is what `tape` recorded: a policy of several steps gets its results as feedback again.
     """
-    scored = Tape.replaying(tape)
-    _episode(policy, problem, scored, lambda step, _: episode[step].results if step < len(episode) else ())
-    return scored
+    scored = Tape.replaying(tape, rows)
+
+    def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
+        return episode[step].results[rows or slice(None)] if step < len(episode) else ()
+
+    _, values = _episode(policy, problem, scored, results)
+    return Scored(scored, torch.stack(values) if values else None)
+
+
+def rescored(policy: Policy, problem: Problem, known: Tape, evaluate: Evaluator) -> Tape:
+    """A tape that knows its choices, scored with gradients by the policy's present weights; a policy that reads results gets them anew."""
+    asked = asks(policy)
+
+    def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
+        if last or asked.feedback == "none":
+            return ()
+        return tuple(evaluate(problem, placements, timeline=True) if asked.feedback == "timeline" else evaluate(problem, placements))
+
+    _episode(policy, problem, known, results)
+    return known
 
 
 def _episode(
-    policy: Policy, problem: Problem, tape: Tape, results: Callable[[int, tuple[Placement, ...]], tuple[StepResult, ...]]
-) -> tuple[Proposals, ...]:
-    state, steps = policy.reset(problem, tape.samples), list[Proposals]()
+    policy: Policy, problem: Problem, tape: Tape, results: Callable[[int, tuple[Placement, ...], bool], tuple[StepResult, ...]]
+) -> tuple[tuple[Proposals, ...], list[Tensor]]:
+    state, steps, values = policy.reset(problem, tape.samples), list[Proposals](), list[Tensor]()
     while state is not None:
+        if steps:
+            tape.next_step()
+        if isinstance(policy, Critic):
+            values.append(policy.value(state))
         feedback = steps[-1].results if steps and steps[-1].results else None
         placements, state = policy.step(state, tape, feedback)
-        steps.append(Proposals(placements, results(len(steps), placements)))
-    return tuple(steps)
+        steps.append(Proposals(placements, results(len(steps), placements, state is None)))
+    return tuple(steps), values
+
+
+def decode(policy: Policy, problem: Problem, evaluate: Evaluator) -> tuple[Placement, StepResult, Tape]:
+    """The placement of the most probable option of every decision, what it takes (it is evaluated once), and the decisions."""
+    tape = Tape("argmax", 1)
+    last = rollout(policy, problem, tape, evaluate)[-1]
+    return last.placements[0], last.results[0], tape
 
 
 def greedy(policy: Policy, evaluate: Evaluator | None = None) -> Planner:
@@ -61,18 +107,32 @@ def greedy(policy: Policy, evaluate: Evaluator | None = None) -> Planner:
     return plan
 
 
+def sampled(
+    policy: Policy, problem: Problem, samples: int, evaluate: Evaluator, generator: torch.Generator
+) -> list[tuple[Placement, StepResult]]:
+    """Every placement of `samples` episodes that was evaluated, and what it took."""
+    return evaluated(rollout(policy, problem, Tape("sample", samples, generator), evaluate))
+
+
 def best_of(policy: Policy, samples: int, evaluate: Evaluator, generator: torch.Generator) -> Planner:
     """The planner that draws `samples` placements and keeps the fastest feasible one (the first of equals).
 
     Where none is feasible it gives the first sample: its evaluation says why it is infeasible.
     """
+    return lambda problem: fastest(sampled(policy, problem, samples, evaluate, generator))[0]
 
-    def plan(problem: Problem) -> Placement:
-        steps = rollout(policy, problem, Tape("sample", samples, generator), evaluate)
-        proposals = [pair for step in steps for pair in zip(step.placements, step.results, strict=True)]
-        return fastest(proposals)[0]
 
-    return plan
+def evaluated(episode: Sequence[Proposals]) -> list[tuple[Placement, StepResult]]:
+    """The placements of an episode that were evaluated, with their results."""
+    return [pair for step in episode for pair in zip(step.placements, step.results, strict=False)]
+
+
+def best_sample(episode: Sequence[Proposals]) -> tuple[int, Placement, StepResult]:
+    """The number of the sample with the fastest feasible placement, in any step, the placement and what it takes."""
+    samples = [sample for step in episode for sample, _ in enumerate(step.results)]
+    pairs = evaluated(episode)
+    placement, result = fastest(pairs)
+    return samples[next(index for index, (each, _) in enumerate(pairs) if each is placement)], placement, result
 
 
 def fastest(proposals: Sequence[tuple[Placement, StepResult]]) -> tuple[Placement, StepResult]:

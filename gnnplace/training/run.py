@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from lightning import Trainer
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.config.run import RunConfig
@@ -23,38 +24,36 @@ from gnnplace.result import Evaluator, StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
 from gnnplace.training import description as run_description
 from gnnplace.training import problems as run_problems
-from gnnplace.training import run_folder
+from gnnplace.training import processes, run_folder
 from gnnplace.training.best import BestPlacements, Origin
-from gnnplace.training.checkpoint import Checkpoint, load_checkpoint, restore_policy, save_checkpoint
-from gnnplace.training.data import Lesson, reference_ns
+from gnnplace.training.checkpoint import policy_of, restore_policy
 from gnnplace.training.description import Described
-from gnnplace.training.fit import fit
-from gnnplace.training.imitation import named_planners, teacher
+from gnnplace.training.fit import fit, flags
 from gnnplace.training.interrupt import Interrupt
 from gnnplace.training.learner import Learner
+from gnnplace.training.learning import Learning, check
+from gnnplace.training.lesson import Exam, Lesson, labels, reference_ns
 from gnnplace.training.measured import Compared, compared
 from gnnplace.training.mlflow import MlflowRun, Status
-from gnnplace.training.progress import ProgressBar
+from gnnplace.training.progress import Progress
 from gnnplace.training.run_folder import RunFolder
+from gnnplace.training.selection import exams, selected
+from gnnplace.training.teachers import named_planners, teacher
 from gnnplace.version import VERSION
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRun:
-    """All that a run consists of; `checkpoint` is where it goes on from, None for a new one."""
+    """All that a run consists of; `resumed` says that it goes on from the checkpoint in its folder."""
 
     config: RunConfig
     folder: RunFolder
     learner: Learner
-    description: Mapping[str, Any]
-    checkpoint: Checkpoint | None
+    exams: tuple[Exam, ...]
+    resumed: bool
     bounds_ns: tuple[int, ...]
     tracking: MlflowRun | None
     quiet: bool
-
-    def save(self, learner: Learner) -> None:
-        """Writes the checkpoint."""
-        save_checkpoint(self.folder.checkpoint, learner, self.description)
 
 
 def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: bool, quiet: bool) -> TrainingRun:
@@ -63,18 +62,27 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
     Raises ValueError for problems, planners or a checkpoint that don't fit the configuration, MeasurementError where a workload can't run.
     """
     torch.set_num_threads(config.training.threads or usable_cores())
+    flags(config.trainer)
     problems, evaluate = run_problems.opened(config, folder, stack, quiet)
-    checkpoint = load_checkpoint(folder.checkpoint) if resumed else None
-    if checkpoint is not None:
-        run_description.check_problems(checkpoint.description, problems, str(checkpoint.path))
-    described = _described(config, problems, checkpoint)
-    done = 0 if checkpoint is None else checkpoint.updates_done
-    lessons = [_lesson(config, problem, evaluate, done, quiet) for problem in problems]
+    start = policy_of(folder.checkpoint) if resumed else None
+    if start is not None:
+        run_description.check_problems(start.description, problems, str(start.path))
+    described = _described(config, problems, resumed=start is not None)
+    if start is not None:
+        restore_policy(start, described.policy)
+    learning = Learning(config.training, config.algorithm, config.seed)
+    check(described.policy, learning)
+    made = zip(problems, labels(problems), strict=True)
+    imitates = bool(config.training.warm_start.updates) and (
+        start is None or start.updates_done < config.training.grouping.updates + config.training.warm_start.updates
+    )
+    lessons = [_lesson(config, problem, label, evaluate, imitates, quiet) for problem, label in made]
     bounds = tuple(lower_bound(problem) for problem in problems)
     best = _best(config, folder, lessons, bounds, evaluate)
-    description = run_description.document(described, problems)
-    learner = Learner(described.policy, lessons, config.training, config.seed, evaluate, best)
-    return TrainingRun(config, folder, learner, description, checkpoint, bounds, _tracking(described, folder, description), quiet)
+    description = run_description.document(config, described.shape, problems)
+    learner = Learner(described.policy, lessons, learning, evaluate, best, description)
+    held_out = exams(selected(config.validation, config.seed), folder.exams, terminal.progress(quiet)) if config.validation.splits else ()
+    return TrainingRun(config, folder, learner, held_out, resumed, bounds, _tracking(config, folder, description), quiet)
 
 
 def train(run: TrainingRun) -> int | None:
@@ -82,26 +90,28 @@ def train(run: TrainingRun) -> int | None:
     status: Status = "FAILED"
     try:
         with Interrupt() as interrupt:
-            done = 0 if run.checkpoint is None else run.checkpoint.updates_done
-            bar = [] if run.quiet else [ProgressBar(run.config.training.all_updates, done)]
-            fit(run.learner, run.save, checkpoint=run.checkpoint, interrupt=interrupt, callbacks=bar, logger=run.tracking)
+            trainer = fit(
+                run.learner, run.exams, trainer=run.config.trainer, folder=run.folder.path,
+                checkpoint=run.folder.checkpoint if run.resumed else None,
+                callbacks=[interrupt, *([] if run.quiet else [Progress()])], logger=run.tracking,
+            )  # fmt: skip
             stopped = interrupt.received
             if stopped is None:
-                _decode(run)
+                _decode(run, trainer)
         status = "FINISHED" if stopped is None else "KILLED"
         return stopped
     finally:
         _end(run, status)
 
 
-def _decode(run: TrainingRun) -> None:
+def _decode(run: TrainingRun, trainer: Trainer) -> None:
     for problem in range(len(run.learner.lessons)):
         run.learner.decode(problem)
-    run.save(run.learner)
+    trainer.save_checkpoint(run.folder.checkpoint)
     found = compare(run)
     if not found:
         return
-    run.save(run.learner)
+    trainer.save_checkpoint(run.folder.checkpoint)
     atomic.write_text(run.folder.measured, json.dumps([each.document() for each in found]) + "\n")
     if run.tracking is not None:
         metrics = {key: value for each in found for key, value in each.metrics().items()}
@@ -137,43 +147,45 @@ def _end(run: TrainingRun, status: Status) -> None:
     run.tracking.end(status)
 
 
-def _tracking(described: Described, folder: RunFolder, description: Mapping[str, Any]) -> MlflowRun | None:
-    if described.config.tracking == "none":
+def _tracking(config: RunConfig, folder: RunFolder, description: Mapping[str, Any]) -> MlflowRun | None:
+    if config.tracking == "none":
         return None
     return MlflowRun(folder.path, description["config"], run_folder.in_use)
 
 
-def _described(config: RunConfig, problems: Sequence[Problem], resumed: Checkpoint | None) -> Described:
-    """The policy: of the run that is resumed, or with the weights of the checkpoint that `init` names, or with random ones."""
+def _described(config: RunConfig, problems: Sequence[Problem], *, resumed: bool) -> Described:
+    """The policy with random weights, or with those of the checkpoint that `init` names."""
     shape = config.policy.shape(problems)
-    start = load_checkpoint(config.init) if config.init is not None and resumed is None else resumed
-    if start is None:
+    if config.init is None:
         return run_description.described(config, shape)
+    start = policy_of(config.init)
     trained = run_description.shape_of(start)
     if trained.devices != shape.devices:
         raise ValueError(f"{start.path}: is of a policy for {trained.devices} devices, and the problems have {shape.devices}")
     described = run_description.described(config, trained)
-    if resumed is None:
+    if not resumed:
         restore_policy(start, described.policy)
     return described
 
 
-def _lesson(config: RunConfig, problem: Problem, evaluate: Evaluator, updates_done: int, quiet: bool) -> Lesson:
-    imitates, measures = updates_done < config.training.warm_start.updates, isinstance(evaluate, MeasuredEvaluator)
+def _lesson(config: RunConfig, problem: Problem, label: str, evaluate: Evaluator, imitates: bool, quiet: bool) -> Lesson:
+    measures = isinstance(evaluate, MeasuredEvaluator)
     evaluate = evaluate.of(HEURISTICS) if isinstance(evaluate, MeasuredEvaluator) else evaluate
     reference = reference_ns(problem, evaluate)
     if not (measures or imitates):
-        return Lesson(problem, reference)
+        return Lesson(problem, reference, label=label)
     terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for the best heuristic's placement")
     taught = teacher(problem, named_planners(config, problem), simulate)
     evaluate(problem, [taught])  # a run that measures measures it now: it is one of the candidates
-    return Lesson(problem, reference, taught if imitates else None)
+    return Lesson(problem, reference, taught if imitates else None, label)
 
 
 def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: tuple[int, ...], evaluate: Evaluator) -> BestPlacements:
     started = time.perf_counter_ns()
 
     def write(number: int, placement: Placement, result: StepResult, origin: Origin) -> None:
+        if processes.rank() > 0:
+            return
         problem = lessons[number].problem
         provenance = Provenance(
             tool=f"gnnplace {VERSION}",

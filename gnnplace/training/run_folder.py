@@ -14,15 +14,17 @@ from gnnplace.formats import atomic
 from gnnplace.training.checkpoint import FILE as CHECKPOINT
 
 CONFIG, PLACEMENTS, LOCK = "config.yaml", "placements", "lock"
-MEASUREMENTS, MEASURED = "measurements.jsonl", "measured.json"
+MEASUREMENTS, MEASURED, EXAMS = "measurements.jsonl", "measured.json", "exams.json"
 
 
 class RunFolder:
-    """A run's folder, locked until `close`; `create` makes a new one, `open_run` goes on with one."""
+    """A run's folder, locked until `close`; `create` makes a new one, `open_run` goes on with one, `followed` is another process's."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, locked: bool = True) -> None:
         self.path = path
-        self._lock = (path / LOCK).open("w")
+        self._lock = (path / LOCK).open("w") if locked else None
+        if self._lock is None:
+            return
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -47,12 +49,18 @@ class RunFolder:
         """Where such a run says what it came to."""
         return self.path / MEASURED
 
+    @property
+    def exams(self) -> Path:
+        """Where a run keeps what the best heuristics take on its validation problems."""
+        return self.path / EXAMS
+
     def placement(self, label: str) -> Path:
         """Where the best placement of the problem with this label is written."""
         return self.path / PLACEMENTS / f"{label}.json"
 
     def close(self) -> None:
-        self._lock.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def discard(self) -> None:
         """Removes the folder of a run that never began."""
@@ -80,6 +88,11 @@ def open_run(path: Path) -> RunFolder:
         if not needed.is_file():
             raise ValueError(f"{path}: no run to go on with: there is no {needed.name}")
     return RunFolder(path)
+
+
+def followed(path: Path) -> RunFolder:
+    """The folder of a run of several processes, for those that write nothing there."""
+    return RunFolder(path, locked=False)
 
 
 def in_use(path: Path) -> bool:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
-from gnnplace.policies.protocol import Policy
+from gnnplace.policies.protocol import Policy, PolicyConfig
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.checkpoint import load_checkpoint, restore_policy
+from gnnplace.training.checkpoint import policy_of, restore_policy
 from gnnplace.training.description import of_checkpoint
-from gnnplace.training.rollout import best_of, fastest, greedy
+from gnnplace.training.rollout import decode, fastest, sampled
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,21 +28,21 @@ class ZeroShot:
     seed: int
 
     def __call__(self, problem: Problem) -> Placement:
-        placements = [greedy(self.policy, simulate)(problem)]
+        found = [decode(self.policy, problem, simulate)[:2]]
         if self.samples:
-            placements.append(best_of(self.policy, self.samples, simulate, torch.Generator().manual_seed(self.seed))(problem))
-        return fastest(list(zip(placements, simulate(problem, placements), strict=True)))[0]
+            found += sampled(self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed))
+        return fastest(found)[0]
 
 
 def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0) -> ZeroShot:
     """The policy of a checkpoint. Raises ValueError (one line) where it is damaged, or of another version or shape."""
-    loaded = load_checkpoint(checkpoint)
-    run = of_checkpoint(loaded)
-    restore_policy(loaded, run.policy)
-    return of_policy(run.config, run.policy, seed, samples)
+    trained = policy_of(checkpoint)
+    made = of_checkpoint(trained)
+    restore_policy(trained, made.policy)
+    return of_policy(made.config, made.policy, seed, samples)
 
 
-def of_policy(config: RunConfig, policy: nn.Module, seed: int = 0, samples: int = 0) -> ZeroShot:
-    """The policy of a configuration, with the weights that it has."""
+def of_policy(config: PolicyConfig, policy: nn.Module, seed: int = 0, samples: int = 0) -> ZeroShot:
+    """The policy of these knobs, with the weights that it has."""
     assert isinstance(policy, Policy)
-    return ZeroShot(config.policy.kind, config.policy.encodes_with, policy.eval(), samples, seed)
+    return ZeroShot(config.kind, config.encodes_with, policy.eval(), samples, seed)

@@ -41,6 +41,15 @@ class UnitEdges(NamedTuple):
     bytes: Int64[np.ndarray, " edges"]
 
 
+class UnitTransfers(NamedTuple):
+    """Outputs that go from a unit to another, sorted by source, destination and output; output -1 with 0 bytes stands for control edges."""
+
+    src: Int64[np.ndarray, " transfers"]
+    dst: Int64[np.ndarray, " transfers"]
+    output: Int64[np.ndarray, " transfers"]
+    bytes: Int64[np.ndarray, " transfers"]
+
+
 def units(graph: ComputationGraph, name: UnitsName) -> Units:
     """The units `name` of a graph."""
     group = colocation_closure(graph)
@@ -73,14 +82,31 @@ def expand(units: Units, device_of_unit: Int32[np.ndarray, "*samples units"]) ->
 
 def unit_edges(graph: ComputationGraph, units: Units) -> UnitEdges:
     """The edges of the graph between different units, with their bytes."""
+    sent = unit_transfers(graph, units)
+    if not len(sent.src):
+        return UnitEdges(sent.src.astype(np.int32), sent.dst.astype(np.int32), sent.bytes)
+    start = np.flatnonzero(_differs(np.stack([sent.src, sent.dst], axis=1)))
+    return UnitEdges(sent.src[start].astype(np.int32), sent.dst[start].astype(np.int32), np.add.reduceat(sent.bytes, start))
+
+
+def unit_transfers(graph: ComputationGraph, units: Units) -> UnitTransfers:
+    """What goes between different units: each output once for each unit that reads it, and one row for all control edges of a pair."""
     src, dst = units.unit[graph.edge_src].astype(np.int64), units.unit[graph.edge_dst].astype(np.int64)
     rows = np.stack([src, dst, graph.edge_data, graph.edge_bytes], axis=1)[src != dst]
-    if not len(rows):
-        return UnitEdges(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int64))
     rows = rows[np.lexsort(rows.T[2::-1])]
-    rows = rows[_differs(rows[:, :3])]
-    start = np.flatnonzero(_differs(rows[:, :2]))
-    return UnitEdges(rows[start, 0].astype(np.int32), rows[start, 1].astype(np.int32), np.add.reduceat(rows[:, 3], start))
+    rows = rows[_differs(rows[:, :3])] if len(rows) else rows
+    return UnitTransfers(*rows.T)
+
+
+def group_edges(sent: UnitTransfers, group: Int64[np.ndarray, " units"], groups: int) -> UnitEdges:
+    """The edges between groups of units, `group[u]` being that of unit u: an output counts once for each group that reads it."""
+    src, dst = group[sent.src], group[sent.dst]
+    outputs = int(sent.output.max(initial=NONE)) + 2
+    key = ((src * groups + dst) * outputs + sent.output + 1)[src != dst]
+    distinct, first = np.unique(key, return_index=True)
+    pair, start = np.unique(distinct // outputs, return_index=True)
+    carried = np.add.reduceat(sent.bytes[src != dst][first], start) if len(pair) else np.zeros(0, np.int64)
+    return UnitEdges((pair // groups).astype(np.int32), (pair % groups).astype(np.int32), carried)
 
 
 def work_ns(problem: Problem, units: Units) -> Int64[np.ndarray, "units devices"]:

@@ -10,7 +10,7 @@ from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import Best
-from gnnplace.training.data import Lesson
+from gnnplace.training.lesson import Lesson
 from gnnplace.training.measured import FINALISTS, compared
 
 SPLIT = (0, 0, 0, 1, 1, 1)  # what the simulator would choose

@@ -12,7 +12,6 @@ from pathlib import Path
 import mlflow
 import pytest
 import torch
-from safetensors.torch import save_file
 from support.graphs import chains
 from support.short_searches import shorten_searches
 
@@ -20,12 +19,19 @@ from gnnplace import cli, planners
 from gnnplace.placement import check
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import zero_shot
-from gnnplace.training.checkpoint import load_checkpoint
+from gnnplace.training.checkpoint import FILE, policy_of
 from gnnplace.training.mlflow import database
 
 OP = {"kind": "MatMul", "canonical_kind": "matmul", "phase": "forward", "time_ns": {"gpu": 1000}, "outputs": [{"bytes": 100}]}
 DEVICE = {"kind": "gpu", "memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}
-SMALL = ["--policy.units=ops", "--policy.width=8", "--policy.rounds=1", "--policy.hidden=8", "--training.placements=8"]
+SMALL = [
+    "--policy=unit-placer",
+    "--policy.units=ops",
+    "--policy.width=8",
+    "--policy.rounds=1",
+    "--policy.hidden=8",
+    "--training.placements=8",
+]
 QUICK = [*SMALL, "--training.warm_start.updates=2", "--training.updates=4", "--training.checkpoint_every=2", "-q"]
 
 
@@ -66,7 +72,7 @@ def test_the_end_names_planners_bound_and_files(trained):
     assert {"policy, greedy"} < set(rows) and any(name.startswith("policy, best found") for name in rows)
     assert all(row["step_time_ns"] >= problem["bound_ns"] > 0 for row in rows.values())
     assert all(row["room"] == 1 - problem["bound_ns"] / row["step_time_ns"] and row["idle_ns"] for row in rows.values())
-    assert printed["run"] == str(runs / "gnn-1") and Path(printed["checkpoint"]).exists() and Path(problem["placement"]).exists()
+    assert printed["run"] == str(runs / "unit-placer-1") and Path(printed["checkpoint"]).exists() and Path(problem["placement"]).exists()
 
 
 @pytest.mark.slow
@@ -87,7 +93,7 @@ def test_metrics_of_every_update_and_the_files_are_in_mlflow(trained):
     run_id = printed["mlflow"]["run"]
     steps = [metric.step for metric in client.get_metric_history(run_id, "seconds")]
     assert steps == list(range(6)) and client.get_run(run_id).info.status == "FINISHED"
-    kinds = {"imitation_nats", "entropy", "best_ns", "mean_ns", "median_ns", "infeasible", "advantage_std", "ops on gpu:0"}
+    kinds = {"warm_start_nats", "entropy", "best_ns", "mean_ns", "median_ns", "infeasible", "reward_std", "ops on gpu:0"}
     assert {f"two_chains.pair/{kind}" for kind in kinds} <= set(client.get_run(run_id).data.metrics)
     assert client.get_run(run_id).data.params["policy.width"] == "8"
     assert {artifact.path for artifact in client.list_artifacts(run_id)} == {"checkpoint.safetensors", "config.yaml", "placements"}
@@ -118,17 +124,17 @@ def test_a_sigterm_stops_after_the_update_and_a_resumed_run_ends_like_an_uninter
     command = [sys.executable, "-m", "gnnplace", "train", *long, "--training.checkpoint_every=1"]
     environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    checkpoint = tmp_path / "gnn-1" / "checkpoint.safetensors"
+    checkpoint = tmp_path / "unit-placer-1" / "checkpoint.safetensors"
     deadline = time.monotonic() + 120
     while not checkpoint.exists() and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == 143 and complaint.count("\n") == 1 and "--resume" in complaint
-    assert 0 < load_checkpoint(checkpoint).updates_done < 82
+    assert 0 < policy_of(checkpoint).updates_done < 82
     zero_shot.planner(str(checkpoint), seed=0)  # it is usable
-    assert cli.main(["train", "--resume", str(tmp_path / "gnn-1"), "-q"]) == 0
-    assert load_checkpoint(checkpoint).updates_done == 82
+    assert cli.main(["train", "--resume", str(tmp_path / "unit-placer-1"), "-q"]) == 0
+    assert policy_of(checkpoint).updates_done == 82
 
 
 def one_line(capsys) -> str:
@@ -142,9 +148,13 @@ def one_line(capsys) -> str:
     [
         (["--training.updats=3"], "the nearest is 'training.updates'"),
         (["--config", "a", "--resume", "b"], "not allowed with"),
-        (["--encoder", "lstm"], "invalid choice: 'lstm'"),
-        (["--training.device=tpu"], "training.device"),
-        (["--resume", "nowhere", "--training.updates=3"], "--training.updates=3 can't be changed; --training.device can"),
+        (["--encoder", "lstm"], "--encoder: hierarchical has no encoder 'lstm': it has paper, gnn"),
+        (["--policy", "unit-placer", "--encoder", "gnn"], "--encoder: unit-placer has no encoder 'gnn': it has no choice of encoder"),
+        (["--policy", "lstm"], "--policy: 'lstm' is no policy"),
+        (["--policy", "unit-placer", "--settings", "published"], "--settings: unit-placer has no 'published' settings; it has tuned"),
+        (["--config", "a", "--policy", "unit-placer"], "--config: the file says which policy and settings, so --policy can't be given"),
+        (["--resume", "nowhere", "--training.updates=3"], "--training.updates=3 can't be changed; what can: --trainer.accelerator"),
+        (["--resume", "nowhere", "--encoder", "gnn"], "--encoder can't be changed"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments, words, capsys):
@@ -158,6 +168,8 @@ def test_a_wrong_command_line_exits_with_2(arguments, words, capsys):
     [
         (["--problems=[[nmt-99, k40-2]]"], "'nmt-99' is no graph of the corpus"),
         (["--resume", "nowhere"], "nowhere"),
+        (["--trainer.acelerator=cpu"], "trainer: 'acelerator' is no flag of the Trainer; nearest is 'accelerator'"),
+        (["--trainer.max_epochs=3"], "trainer.max_epochs: training.updates says how long a run is"),
         (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
     ],
 )
@@ -171,39 +183,39 @@ def test_bad_input_exits_with_4_and_leaves_nothing(arguments, words, capsys, tmp
 def test_a_gpu_that_is_missing_is_refused_before_anything_is_written_or_traced(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert cli.main(["train", "--problems=[[nowhere.py:step, cpu-2]]", "--training.device=gpu"]) == 4
-    assert one_line(capsys) == "gnnplace train: training.device: 'gpu', and PyTorch finds no CUDA device here\n"
+    assert cli.main(["train", "--problems=[[nowhere.py:step, cpu-2]]", "--trainer.accelerator=gpu"]) == 4
+    assert one_line(capsys) == "gnnplace train: trainer.accelerator: 'gpu', and PyTorch finds no CUDA device here\n"
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
 def test_a_run_of_a_gpu_goes_on_on_the_cpu_where_there_is_none(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    folder = Path(shutil.copytree(trained[0] / "gnn-1", tmp_path / "gnn-1"))
-    config = (folder / "config.yaml").read_text().replace("device: cpu", "device: gpu").replace("tracking: mlflow", "tracking: none")
+    folder = Path(shutil.copytree(trained[0] / "unit-placer-1", tmp_path / "unit-placer-1"))
+    config = (
+        (folder / "config.yaml")
+        .read_text()
+        .replace("gradient_clip_val:", "accelerator: gpu\n  gradient_clip_val:")
+        .replace("tracking: mlflow", "tracking: none")
+    )
     (folder / "config.yaml").write_text(config)
     before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     assert cli.main(["train", "--resume", str(folder)]) == 4
-    assert "training.device: 'gpu', and PyTorch finds no CUDA device here" in one_line(capsys)
+    assert "trainer.accelerator: 'gpu', and PyTorch finds no CUDA device here" in one_line(capsys)
     assert before == {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
-    assert cli.main(["train", "--resume", str(folder), "--training.device", "cpu", "-q"]) == 0
+    assert cli.main(["train", "--resume", str(folder), "--trainer.accelerator", "cpu", "-q"]) == 0
     (problem,), table = trained[1]["problems"], capsys.readouterr().out
     assert "room: the most that a placement could still gain" in table and f"lower bound ({problem['bound']})" in table
-    assert load_checkpoint(folder / "checkpoint.safetensors").description["config"]["training"]["device"] == "cpu"
+    assert policy_of(folder / FILE).description["config"]["trainer"]["accelerator"] == "cpu"
     zero_shot.planner(str(folder / "checkpoint.safetensors"), seed=0)
 
 
 @pytest.mark.slow
-def test_a_checkpoint_of_a_gpu_is_used_where_there_is_none(files, trained, tmp_path, monkeypatch):
+def test_a_checkpoint_is_used_and_trained_on_where_its_devices_are_missing(files, trained, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    checkpoint = load_checkpoint(trained[1]["checkpoint"])
-    config = checkpoint.description["config"]
-    config["training"]["device"] = "gpu"
-    saved = {"format": "gnnplace.checkpoint", "version": 2, "updates_done": 6, "best": [None]}
-    saved["description"] = {**checkpoint.description, "config": config}
-    save_file(dict(checkpoint.tensors), tmp_path / "c", {"gnnplace": json.dumps(saved)})
-    assert check(chains(3, 2, 3), zero_shot.planner(str(tmp_path / "c"), seed=0)(chains(3, 2, 3))) is None
-    started = ["--init", str(tmp_path / "c"), "--tracking=none", "--runs", str(tmp_path / "runs")]
+    checkpoint = trained[1]["checkpoint"]
+    assert check(chains(3, 2, 3), zero_shot.planner(checkpoint, seed=0)(chains(3, 2, 3))) is None
+    started = ["--init", checkpoint, "--tracking=none", "--runs", str(tmp_path / "runs")]
     assert cli.main(["train", files, *QUICK, "--training.updates=1", *started]) == 0
 
 
@@ -218,8 +230,8 @@ def test_a_run_is_not_trained_by_two_processes(trained, capsys):
     from gnnplace.training.run_folder import open_run
 
     runs, _ = trained
-    folder = open_run(runs / "gnn-1")
-    assert cli.main(["train", "--resume", str(runs / "gnn-1")]) == 4
+    folder = open_run(runs / "unit-placer-1")
+    assert cli.main(["train", "--resume", str(runs / "unit-placer-1")]) == 4
     assert "another process trains this run" in one_line(capsys)
     folder.close()
 

@@ -8,6 +8,7 @@ import mlflow
 import pytest
 import torch
 from lightning import Callback
+from safetensors.torch import load_file
 from support.fake_workload import CHAINS, STEP_NS, requests
 
 from gnnplace import cli
@@ -19,11 +20,18 @@ from gnnplace.formats.placements import read_placement
 from gnnplace.sources import code_graph
 from gnnplace.training import problems as run_problems
 from gnnplace.training import run as training_run
-from gnnplace.training.checkpoint import load_checkpoint
+from gnnplace.training.checkpoint import FILE, SafetensorsIO, policy_of
 from gnnplace.training.mlflow import database
 
 SMALL = ["--policy.units=ops", "--policy.width=8", "--policy.rounds=1", "--policy.hidden=8", "-q"]
-QUICK = [*SMALL, "--training.placements=4", "--training.warm_start.updates=1", "--training.updates=4", "--training.greedy_every=2"]
+QUICK = [
+    "--policy=unit-placer",
+    *SMALL,
+    "--training.placements=4",
+    "--training.warm_start.updates=1",
+    "--training.updates=4",
+    "--training.greedy_every=2",
+]
 DEVICE = {"kind": "gpu", "memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}
 BRANCHES = """
 import torch
@@ -80,19 +88,19 @@ def train(cluster, tmp_path, monkeypatch):
 
 
 def tensors(run: Path) -> dict[str, torch.Tensor]:
-    return dict(load_checkpoint(run / "checkpoint.safetensors").tensors)
+    return load_file(run / FILE)
 
 
 def test_a_run_learns_from_what_was_measured_and_says_what_came_of_it(train, tmp_path, capfd, cluster):
     assert train("fragile", "--json") == 0
     printed = json.loads(capfd.readouterr().out)
-    run, (found,) = tmp_path / "gnn-1", printed["measured"]
+    run, (found,) = tmp_path / "unit-placer-1", printed["measured"]
     placements = [record for record in Ledger(run / "measurements.jsonl") if "device" in record]
     assert found["candidates"] == len(placements) >= 4 and found == json.loads((run / "measured.json").read_text())[0]
     assert [record["by"] for record in placements[:3]] == ["heuristics"] * 3 and "policy" in {record["by"] for record in placements[3:]}
     failed = [record["outcome"] for record in placements if record["outcome"] != "ok"]
     assert failed and set(failed) <= {"out_of_memory", "crash"}  # one device alone, at least
-    best = load_checkpoint(run / "checkpoint.safetensors").best[0]["step_time_ns"]
+    best = SafetensorsIO().load_checkpoint(run / FILE)["gnnplace"]["best"][0]["step_time_ns"]
     assert best % STEP_NS % (STEP_NS // 10) == 2 and best < 6 * STEP_NS  # by the formula, not by the simulator
     assert found["outcome"] == "ok" and (found["same"] or found["faster"]["low"] <= found["faster"]["median"] <= found["faster"]["high"])
     document = json.loads((run / "placements" / "chains-2x3.pair.json").read_text())
@@ -113,18 +121,18 @@ def test_a_run_that_went_down_is_resumed_without_measuring_again_and_ends_like_a
     with pytest.raises(RuntimeError, match="went down"):
         train("fragile", *arguments, runs=parts)
     monkeypatch.setattr(training_run, "fit", fit)
-    ledger = parts / "gnn-1" / "measurements.jsonl"
+    ledger = parts / "unit-placer-1" / "measurements.jsonl"
     before, started = ledger.read_bytes(), requests(parts, "start")
-    assert load_checkpoint(parts / "gnn-1" / "checkpoint.safetensors").updates_done == 2
-    assert cli.main(["train", "--resume", str(parts / "gnn-1"), "-q"]) == 0
+    assert policy_of(parts / "unit-placer-1" / FILE).updates_done == 2
+    assert cli.main(["train", "--resume", str(parts / "unit-placer-1"), "-q"]) == 0
     assert ledger.read_bytes().startswith(before) and requests(parts, "start") > started
     assert requests(parts, "start") == requests(whole, "start")  # so nothing twice
-    assert [dict(r) for r in Ledger(ledger)] == [dict(r) for r in Ledger(whole / "gnn-1" / "measurements.jsonl")]
-    expected, resumed = tensors(whole / "gnn-1"), tensors(parts / "gnn-1")
+    assert [dict(r) for r in Ledger(ledger)] == [dict(r) for r in Ledger(whole / "unit-placer-1" / "measurements.jsonl")]
+    expected, resumed = tensors(whole / "unit-placer-1"), tensors(parts / "unit-placer-1")
     assert expected.keys() == resumed.keys() and all(torch.equal(expected[name], resumed[name]) for name in expected)
-    assert (parts / "gnn-1" / "measured.json").read_text() == (whole / "gnn-1" / "measured.json").read_text()
+    assert (parts / "unit-placer-1" / "measured.json").read_text() == (whole / "unit-placer-1" / "measured.json").read_text()
     started = requests(parts, "start")
-    assert cli.main(["train", "--resume", str(parts / "gnn-1"), "-q"]) == 0  # it is done
+    assert cli.main(["train", "--resume", str(parts / "unit-placer-1"), "-q"]) == 0  # it is done
     assert requests(parts, "start") == started
 
 
@@ -134,14 +142,14 @@ def test_a_policy_of_the_simulation_is_tuned_on_measurements(train, cluster, tmp
     other = [f"--problems=[['{simulated}:plain', {cluster}]]", "--training.updates=0", "--tracking=none", "--runs", str(simulated)]
     assert cli.main(["train", *QUICK, *other]) == 0
     assert requests(simulated, "start") == 0  # a workload is traced for the simulator, and not run
-    checkpoint = simulated / "gnn-1" / "checkpoint.safetensors"
+    checkpoint = simulated / "unit-placer-1" / "checkpoint.safetensors"
     tuned = ("--init", str(checkpoint), "--training.warm_start.updates=0", "--tracking=none")
     assert train("plain", *tuned, "--training.updates=0") == 0
-    weights, start = tensors(tmp_path / "gnn-1"), tensors(checkpoint.parent)
-    names = [name for name in weights if name.startswith("learner.policy.") and "range" not in name]
+    weights, start = tensors(tmp_path / "unit-placer-1"), tensors(checkpoint.parent)
+    names = [name for name in weights if name.startswith("state_dict/policy.") and "range" not in name]
     assert names and all(torch.equal(weights[name], start[name]) for name in names)
     assert train("plain", *tuned, "--training.updates=2") == 0
-    assert any(not torch.equal(tensors(tmp_path / "gnn-2")[name], start[name]) for name in names)
+    assert any(not torch.equal(tensors(tmp_path / "unit-placer-2")[name], start[name]) for name in names)
 
 
 def test_measurements_on_gpus_are_kept_by_the_gpus_that_there_are(train, tmp_path, monkeypatch):
@@ -151,7 +159,7 @@ def test_measurements_on_gpus_are_kept_by_the_gpus_that_there_are(train, tmp_pat
         monkeypatch.setattr(profile, "gpus", lambda name=name: (Gpu(name, 1),))
         (tmp_path / name).mkdir()
         assert train("plain", *untrained, "--runs", str(tmp_path / name)) == 0
-        keys.append({record["key"] for record in Ledger(tmp_path / name / "gnn-1" / "measurements.jsonl")})
+        keys.append({record["key"] for record in Ledger(tmp_path / name / "unit-placer-1" / "measurements.jsonl")})
     assert keys[0] and not keys[0] & keys[1]
 
 
@@ -165,7 +173,7 @@ def test_measurements_on_gpus_are_kept_by_the_gpus_that_there_are(train, tmp_pat
 def test_bad_input_is_one_line_and_leaves_nothing(train, tmp_path, arguments, words, capfd):
     assert train("plain", *arguments, "--tracking=none") == 4
     complaint = capfd.readouterr().err
-    assert words in complaint and complaint.count("\n") == 1 and not list(tmp_path.glob("gnn-*"))
+    assert words in complaint and complaint.count("\n") == 1 and not list(tmp_path.glob("unit-placer-*"))
 
 
 def test_a_machine_that_cannot_run_it_is_said_before_training(train, tmp_path, capfd):
@@ -177,7 +185,7 @@ def test_a_workload_that_cannot_be_loaded_ends_the_run_with_its_outcome(cluster,
     (tmp_path / "dies.py").write_text("import os\n\ndef step():\n    os._exit(3)\n")
     arguments = [f"--problems=[['{tmp_path}/dies.py:step', {cluster}]]", "--evaluate=measured", "--tracking=none", "--runs", str(tmp_path)]
     assert cli.main(["train", *arguments, "-q"]) == 5
-    assert "crash: load: " in capfd.readouterr().err and not list(tmp_path.glob("gnn-*"))
+    assert "crash: load: " in capfd.readouterr().err and not list(tmp_path.glob("unit-placer-*"))
 
 
 @pytest.mark.parametrize(
@@ -203,6 +211,6 @@ def test_a_real_step_is_trained_on_two_cores(tmp_path, capfd):
     arguments = ["--evaluate=measured", "--measured.limit_s=600", "--tracking=none", "--runs", str(tmp_path), "--json"]
     assert cli.main(["train", problems, *QUICK, "--training.updates=2", *arguments]) == 0
     (found,) = json.loads(capfd.readouterr().out)["measured"]
-    records = [record for record in Ledger(tmp_path / "gnn-1" / "measurements.jsonl") if "device" in record]
+    records = [record for record in Ledger(tmp_path / "unit-placer-1" / "measurements.jsonl") if "device" in record]
     assert found["outcome"] == "ok" and found["candidates"] == len(records) and all(r["outcome"] == "ok" for r in records)
     assert all(len(r["step_ns"]) == 5 and min(r["step_ns"]) > 0 and sum(r["peak_memory_bytes"]) > 0 for r in records)

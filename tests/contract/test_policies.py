@@ -1,5 +1,6 @@
 """What every policy of the table promises. A policy without an entry in `SMALL` is checked with its default knobs."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -8,6 +9,7 @@ import torch
 from support.pretended_gpu import GPU, REAL_GPU, using
 
 from gnnplace import testing
+from gnnplace.costs import roofline
 from gnnplace.placement import Placement
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
@@ -15,19 +17,26 @@ from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer import UnitPlacerConfig
 from gnnplace.training.rollout import greedy, replay, rollout
 
+EMBEDDED = [{"features": features, "neighbours": neighbours} for features in ("paper", "costs") for neighbours in ("indices", "messages")]
 SMALL = {
     "hierarchical": [
-        HierarchicalConfig(groups=3, width=16, encoder=encoder, encoder_width=8, encoder_rounds=2, grouper=grouper)
-        for encoder in ("paper", "gnn")
-        for grouper in ("learned", "random", "none")
+        HierarchicalConfig(groups=3, width=16, encoder_width=8, encoder_rounds=2, **switches)
+        for switches in [
+            *({**encoder, "devices": devices} for encoder in EMBEDDED for devices in ("names", "observed")),
+            *({**encoder, "grouper": grouper} for encoder in EMBEDDED for grouper in ("random", "none")),
+            {"grouper": "random", "devices": "observed"},
+            {"kinds": "canonical"},
+            {"neighbours": "messages", "kinds": "canonical", "devices": "observed"},
+        ]
     ],
     "unit-placer": [UnitPlacerConfig(units="ops", width=8, rounds=2, hidden=8)],
 }
+SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper")
 CONFIGS = [config for kind, policy in POLICIES.items() for config in SMALL.get(kind, [policy()])]
 
 
 def named(config):
-    return "-".join([config.kind, *(getattr(config, knob) for knob in ("encoder", "grouper") if hasattr(config, knob))])
+    return "-".join([config.kind, *(getattr(config, knob) for knob in SWITCHES if hasattr(config, knob))])
 
 
 @pytest.fixture(params=CONFIGS, ids=named)
@@ -71,18 +80,24 @@ def update(policy, of):
     """One update on the policy's device: its choices, placements (sampled and greedy), loss and gradients, on the CPU."""
     tape = Tape("sample", testing.SAMPLES, torch.Generator().manual_seed(0), noise=0.5)
     placements = [*rollout(policy, of, tape, None)[-1].placements, greedy(policy)(of)]
-    scored = replay(policy, of, tape)
+    scored = replay(policy, of, tape).tape
     advantage = torch.arange(testing.SAMPLES).to(scored.log_probability()) - 2.0
     loss = (advantage * scored.log_probability()).mean() + 0.1 * scored.entropy().mean()
     loss.backward()
     torch.optim.Adam(policy.parameters()).step()
-    choices = [made.choice().cpu().tolist() for made in tape.decisions.values()]
+    choices = [made.choice().cpu().tolist() for made in tape.steps[0].values()]
     return choices, [p.device.tolist() for p in placements], [loss.detach().cpu(), *(p.grad.cpu() for p in policy.parameters())]
+
+
+def unequal(of):
+    """A problem on GPUs of other sizes of memory: equal ones differ by rounding alone, which no two devices do alike."""
+    gpus = tuple(replace(gpu, memory_bytes=(1 + i) * gpu.memory_bytes) for i, gpu in enumerate(of.cluster.devices))
+    return roofline.problem(of.graph, replace(of.cluster, devices=gpus))
 
 
 @pytest.mark.parametrize("device", [GPU, REAL_GPU])
 def test_a_gpu_decides_and_learns_as_a_cpu_does(make, device):
-    of = testing.restricted()
+    of = unequal(testing.restricted())
     choices, placements, computed = update(make(of), of)
     policy = make(of)
     greedy(policy)(of)  # what is kept of the problem goes with the policy

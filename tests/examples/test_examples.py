@@ -13,7 +13,6 @@ from gnnplace.training import description
 from gnnplace.training.description import described
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CONFIGS = EXAMPLES.parent / "configs"
 
 
 def learns(said: str) -> None:
@@ -46,10 +45,9 @@ def test_an_example_is_short_and_runs(path, capsys):
 
 def test_one_line_brings_a_policy_to_configurations_and_checkpoints():
     runpy.run_path(str(EXAMPLES / "add_a_policy.py"))
-    config = files.read_config(CONFIGS / "gnn.yaml", ["--policy.kind=linear", "--policy.units", "weights"])
+    config = files.read_settings("linear", None, ["--policy.units", "weights"])
     assert isinstance(config, RunConfig) and config.policy.kind == "linear" and config.policy.units == "weights"
-    run = described(config, PolicyShape(3))
-    written = description.document(run, [])
+    written = description.document(config, PolicyShape(3), [])
     again = files.from_document(written["config"], "x")
     assert again == config and described(again, PolicyShape(*written["shape"].values())).policy.score.out_features == 3
     assert "One linear layer from the features of a unit" in files.knobs_help()

@@ -40,3 +40,9 @@ def test_what_an_old_checkpoint_cannot_place_is_refused_in_one_line(name, graph,
     with pytest.raises(ValueError) as caught:
         planner(name, 0)(problem(graph, cluster))
     assert str(caught.value) == reason
+
+
+def test_a_policy_that_no_knob_means_any_more_is_refused_in_one_line():
+    """It passed messages over ops and read a column for each group."""
+    with pytest.raises(ValueError, match=r"hierarchical-gnn.safetensors: policy.encoder: 'gnn' of an older version has weights that no"):
+        planner("hierarchical-gnn", 0)

@@ -27,7 +27,7 @@ def installed(tmp_path, monkeypatch):
 
 def test_a_checkout_has_its_data_beside_the_package(monkeypatch):
     monkeypatch.delenv("GNNPLACE_DATASETS", raising=False)
-    assert (package_data.folder("configs") / "gnn.yaml").is_file()
+    assert (package_data.folder("configs") / "hierarchical" / "tuned.yaml").is_file()
     assert manifest.folder() == package_data.CHECKOUT / "datasets" and not manifest.installed()
 
 

@@ -64,7 +64,12 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
     data = {name.removeprefix("gnnplace/data/") for name in names if name.startswith("gnnplace/data/")}
     graphs = {f"datasets/graphs/{name}.arrow" for name in manifest.names()}
     clusters = {f"datasets/clusters/{path.name}" for path in (ROOT / "datasets" / "clusters").iterdir()}
-    assert data == graphs | clusters | {"datasets/manifest.json", "configs/gnn.yaml", "configs/paper.yaml"}
+    assert data == graphs | clusters | {
+        "datasets/manifest.json",
+        "configs/hierarchical/published.yaml",
+        "configs/hierarchical/tuned.yaml",
+        "configs/unit-placer/tuned.yaml",
+    }
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "gnnplace").rglob("*") if path.suffix in (".py", ".json", ".typed")}
     assert {name for name in names if name.startswith("gnnplace/")} == modules | {f"gnnplace/data/{name}" for name in data}
     assert {name.split("/")[0] for name in names} == {"gnnplace", f"gnnplace-{VERSION}.dist-info"}
@@ -96,14 +101,14 @@ def test_planners_are_compared(environment, empty):
 
 
 def test_complete_configurations_come_with_it(environment, empty):
-    printed = _gnnplace(environment, empty, "train", "--encoder", "paper", "--seed=3", "--print_config")
-    assert yaml.safe_load(printed) == yaml.safe_load((ROOT / "configs" / "paper.yaml").read_text()) | {"seed": 3}
+    printed = _gnnplace(environment, empty, "train", "--settings", "published", "--seed=3", "--print_config")
+    assert yaml.safe_load(printed) == yaml.safe_load((ROOT / "configs" / "hierarchical" / "published.yaml").read_text()) | {"seed": 3}
 
 
 def test_a_policy_is_trained(environment, empty):
     printed = _gnnplace(environment, empty, "train", "--encoder", "gnn", *FEW)
     assert printed.startswith("nmt-2 (11,013 ops) on k40-2") and "policy, greedy" in printed
-    checkpoint = empty / "runs" / "gnn-1" / "checkpoint.safetensors"
+    checkpoint = empty / "runs" / "hierarchical-1" / "checkpoint.safetensors"
     _gnnplace(environment, empty, "place", "nmt-2", "--cluster", "k40-2", "--checkpoint", str(checkpoint), "-o", "p.json")
     assert json.loads((empty / "p.json").read_text())["provenance"]["encoder"] == "gnn"
 

@@ -11,15 +11,17 @@ from support.slow import slow
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import check
-from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
-from gnnplace.policies.hierarchical import Hierarchical, group_allowed, soft_placement
+from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
+from gnnplace.policies.grouped import Hierarchical
 from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.tape import Tape
+from gnnplace.policies.turns import group_allowed, soft_placement
 from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.advantage import MovingAverage
-from gnnplace.training.reinforce import reinforce_loss
+from gnnplace.training.algorithms.reinforce import reinforce
+from gnnplace.training.credit import Credit, MovingAverage
 from gnnplace.training.reward import negative_square_root
 from gnnplace.training.rollout import greedy, replay, rollout
 
@@ -52,7 +54,7 @@ def sampled(policy, of, samples, seed=0, noise=0.0):
 def test_samples_of_one_grouping_place_its_groups(groupings, samples):
     of = chains(3, 4, 2)
     tape, placements = sampled(planner(of, groupings=groupings), of, samples)
-    grouping, device = tape.decisions["group"].choice(), tape.decisions["device"].choice()
+    grouping, device = tape.steps[0]["group"].choice(), tape.steps[0]["device"].choice()
     assert grouping.shape == (groupings, 12) and device.shape == (samples, 4)
     policy_units = planner(of).reset(of, 1).units.unit
     for j, placement in enumerate(placements):
@@ -65,20 +67,20 @@ def test_one_sample_has_one_grouping_and_others_must_divide():
     policy = planner(of, groupings=3)
     assert len(sampled(policy, of, 1)[1]) == 1
     with pytest.raises(ValueError, match="samples: 4 is not a multiple of the 3 groupings"):
-        policy.reset(of, 4)
+        sampled(policy, of, 4)
 
 
 def test_replay_scores_the_measured_choices_under_new_weights():
     of = specialists()
     policy = planner(of, groupings=2)
     tape, _ = sampled(policy, of, 4, noise=0.5)
-    torch.testing.assert_close(replay(policy, of, tape).log_probability(), tape.log_probability(), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(replay(policy, of, tape).tape.log_probability(), tape.log_probability(), rtol=1e-5, atol=1e-4)
     with torch.no_grad():
         for parameter in policy.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
-    scored = replay(policy, of, tape)
+    scored = replay(policy, of, tape).tape
     assert (scored.log_probability() - tape.log_probability()).abs().min() > 1e-3
-    grouping, device = tape.decisions["group"], tape.decisions["device"]
+    grouping, device = tape.steps[0]["group"], tape.steps[0]["device"]
     state = policy.reset(of, 4)
     embeddings = policy.op_encoder(state.ops)
     of_groups = (policy.grouper(embeddings) + grouping.noise()).log_softmax(-1).gather(-1, grouping.choice().unsqueeze(-1)).sum((1, 2))
@@ -122,14 +124,14 @@ def test_colocation_groups_stay_together():
 def test_empty_groups_get_a_device_too():
     of = chains(1, 2, 2)
     tape, _ = sampled(planner(of, groups=9), of, 2)
-    assert tape.decisions["device"].choice().shape == (2, 9)
+    assert tape.steps[0]["device"].choice().shape == (2, 9)
 
 
 def test_a_random_grouping_stays_while_the_placer_learns():
     of = chains(3, 4, 2)
     policy = planner(of, grouper=RandomGrouping(4, seed=3))
     tape, placements = sampled(policy, of, 8)
-    assert list(tape.decisions) == ["device"]
+    assert list(tape.steps[0]) == ["device"]
     groups = RandomGrouping(4, seed=3).draw(12)[0].numpy()[policy.reset(of, 1).units.unit]
     for placement in (*placements, *sampled(policy, of, 8, seed=1)[1]):
         for group in range(4):
@@ -140,14 +142,14 @@ def test_another_number_of_devices_is_refused():
     policy = planner(chains(1, 2, 2))
     with pytest.raises(ValueError, match="3 devices, but this policy places on 2"):
         policy.reset(chains(1, 2, 3), 1)
-    ops = PaperOps(("Op",))
+    ops = PaperOps(Vocabulary(("Op",)))
     with pytest.raises(ValueError, match="3 devices, but this policy places on 2"):
         Ungrouped(op_encoder=ops, network=Grouper(ops.width, 2)).reset(chains(1, 2, 3), 1)
 
 
 def test_a_learned_grouper_needs_op_embeddings():
     with pytest.raises(ValueError, match="op_encoder"):
-        Hierarchical(op_encoder=None, grouper=Grouper(57, 2), group_encoder=PaperGroups((), 2), placer=Seq2Seq(28, 2, width=4))
+        Hierarchical(op_encoder=None, grouper=Grouper(57, 2), group_encoder=PaperGroups(Vocabulary(()), 2), placer=Seq2Seq(28, 2, width=4))
 
 
 def test_constants_of_a_problem_are_kept_while_it_lives():
@@ -164,15 +166,18 @@ def test_schedule_is_that_of_the_constructor():
     assert [sampled(planner(of, **switch), of, 1)[1][0].schedule for switch in ({}, {"schedule": "fifo"})] == ["critical-path", "fifo"]
 
 
+def credit_of(results, average):
+    """The paper's: minus the root of the seconds, over the moving average."""
+    reward = torch.tensor([[negative_square_root(result) for result in results]], dtype=torch.float64)
+    counts = torch.ones_like(reward, dtype=torch.bool)
+    return Credit(reward, average.advantage(reward, counts), counts)
+
+
 def update(policy, of, optimizer, average, generator, noise):
     tape = Tape("sample", 4, generator, noise)
-    results = simulate(of, rollout(policy, of, tape, None)[-1].placements)
-    reward, counts = torch.tensor([negative_square_root(result) for result in results]), torch.ones(4, dtype=torch.bool)
-    advantage = average.advantage(reward)
-    average.update(reward, counts)
-    scored = replay(policy, of, tape)
+    credit = credit_of(simulate(of, rollout(policy, of, tape, None)[-1].placements), average)
     optimizer.zero_grad()
-    reinforce_loss(scored.log_probability(), scored.entropy(), advantage, counts).backward()
+    reinforce(replay(policy, of, tape), credit).backward()
     torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
     optimizer.step()
 
@@ -181,17 +186,14 @@ def test_an_update_favours_the_faster_placements():
     """With the mean of the samples as baseline, the log-probability of the fastest rises relative to that of the slowest."""
     of = specialists()
     policy = planner(of, groupings=4)
-    average = MovingAverage(decay=0.0)
     tape, placements = sampled(policy, of, 4, seed=5)
-    reward = torch.tensor([negative_square_root(result) for result in simulate(of, placements)])
+    credit = credit_of(simulate(of, placements), MovingAverage(initial=None))
+    reward = credit.returns[0]
     assert reward.max() > reward.min()
-    average.update(reward, torch.ones(4, dtype=torch.bool))
     optimizer = torch.optim.SGD(policy.parameters(), lr=1e-3)
-    reinforce_loss(
-        replay(policy, of, tape).log_probability(), torch.zeros(4), average.advantage(reward), torch.ones(4, dtype=torch.bool)
-    ).backward()
+    reinforce(replay(policy, of, tape), credit).backward()
     optimizer.step()
-    gain = (replay(policy, of, tape).log_probability() - tape.log_probability()).detach()
+    gain = (replay(policy, of, tape).tape.log_probability() - tape.log_probability()).detach()
     assert gain[reward.argmax()] > 0 > gain[reward.argmin()]
 
 

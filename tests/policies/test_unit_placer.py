@@ -8,20 +8,23 @@ import torch
 from support.graphs import chains
 from support.slow import slow
 
+from gnnplace.config.algorithms import ReinforceConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.tape import Tape
-from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.policies.unit_placer import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements
-from gnnplace.training.data import Lesson
+from gnnplace.training.fit import fit
 from gnnplace.training.learner import Learner
+from gnnplace.training.learning import Learning
+from gnnplace.training.lesson import Lesson
 from gnnplace.training.rollout import greedy, replay, rollout
 
 
 def placer(**switches):
     torch.manual_seed(0)
-    return UnitPlacer(units="ops", width=16, rounds=2, hidden=16, **switches)
+    return UnitPlacer(**{"units": "ops", "width": 16, "rounds": 2, "hidden": 16} | switches)
 
 
 def train(policy, problem, updates, samples=16):
@@ -32,7 +35,7 @@ def train(policy, problem, updates, samples=16):
         placements = rollout(policy, problem, tape, None)[-1].placements
         reward = torch.tensor([-math.log(result.step_time_ns) for result in simulate(problem, placements)])
         advantage = (reward - reward.mean()) / (reward.std() + 1e-8)
-        loss = -(advantage * replay(policy, problem, tape).log_probability()).mean()
+        loss = -(advantage * replay(policy, problem, tape).tape.log_probability()).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -58,7 +61,7 @@ def test_weights_place_any_number_of_devices():
 def test_first_decision_cannot_tell_equal_devices_apart():
     tape = Tape("argmax", 1)
     rollout(placer(), chains(3, 2, 3), tape, None)
-    assert torch.allclose(tape.decisions["device"].logits[0], tape.decisions["device"].logits[0][..., :1])
+    assert torch.allclose(tape.steps[0]["device"].logits[0], tape.steps[0]["device"].logits[0][..., :1])
 
 
 def test_choices_rename_equal_devices_by_first_use_and_replay_to_the_same_step_time():
@@ -74,12 +77,12 @@ def test_choices_rename_equal_devices_by_first_use_and_replay_to_the_same_step_t
 def test_without_state_features_loads_are_not_seen():
     tape = Tape("argmax", 1)
     rollout(placer(state_features=False), chains(2, 3, 2), tape, None)
-    for logits in tape.decisions["device"].logits:
+    for logits in tape.steps[0]["device"].logits:
         assert torch.allclose(logits, logits[..., :1])
 
 
-def test_without_message_passing_neighbours_do_not_matter():
-    policy = placer(message_passing=False)
+def test_without_rounds_neighbours_do_not_matter():
+    policy = placer(rounds=0)
     linked = policy.reset(chains(2, 3, 2), 1)
     embedding = policy.encoder(*linked.features)
     alone = policy.encoder(linked.features.node[:1], linked.features.edges[:, :0], linked.features.edge[:0])
@@ -100,11 +103,17 @@ def test_features_beyond_those_of_training_are_clamped_to_them():
 
 def test_training_shows_the_policy_its_problems():
     policy, problem = placer(), chains(2, 3, 2)
-    Learner(policy, [Lesson(problem, 1)], TrainingConfig(), 0, simulate, BestPlacements(1, lambda *best: None))
+    learning = Learning(TrainingConfig(updates=1, placements=2), ReinforceConfig())
+    fit(Learner(policy, [Lesson(problem, 1)], learning, simulate, BestPlacements(1, lambda *best: None)))
     torch.testing.assert_close(policy.encoder.node_range.highest, policy.reset(problem, 1).features.node.amax(0))
 
 
 def greedy_logits(policy, problem):
     tape = Tape("argmax", 1)
     rollout(policy, problem, tape, None)
-    return torch.stack(tape.decisions["device"].logits[:1])
+    return torch.stack(tape.steps[0]["device"].logits[:1])
+
+
+def test_a_checkpoint_without_message_passing_has_no_rounds():
+    assert UnitPlacerConfig.migrated({"width": 8, "rounds": 3, "message_passing": False}) == {"width": 8, "rounds": 0}
+    assert UnitPlacerConfig.migrated({"rounds": 3, "message_passing": True}) == UnitPlacerConfig.migrated({"rounds": 3}) == {"rounds": 3}

@@ -13,21 +13,24 @@ from lightning.pytorch.accelerators import CPUAccelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from safetensors.torch import save as serialised
 from support.graphs import chains
-from support.learners import ignore, settings, unit_learner
+from support.learners import REINFORCE, ignore, settings, unit_learner
 from support.pretended_gpu import GPU, REAL_GPU, using
 
+from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig, ReinforceConfig
 from gnnplace.config.training import TrainingConfig
-from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, vocabulary
+from gnnplace.policies.encoders.kinds import vocabulary
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
 from gnnplace.policies.hierarchical import Hierarchical
 from gnnplace.policies.networks.grouper import Grouper
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import checkpoint as checkpoints
 from gnnplace.training.best import BestPlacements
-from gnnplace.training.checkpoint import Checkpoint, load_checkpoint, restore_policy, save_checkpoint
-from gnnplace.training.data import Lesson
+from gnnplace.training.checkpoint import FILE, policy_of, restore_policy
 from gnnplace.training.fit import fit
 from gnnplace.training.learner import Learner
+from gnnplace.training.learning import Learning
+from gnnplace.training.lesson import Lesson
 from gnnplace.training.rollout import greedy
 
 
@@ -38,13 +41,13 @@ class PretendedAccelerator(CPUAccelerator):
 
 def pretended_trainer(**arguments):
     """A trainer on the pretended GPU, for what asks for one on CUDA."""
-    assert (arguments.pop("accelerator"), arguments.pop("devices")) == ("cuda", 1)
+    assert (arguments.pop("accelerator"), arguments.pop("devices")) == ("gpu", 1)
     return lightning.pytorch.Trainer(strategy=SingleDeviceStrategy(GPU, PretendedAccelerator()), **arguments)
 
 
 @pytest.fixture(params=[GPU, REAL_GPU])
 def gpu(request, monkeypatch):
-    """A context in which training.device "gpu" is the pretended one, or the one that is there."""
+    """A context in which trainer.accelerator "gpu" is the pretended one, or the one that is there."""
     if request.param == GPU:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         real = lightning.Trainer
@@ -52,7 +55,7 @@ def gpu(request, monkeypatch):
     return partial(using, request.param)
 
 
-def paper_learner(config: TrainingConfig) -> Learner:
+def paper_learner(config: TrainingConfig, algorithm: AlgorithmConfig) -> Learner:
     """The paper's planner on two problems."""
     torch.manual_seed(1)
     problems = [chains(2, 3, 2), chains(2, 2, 2, time_ns=500)]
@@ -61,12 +64,12 @@ def paper_learner(config: TrainingConfig) -> Learner:
     placer = Seq2Seq(groups.width, 2, width=16)
     policy = Hierarchical(op_encoder=ops, grouper=Grouper(ops.width, 3), group_encoder=groups, placer=placer, groupings=2)
     lessons = [Lesson(problem, 3000) for problem in problems]
-    return Learner(policy, lessons, config, 3, simulate, BestPlacements(len(lessons), ignore))
+    return Learner(policy, lessons, Learning(config, algorithm, 3), simulate, BestPlacements(len(lessons), ignore))
 
 
-def trained(make, config, path, checkpoint: Checkpoint | None = None) -> Learner:
-    learner = make(config)
-    fit(learner, lambda present: save_checkpoint(path, present, {}), checkpoint=checkpoint)
+def trained(make, config, folder, algorithm=REINFORCE, accelerator="cpu", resume=False, **flags) -> Learner:
+    learner = make(config, algorithm)
+    fit(learner, trainer={"accelerator": accelerator, **flags}, folder=folder, checkpoint=folder / FILE if resume else None)
     return learner
 
 
@@ -78,72 +81,63 @@ def configured(**knobs) -> TrainingConfig:
 
 
 LEARNERS = {
-    "unit-placer": (unit_learner, configured(warm_start=2, self_imitation=0.5)),
-    "unit-placer, moving average": (unit_learner, configured(warm_start=2, advantage="moving-average", mask_infeasible_after=1)),
-    "paper": (paper_learner, configured(advantage="moving-average", mask_infeasible_after=2, groupings=2)),
+    "unit-placer": (unit_learner, configured(warm_start=2), ReinforceConfig(decisions="sum", self_imitation=0.5)),
+    "unit-placer, ppo": (unit_learner, configured(warm_start=2), PpoConfig(epochs=2)),
+    "unit-placer, moving average": (unit_learner, configured(warm_start=2, baseline="moving-average", mask_infeasible_after=1), REINFORCE),
+    "paper": (paper_learner, configured(baseline="moving-average", mask_infeasible_after=2, groupings=2), REINFORCE),
 }
 
 
 def assert_alike(ours: Learner, theirs: Learner):
     """Weights and averages up to rounding, and the same placements."""
-    expected, found = theirs.state_dict(), ours.state_dict()
+    expected, found = theirs.policy.state_dict(), ours.policy.state_dict()
     for name, value in expected.items():
         torch.testing.assert_close(found[name], value, rtol=1e-3, atol=1e-4, msg=lambda why, name=name: f"{name}: {why}")
+    for problem, average in theirs.moving_average.average.items():
+        torch.testing.assert_close(ours.moving_average.average[problem], average)
     assert [best.placement.device.tolist() for best in ours.best.found] == [best.placement.device.tolist() for best in theirs.best.found]
 
 
-def on_gpu(config: TrainingConfig) -> TrainingConfig:
-    return dataclasses.replace(config, device="gpu")
-
-
-@pytest.mark.parametrize(("make", "config"), LEARNERS.values(), ids=LEARNERS)
-def test_a_gpu_learns_what_a_cpu_learns(make, config, gpu, tmp_path):
-    expected = trained(make, config, tmp_path / "cpu")
+@pytest.mark.parametrize(("make", "config", "algorithm"), LEARNERS.values(), ids=LEARNERS)
+def test_a_gpu_learns_what_a_cpu_learns(make, config, algorithm, gpu, tmp_path):
+    expected = trained(make, config, tmp_path / "cpu", algorithm)
     with gpu():
-        found = trained(make, on_gpu(config), tmp_path / "gpu")
-    assert {value.device.type for value in found.state_dict().values()} == {"cpu"}  # as Lightning leaves it
+        found = trained(make, config, tmp_path / "gpu", algorithm, "gpu")
+    assert {value.device.type for value in found.policy.state_dict().values()} == {"cpu"}  # as Lightning leaves it
     assert_alike(found, expected)
     for problem in range(len(found.lessons)):
         assert found.decode(problem).step_time_ns == expected.decode(problem).step_time_ns
 
 
 @pytest.mark.parametrize("first", ["cpu", "gpu"])
-@pytest.mark.parametrize(("make", "config"), LEARNERS.values(), ids=LEARNERS)
-def test_a_run_of_one_device_goes_on_on_the_other(make, config, first, gpu, tmp_path):
-    whole = trained(make, config, tmp_path / "whole")
-    path, half = tmp_path / "parts", dataclasses.replace(config, updates=2)  # no rate depends on the number of updates
-    parts = [half, on_gpu(config)] if first == "cpu" else [on_gpu(half), config]
-    found, checkpoint = None, None
-    for part in parts:
-        with gpu() if part.device == "gpu" else nullcontext():
-            found = trained(make, part, path, checkpoint)
-        checkpoint = load_checkpoint(path)
-    assert checkpoint.updates_done == whole.updates_done == config.all_updates
-    steps = [state["step"] for adam in found.optimizers(use_pl_optimizer=False) for state in adam.state.values()]
+@pytest.mark.parametrize(("make", "config", "algorithm"), LEARNERS.values(), ids=LEARNERS)
+def test_a_run_of_one_device_goes_on_on_the_other(make, config, algorithm, first, gpu, tmp_path):
+    whole = trained(make, config, tmp_path / "whole", algorithm)
+    path, half = tmp_path / "parts", {"max_steps": config.warm_start.updates + 2 * algorithm.steps}
+    found = None
+    for flags, accelerator in zip((half, {}), ("cpu", "gpu") if first == "cpu" else ("gpu", "cpu"), strict=True):
+        with gpu() if accelerator == "gpu" else nullcontext():
+            found = trained(make, config, path, algorithm, accelerator, resume=not flags, **flags)
+    assert policy_of(path / FILE).updates_done == whole.updates_done == config.all_updates
+    steps = [state["step"] for state in found.optimizers(use_pl_optimizer=False).state.values()]
     assert {step.device.type for step in steps} == {"cpu"}  # where Adam keeps them, whatever it updates
     assert_alike(found, whole)
 
 
 def test_a_checkpoint_of_a_gpu_places_on_the_cpu(gpu, tmp_path, monkeypatch):
-    config, saved, written = on_gpu(configured()), [], []
+    config, written = configured(), []
     monkeypatch.setattr(checkpoints, "save", lambda tensors, metadata: written.extend(tensors.values()) or serialised(tensors, metadata))
-
-    def save(learner):
-        assert next(learner.policy.parameters()).device.type != "cpu"
-        save_checkpoint(tmp_path / "c", learner, {})
-        saved.append({name: value.cpu().clone() for name, value in learner.policy.state_dict().items()})
-
     with gpu():
-        fit(unit_learner(config), save)
-    fresh, checkpoint = unit_learner(config).policy, load_checkpoint(tmp_path / "c")
+        taught = trained(unit_learner, config, tmp_path, accelerator="gpu")
     assert {value.device.type for value in written} == {"cpu"}
-    restore_policy(checkpoint, fresh)
+    fresh = unit_learner(config).policy
+    restore_policy(policy_of(tmp_path / FILE), fresh)
     for name, value in fresh.state_dict().items():
-        assert torch.equal(value, saved[-1][name]), name
+        assert torch.equal(value, taught.policy.state_dict()[name]), name
     greedy(fresh)(chains(3, 3, 2))
 
 
 def test_without_a_gpu_training_on_one_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match=r"training\.device: 'gpu', and PyTorch finds no CUDA device here"):
-        fit(unit_learner(on_gpu(configured())), ignore)
+    with pytest.raises(ValueError, match=r"trainer\.accelerator: 'gpu', and PyTorch finds no CUDA device here"):
+        fit(unit_learner(configured()), trainer={"accelerator": "gpu"})

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
+from gnnplace.policies.encoders.apart import mean_by_graph
 from gnnplace.policies.features import GraphFeatures
 
 
@@ -42,12 +43,14 @@ class GNNEncoder(nn.Module):
         node: Float[Tensor, "nodes node_features"],
         edges: Int64[Tensor, "2 edges"],
         edge: Float[Tensor, "edges edge_features"],
+        graph: Int64[Tensor, " nodes"] | None = None,
     ) -> Float[Tensor, "nodes width"]:
+        """`graph` numbers the graph of each node where there are several, `0..graphs-1`, none of them without nodes."""
         hidden, edge = self.embed(self.node_range(node)), self.edge_range(edge)
         for along, against, norm in zip(self.forward_convs, self.backward_convs, self.norms, strict=True):
             message = along(hidden, edges, edge) + against(hidden, edges.flip(0), edge)
             hidden = norm(hidden + torch.relu(message))
-        everything = hidden.mean(dim=0, keepdim=True).expand_as(hidden) if len(self.norms) else torch.zeros_like(hidden)
+        everything = mean_by_graph(hidden, graph) if len(self.norms) else torch.zeros_like(hidden)
         return self.readout(torch.cat([hidden, everything], dim=-1))
 
 

@@ -1,11 +1,12 @@
 """Group embeddings from the embeddings of their members, and which group feeds which: what a grouping looks like.
 
-`MeanGroups` is how a GNN's embeddings reach the Placer: the mean of the members, the size of the group, and the
-binary adjacency of groups (direction and diagonal as in `group_adjacency`). No parameters; gradients pass to members.
+`MeanGroups` is how costs reach the Placer without message passing: the mean of the members, the size of the group, and the
+binary adjacency of groups (direction and diagonal as in `group_adjacency`). No parameters.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,9 @@ class MeanGroups(nn.Module):
 
     def constants(self, problem: Problem, units: Units) -> MeanGroupConstants:
         return MeanGroupConstants(edges_between(problem, units))
+
+    def widen_ranges(self, constants: Sequence[MeanGroupConstants]) -> None:
+        """Nothing: the members' columns are clamped where they are made."""
 
     def forward(
         self, constants: MeanGroupConstants, grouping: Int[Tensor, "leading units"], members: Float[Tensor, "units members_width"] | None

@@ -3,8 +3,9 @@
 What the paper leaves open, decided here:
 
 - *Type* is "learned in the manner of a language model": an embedding of 20 trained jointly with the policy, drawn from
-  N(0, 1) so that it weighs as much as a standardised column. The vocabulary is the 200 most frequent kinds of the
-  training graphs (`vocabulary`); all other kinds share one more row, which stands for "a rare kind".
+  N(0, 1) so that it weighs as much as a standardised column. The paper's vocabulary is the 200 most frequent kinds of the
+  training graphs (`vocabulary`); all other kinds share one more row, which nothing trains where there are at most 200. For transfer the
+  vocabulary is canonical instead: the kinds that all frameworks share; those of no training graph count as nothing (`SeenColumns`).
 - *Output shapes*: 6 outputs x 4 dimensions = 24 numbers and the number of outputs, for groups too (the paper says 16
   there, which contradicts its 6 x 4). Further outputs and dimensions are dropped; unused slots are -1.
 - *Adjacency*: up to 6 distinct producers and 6 distinct consumers, those with the lowest BFS index first; control edges count.
@@ -18,33 +19,25 @@ What the paper leaves open, decided here:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int, Int64
+from jaxtyping import Float, Float32, Int
 from torch import Tensor, nn
 
-from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.graph import ComputationGraph
 from gnnplace.policies.encoders.breadth_first import breadth_first_index
 from gnnplace.policies.encoders.groups import edges_between, group_adjacency, sum_by_group
+from gnnplace.policies.encoders.kinds import SeenColumns, Vocabulary
 from gnnplace.problems import Problem
 from gnnplace.units.units import Units
 
-KINDS, KIND_WIDTH = 200, 20
+KIND_WIDTH = 20
 OUTPUTS, DIMS, NEIGHBOURS = 6, 4, 6
 SHAPE_WIDTH = OUTPUTS * DIMS + 1
 PADDING = -1
-
-
-def vocabulary(graphs: Iterable[ComputationGraph], size: int = KINDS) -> tuple[str, ...]:
-    """The most frequent kinds of op, ties in alphabetical order."""
-    counts: Counter[str] = Counter()
-    for graph in graphs:
-        counts.update(dict(zip(graph.kind.values, np.bincount(graph.kind.index, minlength=len(graph.kind.values)).tolist(), strict=True)))
-    return tuple(sorted(counts, key=lambda kind: (-counts[kind], kind))[:size])
 
 
 class PaperOpConstants(NamedTuple):
@@ -57,23 +50,28 @@ class PaperOpConstants(NamedTuple):
 class PaperOps(nn.Module):
     """Op embeddings of 20 (type) + 25 (output shapes and their number) + 12 (adjacency)."""
 
-    def __init__(self, kinds: Sequence[str]) -> None:
+    def __init__(self, kinds: Vocabulary) -> None:
         super().__init__()
-        self.kinds = tuple(kinds)
-        self.kind = nn.Embedding(len(self.kinds) + 1, KIND_WIDTH)
+        self.kinds = kinds
+        self.kind = nn.Embedding(kinds.size, KIND_WIDTH)
+        self.seen = SeenColumns(kinds.size) if kinds.canonical else None
         self.width = KIND_WIDTH + SHAPE_WIDTH + 2 * NEIGHBOURS
 
     def constants(self, problem: Problem, units: Units) -> PaperOpConstants:
         first = np.unique(units.unit, return_index=True)[1]
         numbers = np.concatenate([output_shapes(problem.graph), neighbours(problem.graph)], axis=1)
-        kind = _kind_rows(problem.graph, self.kinds)
-        return PaperOpConstants(torch.from_numpy(kind[first]), torch.from_numpy(_standardised(numbers)[first]))
+        kind = self.kinds.rows(problem.graph)
+        return PaperOpConstants(torch.from_numpy(kind[first]), torch.from_numpy(standardised(numbers)[first]))
 
     def widen_ranges(self, constants: Sequence[PaperOpConstants]) -> None:
-        """Nothing: columns are standardised in every graph."""
+        """The kinds that training sees; the other columns are standardised in every graph."""
+        if self.seen is not None:
+            for each in constants:
+                self.seen.widen(nn.functional.one_hot(each.kind, self.kinds.size))
 
     def forward(self, constants: PaperOpConstants) -> Float[Tensor, "units width"]:
-        return torch.cat([self.kind(constants.kind), constants.numbers], dim=-1)
+        weight = self.kind.weight if self.seen is None else self.seen(self.kind.weight.t()).t()
+        return torch.cat([nn.functional.embedding(constants.kind, weight), constants.numbers], dim=-1)
 
 
 class PaperGroupConstants(NamedTuple):
@@ -84,32 +82,43 @@ class PaperGroupConstants(NamedTuple):
 
 
 class PaperGroups(nn.Module):
-    """Group embeddings of one number a kind (and one for all rare kinds) + 25 (shapes) + `groups` (adjacency); no parameters."""
+    """Group embeddings of one number a kind + 25 (shapes) + `groups` (adjacency); no parameters."""
 
-    def __init__(self, kinds: Sequence[str], groups: int) -> None:
+    def __init__(self, kinds: Vocabulary, groups: int) -> None:
         super().__init__()
-        self.kinds, self.groups = tuple(kinds), groups
-        self.width = len(self.kinds) + 1 + SHAPE_WIDTH + groups
+        self.kinds, self.groups = kinds, groups
+        self.width = kinds.size + SHAPE_WIDTH + groups
+        self.seen = SeenColumns(kinds.size + SHAPE_WIDTH) if kinds.canonical else None
 
     def constants(self, problem: Problem, units: Units) -> PaperGroupConstants:
-        graph, width = problem.graph, len(self.kinds) + 1
-        cell = units.unit.astype(np.int64) * width + _kind_rows(graph, self.kinds)
-        counts = np.bincount(cell, minlength=units.num_units * width).reshape(units.num_units, width)
-        shapes = output_shapes(graph)
-        shapes[shapes == PADDING] = 0
-        sums = np.zeros((units.num_units, SHAPE_WIDTH))
-        np.add.at(sums, units.unit, shapes)
-        columns = np.concatenate([counts, sums], axis=1).astype(np.float32)
-        return PaperGroupConstants(torch.from_numpy(columns), edges_between(problem, units))
+        return PaperGroupConstants(member_sums(problem.graph, units, self.kinds), edges_between(problem, units))
+
+    def widen_ranges(self, constants: Sequence[PaperGroupConstants]) -> None:
+        """The kinds that training sees."""
+        if self.seen is not None:
+            for each in constants:
+                self.seen.widen(each.sums)
 
     def forward(
         self, constants: PaperGroupConstants, grouping: Int[Tensor, "leading units"], members: Float[Tensor, "units ops_width"] | None
     ) -> Float[Tensor, "leading groups width"]:
         """`members` (op embeddings) don't enter: the paper's group embeddings are counts, through which no gradient passes."""
-        sums = sum_by_group(grouping, constants.sums, self.groups)
+        columns = constants.sums if self.seen is None else self.seen(constants.sums)
+        sums = sum_by_group(grouping, columns, self.groups)
         scale = sums.square().mean(dim=1, keepdim=True).sqrt()
         scaled = sums / torch.where(scale > 0, scale, 1)
         return torch.cat([scaled, group_adjacency(grouping, constants.edges, self.groups)], dim=-1)
+
+
+def member_sums(graph: ComputationGraph, units: Units, kinds: Vocabulary) -> Float[Tensor, "units sums"]:
+    """Summed over each unit's ops: how many of each kind, and output shapes without padding."""
+    cell = units.unit.astype(np.int64) * kinds.size + kinds.rows(graph)
+    counts = np.bincount(cell, minlength=units.num_units * kinds.size).reshape(units.num_units, kinds.size)
+    shapes = output_shapes(graph)
+    shapes[shapes == PADDING] = 0
+    sums = np.zeros((units.num_units, SHAPE_WIDTH))
+    np.add.at(sums, units.unit, shapes)
+    return torch.from_numpy(np.concatenate([counts, sums], axis=1).astype(np.float32))
 
 
 def output_shapes(graph: ComputationGraph) -> Float[np.ndarray, "ops 25"]:
@@ -142,15 +151,7 @@ def _lowest(end: Int[np.ndarray, " edges"], index: Int[np.ndarray, " edges"], nu
     return table
 
 
-def _kind_rows(graph: ComputationGraph, kinds: tuple[str, ...]) -> Int64[np.ndarray, " ops"]:
-    """Each op's row in the vocabulary; the last row is that of every kind that it lacks."""
-    rows = {kind: row for row, kind in enumerate(kinds)}
-    table = np.array([rows.get(kind, len(kinds)) for kind in graph.kind.values], dtype=np.int64)
-    assert (graph.kind.index != NONE).all()
-    return table[graph.kind.index]
-
-
-def _standardised(columns: Float[np.ndarray, "ops feature"]) -> Float32[np.ndarray, "ops feature"]:
+def standardised(columns: Float[np.ndarray, "ops feature"]) -> Float32[np.ndarray, "ops feature"]:
     """Mean 0 and standard deviation 1 over ops; 0 where a column is constant."""
     deviation = columns.std(axis=0)
     scaled = (columns - columns.mean(axis=0)) / np.where(deviation > 0, deviation, 1)

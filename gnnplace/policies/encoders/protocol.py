@@ -30,11 +30,16 @@ class OpEncoder(Protocol):
 
 @runtime_checkable
 class GroupEncoder(Protocol):
-    """Embeds the groups of each grouping, from constants of the problem and from its members' embeddings where it reads them."""
+    """Embeds the groups of each grouping, from constants of the problem and from its members' embeddings where it reads them.
+
+    An empty group is all zeros. `widen_ranges` is as with ops.
+    """
 
     width: int
 
     def constants(self, problem: Problem, units: Units) -> Any: ...
+
+    def widen_ranges(self, constants: Sequence[Any]) -> None: ...
 
     def __call__(
         self, constants: Any, grouping: Int[Tensor, "leading units"], members: Float[Tensor, "units ops_width"] | None

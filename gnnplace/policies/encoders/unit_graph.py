@@ -1,4 +1,4 @@
-"""A GNN over the graph of units in the place of the paper's op embeddings: its features are the constants of a problem."""
+"""Message passing over the graph of units: each unit's own columns (`columns.py`), then rounds of messages with what edges carry."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnnplace.policies.encoders.apart import apart
+from gnnplace.policies.encoders.columns import Columns
 from gnnplace.policies.encoders.gnn import GNNEncoder
-from gnnplace.policies.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
+from gnnplace.policies.features import EDGE_FEATURES, GraphFeatures, edges_with_features
 from gnnplace.problems import Problem
 from gnnplace.units.units import Units
 
@@ -16,16 +18,16 @@ from gnnplace.units.units import Units
 class UnitGraph(nn.Module):
     """Embeddings of `width` for each unit, after `rounds` rounds of message passing."""
 
-    def __init__(self, *, width: int = 64, rounds: int = 3) -> None:
+    def __init__(self, columns: Columns, *, width: int = 64, rounds: int = 3) -> None:
         super().__init__()
-        self.width = width
-        self.encoder = GNNEncoder(NODE_FEATURES, EDGE_FEATURES, width=width, rounds=rounds)
+        self.columns, self.width = columns, width
+        self.encoder = GNNEncoder(columns.width, EDGE_FEATURES, width=width, rounds=rounds)
 
     def constants(self, problem: Problem, units: Units) -> GraphFeatures:
-        return features(problem, units)
+        return GraphFeatures(self.columns.ops(problem, units), *edges_with_features(problem, units))
 
     def widen_ranges(self, constants: Sequence[GraphFeatures]) -> None:
         self.encoder.widen_ranges(constants)
 
     def forward(self, constants: GraphFeatures) -> Float[Tensor, "units width"]:
-        return self.encoder(constants.node, constants.edges, constants.edge)
+        return apart(self.encoder(constants.node, constants.edges, constants.edge))

@@ -11,7 +11,8 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.policies.encoders.breadth_first import breadth_first_index
 from gnnplace.policies.encoders.groups import MeanGroups, group_adjacency
-from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, neighbours, output_shapes, vocabulary
+from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, neighbours, output_shapes
 from gnnplace.policies.networks.grouper import Grouper
 from gnnplace.units.units import units
 
@@ -29,8 +30,8 @@ def named(*names, outputs=1):
 def test_vocabulary_is_the_most_frequent_kinds_of_all_graphs():
     first = graph([Op("a", "Mul"), Op("b", "Add"), Op("c", "Zero"), Op("d", "Add")])
     second = graph([Op("a", "Mul"), Op("b", "Mul")])
-    assert vocabulary([first, second]) == ("Mul", "Add", "Zero")
-    assert vocabulary([first], size=2) == ("Add", "Mul")
+    assert vocabulary([first, second]).words == ("Mul", "Add", "Zero")
+    assert vocabulary([first], size=2).words == ("Add", "Mul")
 
 
 def test_output_shapes_are_filled_output_by_output():
@@ -93,19 +94,19 @@ def test_op_embeddings_have_57_columns_standardised_over_ops():
 
 def test_kinds_outside_the_vocabulary_share_the_last_row():
     of, made = colocated()
-    kind = PaperOps(("Mul",)).constants(of, made).kind
+    kind = PaperOps(Vocabulary(("Mul",))).constants(of, made).kind
     assert kind[made.unit[0]] == 0 and kind[made.unit[1]] == kind[made.unit[3]] == 1
 
 
 def test_a_graph_never_seen_can_be_encoded():
     of, made = colocated()
-    encoder = PaperOps(("Conv2D", "MatMul"))
+    encoder = PaperOps(Vocabulary(("Conv2D", "MatMul")))
     assert torch.isfinite(encoder(encoder.constants(of, made))).all()
 
 
 def test_group_embeddings_count_all_members_and_leave_out_padding():
     of, made = colocated()
-    encoder = PaperGroups(("Add", "Mul"), groups=3)
+    encoder = PaperGroups(Vocabulary(("Add", "Mul")), groups=3)
     constants = encoder.constants(of, made)
     pair, b, d = made.unit[[0, 1, 3]]
     assert constants.sums[pair, :3].tolist() == [1, 1, 0]  # an Add, a Mul, nothing rare

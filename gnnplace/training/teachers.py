@@ -1,35 +1,17 @@
-"""Imitation: a policy learns the choices that make a known placement, by cross-entropy (the warm start)."""
+"""Teachers: the placements of planners that a warm start imitates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxtyping import Float
-from torch import Tensor
-
 from gnnplace import planners
 from gnnplace.config.run import RunConfig
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement
-from gnnplace.policies.protocol import Imitates, Policy
-from gnnplace.policies.tape import Tape
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.rollout import fastest
-
-
-def imitation_loss(policy: Policy, problem: Problem, placement: Placement) -> Float[Tensor, ""]:
-    """The mean negative log-probability, in nats a decision, of the choices that make `placement` as nearly as possible.
-
-    Raises ValueError for a policy that can't name such choices.
-    """
-    if not isinstance(policy, Imitates):
-        raise ValueError(f"warm_start: {type(policy).__name__} cannot imitate a placement; set warm_start.updates to 0")
-    tape = Tape.of(policy.choices(problem, placement), 1)
-    policy.step(policy.reset(problem, 1), tape, None)
-    decisions = sum(made.choice().numel() for made in tape.decisions.values())
-    return -tape.log_probability().mean() / max(1, decisions)
 
 
 def teacher(problem: Problem, asked: Sequence[Planner], evaluate: Evaluator) -> Placement:

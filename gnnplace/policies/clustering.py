@@ -1,0 +1,75 @@
+"""Groups that a Grouper can learn without trying: parts of the graph of units, numbered by when their work can start.
+
+METIS cuts the graph where transfers are cheap and keeps the work of parts equal (Karypis and Kumar, 1998). It cuts in two again and
+again, so that some unions of groups, which is what a placement is, are good cuts as well. Numbers by time mean the same on every graph,
+so a Grouper may learn from some graphs how to cluster others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from gnnplace.problems import Problem
+from gnnplace.schedules.unit_order import UnitStarts, unit_starts
+from gnnplace.units.adjacency import adjacency
+from gnnplace.units.partition import partition
+from gnnplace.units.transfers import mean_transfer_ns
+from gnnplace.units.units import UnitEdges, Units, unit_edges, work_ns
+
+
+def clustering(problem: Problem, units: Units, groups: int) -> Int64[np.ndarray, " units"]:
+    """A group for each unit, of `groups` at most: no placement is needed."""
+    return groups_within(problem, units, np.zeros(units.num_units, np.int64), groups)
+
+
+def groups_within(problem: Problem, units: Units, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
+    """A group for each unit such that groups keep to one device each, and each device has as many as its share of the work allows.
+
+    Where more devices are in use than there are groups, the units of those with the least work join one group of all of them.
+    """
+    starts = unit_starts(problem, units)
+    own, part = _served(starts, device, groups), np.zeros(units.num_units, np.int64)
+    for number, count in enumerate(_counts(starts, own, groups)):
+        members = own == number
+        part[members] = number * groups + _cut(problem, units, members, int(count))
+    return by_time(starts, part, groups)
+
+
+def by_time(starts: UnitStarts, part: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
+    """The parts numbered by the mean start of their work. Where there are fewer parts than groups, their numbers are spread evenly."""
+    _, label = np.unique(part, return_inverse=True)
+    work, start = (np.bincount(label, weights=values) for values in starts)
+    rank = np.empty(len(work), np.int64)
+    rank[np.argsort(start / work, kind="stable")] = np.arange(len(work))
+    return (rank * groups // len(work))[label]
+
+
+def _served(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
+    """Devices in use, numbered from the one with most work; the last number is shared where there are more devices than groups."""
+    _, label = np.unique(device, return_inverse=True)
+    work = np.bincount(label, weights=starts.work_ns)
+    rank = np.empty(len(work), np.int64)
+    rank[np.argsort(-work, kind="stable")] = np.arange(len(work))
+    return np.minimum(rank, groups - 1)[label]
+
+
+def _counts(starts: UnitStarts, own: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " devices"]:
+    """How many groups each device gets: one, and the others one by one to the device with most work a group that has units left to part."""
+    work, most = np.bincount(own, weights=starts.work_ns), np.bincount(own)
+    counts = np.ones(len(work), np.int64)
+    for _ in range(min(groups, len(own)) - len(work)):
+        counts[np.where(counts < most, work / counts, -1.0).argmax()] += 1
+    return counts
+
+
+def _cut(problem: Problem, units: Units, members: Bool[np.ndarray, " units"], count: int) -> Int64[np.ndarray, " members"]:
+    """The part of each member, `0..count-1`; some parts may be empty."""
+    number = members.cumsum() - 1
+    edges = unit_edges(problem.graph, units)
+    inside = members[edges.src] & members[edges.dst]
+    src, dst = (number[ends[inside]].astype(np.int32) for ends in (edges.src, edges.dst))
+    within = UnitEdges(src, dst, edges.bytes[inside])
+    devices = problem.cluster.accelerators
+    joined = adjacency(within, int(members.sum()), mean_transfer_ns(problem, devices, within.bytes))
+    return partition(joined, work_ns(problem, units)[members][:, devices].mean(axis=1), np.full(count, 1 / count), recursive=True)

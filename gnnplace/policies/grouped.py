@@ -1,0 +1,181 @@
+"""The two networks of the hierarchical policy at work: units into groups, then groups onto devices (`hierarchical.py` has the knobs)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.clustering import clustering, groups_within
+from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
+from gnnplace.policies.group_tables import TablesOfUnits, tables_of_units
+from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
+from gnnplace.policies.networks.placer import Encoded, Placer
+from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.protocol import Choose
+from gnnplace.policies.states import ProblemConstants, devices_of_units, unit_placements
+from gnnplace.policies.symmetry import by_first_use
+from gnnplace.policies.turns import Turns, by_label, in_turn, soft_placement, turns
+from gnnplace.problems import Problem
+from gnnplace.result import StepResult
+from gnnplace.schedules.unit_order import decision_order
+from gnnplace.units.units import Units, UnitsName, allowed, units, work_ns
+
+
+class HierarchicalState(NamedTuple):
+    """The constants of one problem: a state may be stepped, and re-scored, any number of times."""
+
+    samples: int
+    units: Units
+    ops: Any
+    groups: Any
+    tables: TablesOfUnits | None  # None where devices have names
+    allowed: Bool[Tensor, "units devices"]
+
+
+class Hierarchical(nn.Module):
+    """Groups units, then places groups.
+
+    Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`), and of devices either their names (`Seq2Seq`: weights for
+    one number of devices) or what is observed of them while groups are placed (`ObservingPlacer`: any number). `op_encoder` is None where
+    nothing reads op embeddings: the paper's group embeddings under a random grouping.
+
+    Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then "device" (an option a
+    device, for each group: `Int[samples groups]`). Sample j places grouping `j // (samples / groupings)`. `groupings` is the
+    paper's m; it divides the samples, and a single sample has one grouping. All ops of a unit share a group: the paper has no
+    colocation constraint and lets the runtime move ops.
+
+    Groups are placed in the order of their labels, as in the paper, where devices have names. Where they are observed, it is the order in
+    which the groups' work can start, because observations are those of a list scheduler; empty groups then come last and have no choice.
+
+    Legality: a group may stand where all its members may. Where they have no device in common, it may stand where any of them may,
+    and a member that may not stand there goes to its first allowed device: the paper's soft placement, the only decision that is not
+    the policy's. A named empty group may stand anywhere.
+
+    Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and its Grouper a
+    clustering (`grouping_target`). A Grouper that has imitated one is unsure of many ops, and drawn independently they break groups up:
+    `sharpness` multiplies its logits when it groups.
+    """
+
+    def __init__(
+        self,
+        *,
+        op_encoder: OpEncoder | None,
+        grouper: Grouper | RandomGrouping,
+        group_encoder: GroupEncoder,
+        placer: Placer,
+        groupings: int = 1,
+        sharpness: float = 1.0,
+        units: UnitsName = "ops",
+        schedule: Schedule = "critical-path",
+    ) -> None:
+        super().__init__()
+        if op_encoder is None and isinstance(grouper, Grouper):
+            raise ValueError("op_encoder: a learned grouper reads op embeddings, so it needs one")
+        self.op_encoder, self.grouper, self.group_encoder, self.placer = op_encoder, grouper, group_encoder, placer
+        self.groupings, self.sharpness, self.units, self.schedule = groupings, sharpness, units, schedule
+        self._constants = ProblemConstants(self._state)
+
+    def reset(self, problem: Problem, samples: int) -> HierarchicalState:
+        """Raises ValueError where the Placer has learned another number of devices."""
+        if isinstance(self.placer, Seq2Seq) and problem.num_devices != self.placer.devices:
+            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.placer.devices}")
+        return self._constants.of(problem, self)._replace(samples=samples)
+
+    def _state(self, problem: Problem) -> HierarchicalState:
+        of_ops = units(problem.graph, self.units)
+        ops = None if self.op_encoder is None else self.op_encoder.constants(problem, of_ops)
+        groups = self.group_encoder.constants(problem, of_ops)
+        tables = None if isinstance(self.placer, Seq2Seq) else tables_of_units(problem, of_ops)
+        return HierarchicalState(1, of_ops, ops, groups, tables, torch.from_numpy(allowed(problem, of_ops)))
+
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
+        states = [self.reset(problem, 1) for problem in problems]
+        if self.op_encoder is not None:
+            self.op_encoder.widen_ranges([state.ops for state in states])
+        self.group_encoder.widen_ranges([state.groups for state in states])
+
+    def step(
+        self, state: HierarchicalState, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], HierarchicalState | None]:
+        """All of an episode: one placement for each sample."""
+        embeddings = self._embeddings(state)
+        grouping = self._group(state, embeddings, choose, self.sharpness)
+        taken = self._turns(state, grouping)
+        groups = in_turn(self.group_encoder(state.groups, grouping, self._read(embeddings)), taken.order)
+        of_group = by_label(self._place(self.placer.encode(groups), taken, state.samples, choose), taken.order)
+        device = of_group.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
+        return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule), None
+
+    def group(self, state: HierarchicalState, choose: Choose) -> Int[Tensor, "leading units"]:
+        """The first decision alone, from the Grouper's logits as they are."""
+        return self._group(state, self._embeddings(state), choose, 1.0)
+
+    def grouping_parameters(self) -> Iterator[nn.Parameter]:
+        """Those of the op encoder and of the Grouper."""
+        for part in (self.op_encoder, self.grouper):
+            if isinstance(part, nn.Module):
+                yield from part.parameters()
+
+    def _embeddings(self, state: HierarchicalState) -> Float[Tensor, "units width"] | None:
+        return None if self.op_encoder is None else self.op_encoder(state.ops)
+
+    def _read(self, embeddings: Float[Tensor, "units width"] | None) -> Float[Tensor, "units width"] | None:
+        """What groups are embedded from: no gradient passes from the Placer through a learned grouping to what the Grouper reads."""
+        return embeddings.detach() if embeddings is not None and isinstance(self.grouper, Grouper) else embeddings
+
+    def _turns(self, state: HierarchicalState, grouping: Int[Tensor, "leading units"]) -> Turns:
+        return turns(state.tables, grouping, state.allowed, self.grouper.options, state.samples)
+
+    def _group(
+        self, state: HierarchicalState, embeddings: Float[Tensor, "units width"] | None, choose: Choose, sharpness: float
+    ) -> Int[Tensor, "leading units"]:
+        if isinstance(self.grouper, RandomGrouping):
+            return self.grouper.draw(state.units.num_units).to(state.allowed.device)
+        given = choose.given("group")
+        leading = len(given) if given is not None else 1 if state.samples == 1 else self.groupings
+        if state.samples % leading:
+            raise ValueError(f"samples: {state.samples} is not a multiple of the {leading} groupings")
+        return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1))
+
+    def _place(self, encoded: Encoded, taken: Turns, samples: int, choose: Choose) -> Int[Tensor, "samples groups"]:
+        """Turn by turn, or where the devices are given (replay), in one fused pass."""
+        legal = taken.allowed.repeat_interleave(samples // len(taken.allowed), 0)
+        given = choose.given("device")
+        if given is None:
+            return self.placer.write(encoded, samples, lambda turn, logits: choose("device", logits, legal[:, turn]), taken.placed)
+        logits = self.placer.score(encoded, given.view(samples, -1), taken.placed)
+        shape = given.shape  # [samples] where there is one group, else [samples, groups]
+        return choose("device", logits.view(*shape, -1), legal.view(*shape, -1)).view(samples, -1)
+
+    def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]:
+        """The clustering of a problem's units (`clustering.py`) as choices of "group"; none where groups are random."""
+        if isinstance(self.grouper, RandomGrouping):
+            return {}
+        state = self.reset(problem, 1)
+        group = clustering(problem, state.units, self.grouper.options)
+        return {"group": torch.from_numpy(group)[None].to(state.allowed.device)}
+
+    def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Tensor]:
+        """Each device's units, cut into as many groups as its share of the work; interchangeable devices are named by first use.
+
+        A group whose members stand on several devices, as random ones do, is put where most of their work stands.
+        """
+        state = self.reset(problem, 1)
+        order = decision_order(problem, state.units)
+        device = np.empty(len(order), np.int64)
+        device[order] = by_first_use(problem, devices_of_units(problem, state.units, placement)[order])
+        drawn = self.grouper.draw(len(order))[0].numpy() if isinstance(self.grouper, RandomGrouping) else None
+        group = groups_within(problem, state.units, device, self.grouper.options) if drawn is None else drawn
+        work = np.zeros((self.grouper.options, problem.num_devices))
+        np.add.at(work, (group, device), work_ns(problem, state.units).min(axis=1))
+        grouping = torch.from_numpy(group)[None].to(state.allowed.device)
+        taken = self._turns(state, grouping)
+        wanted = in_turn(torch.from_numpy(work)[None].to(grouping.device), taken.order).masked_fill(~taken.allowed, -1.0)
+        chosen = {"device": wanted.argmax(-1)}
+        return chosen | ({"group": grouping} if drawn is None else {})

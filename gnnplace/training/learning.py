@@ -1,0 +1,26 @@
+"""What a learner is told, and whether a policy can learn so."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gnnplace.config.algorithms import AlgorithmConfig
+from gnnplace.config.training import TrainingConfig
+from gnnplace.policies.protocol import Groups, Imitates
+
+
+class Learning(NamedTuple):
+    """What a learner is told: the loop, the algorithm and the seed of all draws."""
+
+    training: TrainingConfig
+    algorithm: AlgorithmConfig
+    seed: int = 0
+
+
+def check(policy: Any, learning: Learning) -> None:
+    """Raises ValueError, naming the knob, where a policy can't imitate what a configuration tells it to."""
+    training = learning.training
+    if training.grouping.updates and not isinstance(policy, Groups):
+        raise ValueError(f"training.grouping.updates: {type(policy).__name__} has no groups to pre-train; set it to 0")
+    if training.warm_start.updates and not isinstance(policy, Imitates):
+        raise ValueError(f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0")

@@ -1,0 +1,58 @@
+"""METIS: parts of the graph of units with balanced work and the least transfer time between parts (Karypis and Kumar, 1998)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+import numpy as np
+import pymetis
+from jaxtyping import Float, Int64
+
+from gnnplace.units.adjacency import Adjacency, whole
+
+LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
+_one_at_a_time = Lock()
+
+
+def partition(
+    joined: Adjacency, work: Float[np.ndarray, " units"], shares: Float[np.ndarray, " parts"], seed: int = 0, recursive: bool | None = None
+) -> Int64[np.ndarray, " units"]:
+    """The part of each unit. A part gets its share of the work (shares add up to 1), as nearly as METIS makes it; some may stay empty.
+
+    `recursive` parts come from cutting in two again and again, so that unions of them are good parts, too; None leaves it to METIS.
+    """
+    if len(shares) == 1 or len(work) == 1:
+        return np.zeros(len(work), dtype=np.int64)
+    with _one_at_a_time, _silenced():
+        made = pymetis.part_graph(
+            len(shares),
+            pymetis.CSRAdjacency(joined.ptr.tolist(), joined.neighbour.tolist()),
+            vweights=whole(work, LARGEST_WEIGHT).tolist(),
+            eweights=whole(joined.weight, LARGEST_WEIGHT).tolist(),
+            tpwgts=shares.tolist(),
+            options=pymetis.Options(seed=seed),
+            recursive=recursive,
+        )
+    return np.array(made.vertex_part, dtype=np.int64)
+
+
+@contextmanager
+def _silenced() -> Iterator[None]:
+    """Silences METIS, which prints a warning to the standard output where there are more parts than units of work."""
+    libc, standard = ctypes.CDLL(None), 1
+    sys.stdout.flush()
+    libc.fflush(None)
+    kept, sink = os.dup(standard), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, standard)
+    try:
+        yield
+    finally:
+        libc.fflush(None)
+        os.dup2(kept, standard)
+        os.close(kept)
+        os.close(sink)
