@@ -50,7 +50,7 @@ def _curves(found: dict[str, Cell], path: Path) -> None:
 
 
 def _transfer(found: dict[str, Cell], path: Path) -> None:
-    """The samples' mean over the best single device, a line a seed: a moving geometric mean over as many updates as problems, about."""
+    """The samples' mean over the best single device, a line a seed: a moving geometric mean over as many updates as problems."""
     figure, axes = pyplot.subplots(1, len(transfer.VARIANTS), figsize=(16, 4), sharey=True, squeeze=False)
     for axis, variant in zip(axes[0], transfer.VARIANTS, strict=True):
         for cell in _cells(found, f"{variant}/"):

@@ -9,13 +9,19 @@ from gnnplace.commands import candidate_table
 from gnnplace.report import terminal
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
+from gnnplace.training import run_folder
 from gnnplace.training.mlflow import database
 from gnnplace.training.rollout import greedy
 from gnnplace.training.run import TrainingRun, compare
 
+MOST_TABLES = 4
+
 
 def results(run: TrainingRun) -> list[list[Candidate]]:
-    """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first."""
+    """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first.
+
+    A run of more than `MOST_TABLES` problems asks no baseline: `gnnplace compare --checkpoint` does, for a problem.
+    """
     say = candidate_table.news(run.quiet)
     found = []
     for number, lesson in enumerate(run.learner.lessons):
@@ -23,16 +29,23 @@ def results(run: TrainingRun) -> list[list[Candidate]]:
         best = run.learner.best.found[number]
         if best is not None:
             asked[f"policy, best found ({best.origin})"] = known(best.placement)
-        asked |= planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.schedule)
+        if len(run.learner.lessons) <= MOST_TABLES:
+            asked |= planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.schedule)
         found.append(candidates(lesson.problem, asked, run.config.policy.schedule, say))
     return found
 
 
 def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
-    """A table for each problem on stdout, then the files."""
+    """A table for each problem on stdout, or a line where there are many; then the files."""
     for lesson, rows in zip(run.learner.lessons, found, strict=True):
+        if len(found) > MOST_TABLES:
+            times = [f"{row.planner} {terminal.milliseconds(row.result.feasible_ns)}" for row in rows if row.result.feasible_ns is not None]
+            print(f"{lesson.label}: {', '.join(times) or 'nothing feasible'}; one device {terminal.milliseconds(lesson.reference_ns)}")
+            continue
         candidate_table.print_table(lesson.problem, rows)
         print(f"placement   {run.folder.placement(lesson.label)}")
+    if len(found) > MOST_TABLES:
+        print(f"placements  {run.folder.path / run_folder.PLACEMENTS}")
     for each in compare(run):
         print(f"measured    {each.label}: {each.line()}")
     print(f"checkpoint  {run.folder.checkpoint}")

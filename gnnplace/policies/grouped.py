@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -46,8 +47,8 @@ class Hierarchical(nn.Module):
     nothing reads op embeddings: the paper's group embeddings under a random grouping.
 
     Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then "device" (an option a
-    device, for each group: `Int[samples groups]`). Sample j places grouping `j // (samples / groupings)`. `groupings` is the
-    paper's m; it divides the samples, and a single sample has one grouping. All ops of a unit share a group: the paper has no
+    device, for each group: `Int[samples groups]`). Sample j places grouping `j // (samples / groupings)`. `groupings` is the paper's m;
+    where it does not divide the samples, their greatest common divisor takes its place. All ops of a unit share a group: the paper has no
     colocation constraint and lets the runtime move ops.
 
     Groups are placed in the order of their labels, as in the paper, where devices have names. Where they are observed, it is the order in
@@ -138,9 +139,7 @@ class Hierarchical(nn.Module):
         if isinstance(self.grouper, RandomGrouping):
             return self.grouper.draw(state.units.num_units).to(state.allowed.device)
         given = choose.given("group")
-        leading = len(given) if given is not None else 1 if state.samples == 1 else self.groupings
-        if state.samples % leading:
-            raise ValueError(f"samples: {state.samples} is not a multiple of the {leading} groupings")
+        leading = math.gcd(state.samples, self.groupings) if given is None else len(given)
         return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1))
 
     def _place(self, encoded: Encoded, taken: Turns, samples: int, choose: Choose) -> Int[Tensor, "samples groups"]:

@@ -33,7 +33,8 @@ def of_checkpoint(trained: PolicyWeights) -> Described:
     """The policy that a checkpoint trained, with initial weights. Raises ValueError where its description is of another version."""
     config = files.policy_from_document(trained.description["config"]["policy"], str(trained.path))
     shape = shape_of(trained)
-    return Described(config, shape, registry.build(config, shape, 1, 0))
+    groupings = int(trained.description["config"]["training"]["groupings"])
+    return Described(config, shape, registry.build(config, shape, groupings, 0))
 
 
 def shape_of(trained: PolicyWeights) -> PolicyShape:

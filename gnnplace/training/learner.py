@@ -59,6 +59,8 @@ class Learner(lightning.LightningModule):
         self.updates_done = 0
         self._choices: dict[tuple[str, int], imitate.Choices] = {}
         self._experience: dict[int, Experience] = {}
+        self._now: metrics.Metrics = {}
+        self._started = 0.0
         self._ratios: list[tuple[float, float] | None] = []
 
     def updates(self) -> Updates:
@@ -207,7 +209,15 @@ class Learner(lightning.LightningModule):
         self.best.load_state(checkpoint["gnnplace"]["best"])
 
     def _log(self, found: metrics.Metrics) -> None:
-        self.log_dict({name: float(value) for name, value in found.items()}, on_step=True, on_epoch=False, batch_size=1)
+        """Tells callbacks, which then know the last value of every metric; loggers get the values of this step alone."""
+        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+        self.log_dict(tensors, on_step=True, on_epoch=False, batch_size=1, logger=False)
+        self._now |= found
+
+    def on_train_batch_end(self, outputs: Any, batch: Work, batch_idx: int) -> None:
+        for logger in self.loggers:
+            logger.log_metrics(self._now, step=self.global_step - 1)
+        self._now = {}
 
 
 def _part(turn: int, algorithm: AlgorithmConfig, samples: int) -> slice:

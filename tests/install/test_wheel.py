@@ -19,7 +19,7 @@ FOLDERS, FILES = ("gnnplace", "configs", "datasets"), ("pyproject.toml", "setup.
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 BEST_GPU_NS = 386_637_000  # of nmt-2 on k40-2: what no planner of the portfolio falls behind
 FEW = (
-    "--training.updates=1", "--training.warm_start.updates=1", "--training.placements=2", "--policy.width=8", "--policy.hidden=8",
+    "--training.updates=1", "--training.grouping.updates=1", "--training.groupings=1", "--training.placements=2", "--policy.width=8",
     "--tracking=none",
 )  # fmt: skip
 

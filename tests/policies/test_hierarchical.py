@@ -62,12 +62,11 @@ def test_samples_of_one_grouping_place_its_groups(groupings, samples):
         assert placement.device.tolist() == device[j].numpy()[groups].tolist()
 
 
-def test_one_sample_has_one_grouping_and_others_must_divide():
+def test_groupings_divide_the_samples():
     of = chains(2, 2, 2)
     policy = planner(of, groupings=3)
-    assert len(sampled(policy, of, 1)[1]) == 1
-    with pytest.raises(ValueError, match="samples: 4 is not a multiple of the 3 groupings"):
-        sampled(policy, of, 4)
+    for samples, groupings in ((1, 1), (4, 1), (6, 3), (9, 3)):
+        assert len(sampled(policy, of, samples)[0].steps[0]["group"].choice()) == groupings
 
 
 def test_replay_scores_the_measured_choices_under_new_weights():
