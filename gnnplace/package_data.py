@@ -13,6 +13,11 @@ INSTALLED = Path(str(files("gnnplace"))) / "data"
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
+def is_checkout() -> bool:
+    """Whether the package is used from a checkout of its own repository."""
+    return not INSTALLED.is_dir() and (CHECKOUT / ".git").exists()
+
+
 def folder(name: Literal["configs", "datasets"]) -> Path:
     """The folder of that name."""
     return (INSTALLED if INSTALLED.is_dir() else CHECKOUT) / name

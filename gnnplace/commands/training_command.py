@@ -44,7 +44,7 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
         path = chosen.resume or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = run_folder.followed(path)
-        return training_run.prepare(replace(config, tracking="none"), folder, stack, resumed=bool(chosen.resume), quiet=True)
+        return training_run.prepare(replace(config, tracking="none", register=None), folder, stack, resumed=bool(chosen.resume), quiet=True)
     if chosen.resume:
         folder = run_folder.open_run(chosen.resume)
         stack.callback(folder.close)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name
 from gnnplace.candidates import Candidate, candidates, known
@@ -10,7 +12,7 @@ from gnnplace.report import terminal
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import run_folder
-from gnnplace.training.mlflow import database
+from gnnplace.training.mlflow import MlflowRun, database
 from gnnplace.training.rollout import greedy
 from gnnplace.training.run import TrainingRun, compare
 
@@ -51,6 +53,8 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
     print(f"checkpoint  {run.folder.checkpoint}")
     if run.tracking is not None:
         print(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
+        if run.tracking.registered is not None:
+            print(f"registered  {run.tracking.registered.name}, version {run.tracking.registered.version}")
 
 
 def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
@@ -60,7 +64,7 @@ def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
         {
             "run": str(run.folder.path),
             "checkpoint": str(run.folder.checkpoint),
-            "mlflow": None if run.tracking is None else {"run": run.tracking.run_id, "store": database(run.folder.path.parent)},
+            "mlflow": None if run.tracking is None else _tracked(run, run.tracking),
             "measured": [each.document() for each in compare(run)],
             "problems": [
                 {
@@ -77,3 +81,8 @@ def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
             ],
         }
     )
+
+
+def _tracked(run: TrainingRun, tracking: MlflowRun) -> dict[str, Any]:
+    registered = None if tracking.registered is None else tracking.registered._asdict()
+    return {"run": tracking.run_id, "store": database(run.folder.path.parent), "registered": registered}

@@ -40,6 +40,7 @@ class RunConfig:
         trainer: flags of Lightning's Trainer, such as gradient_clip_val, max_time, accelerator, devices and strategy
         runs: the folder of run folders and of the tracking database
         tracking: "mlflow" (SQLite and files under `runs`) or "none"
+        register: name under which a finished run registers its policy in MLflow's registry; null = it doesn't
     """
 
     policy: PolicyConfig
@@ -58,11 +59,16 @@ class RunConfig:
     trainer: dict[str, Any] = field(default_factory=dict)
     runs: str = "runs"
     tracking: TrackingName = "mlflow"
+    register: str | None = None
 
     def __post_init__(self) -> None:
         at_least(0, "", seed=self.seed)
-        if not self.name or not all(c.isalnum() or c in "._-" for c in self.name):
+        if not _plain(self.name):
             raise ValueError(f"name: {self.name!r} names a folder: letters, digits, '.', '_' and '-' alone")
+        if self.register is not None and not _plain(self.register):
+            raise ValueError(f"register: {self.register!r} names a model: letters, digits, '.', '_' and '-' alone")
+        if self.register is not None and self.tracking == "none":
+            raise ValueError("register: MLflow's registry is part of tracking 'mlflow'; set that, or register to null")
         if not (self.problems or self.corpus.splits):
             raise ValueError("problems: a run needs at least one, or graphs of the corpus (corpus.splits)")
         if bool(self.validation.splits) != bool(self.training.validation_every):
@@ -75,3 +81,7 @@ class RunConfig:
             raise ValueError("evaluate: 'measured' needs workloads, which graphs of the corpus are not; set corpus.splits to []")
         if self.evaluate == "simulated" and self.measured != MeasuredConfig():
             raise ValueError("measured: nothing is measured where evaluate is 'simulated'; say --evaluate measured")
+
+
+def _plain(name: str) -> bool:
+    return bool(name) and all(c.isalnum() or c in "._-" for c in name)

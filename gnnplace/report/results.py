@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,19 @@ def provenance(repository: Path) -> dict[str, Any]:
 
     `repository` may be any folder of the repository.
     """
-    commit = _git(repository, "rev-parse", "--short=12", "HEAD")
-    changed = bool(_git(repository, "status", "--porcelain", "--", *SOURCES))
     return {
-        "commit": commit + ("+changes" if changed else ""),
+        "commit": commit(repository) or "no commit",
         "hardware": {"processor": _processor(), "cores": os.cpu_count()},
         "python": platform.python_version(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
+
+
+def commit(repository: Path) -> str | None:
+    """The commit of a repository's folder, with "+changes" where sources differ from it; None without a commit, and without git."""
+    found = _git(repository, "rev-parse", "--short=12", "HEAD")
+    changed = _git(repository, "status", "--porcelain", "--", *SOURCES)
+    return found and found + ("+changes" if changed else "")
 
 
 def save(path: Path, document: dict[str, Any]) -> None:
@@ -47,9 +53,11 @@ def markdown_table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def _git(repository: Path, *arguments: str) -> str:
+def _git(repository: Path, *arguments: str) -> str | None:
+    if shutil.which("git") is None:
+        return None
     done = subprocess.run(["git", *arguments], cwd=repository, capture_output=True, text=True, check=False)
-    return done.stdout.strip() if done.returncode == 0 else "no commit"
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def _processor() -> str:

@@ -11,21 +11,32 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lightning.pytorch.loggers import MLFlowLogger
 from lightning.pytorch.utilities import rank_zero_only
 
+from gnnplace import package_data
+from gnnplace.cluster import Cluster
+from gnnplace.report import results
 from gnnplace.version import VERSION
 
 EXPERIMENT = "gnnplace"
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
-FOLDER_TAG, COMMIT_TAG = "gnnplace.folder", "gnnplace.version"
+FOLDER_TAG, VERSION_TAG = "gnnplace.folder", "gnnplace.version"
+COMMIT_TAG = "mlflow.source.git.commit"  # MLflow's own name for it
 STEP_METRIC = "seconds"  # logged at every step
 MOST_METRICS, MOST_PARAMETERS, MOST_CHARACTERS = 1000, 100, 6000  # of one batch, and of one parameter
 BATCH_STEPS = 50
 
 Status = Literal["FINISHED", "KILLED", "FAILED"]
+
+
+class Registered(NamedTuple):
+    """A version of a model in the registry."""
+
+    name: str
+    version: int
 
 
 def database(runs: Path) -> str:
@@ -44,6 +55,7 @@ class MlflowRun(MLFlowLogger):
         super().__init__(EXPERIMENT, tracking_uri=database(folder.parent), run_id=run)
         self._metrics: list[tuple[str, float, int, int]] = []
         self._steps = 0
+        self.registered: Registered | None = None
 
     def log_hyperparams(self, *params: Any, **named: Any) -> None:
         """Nothing: parameters are those of the configuration, logged when the run was made."""
@@ -80,6 +92,14 @@ class MlflowRun(MLFlowLogger):
         self.experiment.log_artifact(self.run_id, str(path), folder)
 
     @rank_zero_only
+    def register(self, checkpoint: Path, name: str, cluster: Cluster) -> None:
+        """Registers the policy of a checkpoint, which can place on `cluster`, as the next version of a model; once for each run."""
+        from gnnplace.training import mlflow_model  # imports mlflow, which takes seconds
+
+        version = mlflow_model.register(self.experiment, str(self.run_id), checkpoint, name, cluster)
+        self.registered = Registered(name, version)
+
+    @rank_zero_only
     def end(self, status: Status) -> None:
         """Writes what is kept and ends the run."""
         self.save()
@@ -93,7 +113,9 @@ def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any]
         run = known[0].info.run_id
         client.update_run(run, status="RUNNING")
         return run, max((metric.step for metric in client.get_metric_history(run, STEP_METRIC)), default=-1)
-    run = client.create_run(experiment, run_name=name, tags={FOLDER_TAG: name, COMMIT_TAG: VERSION}).info.run_id
+    commit = results.commit(package_data.CHECKOUT) if package_data.is_checkout() else None
+    tags = {FOLDER_TAG: name, VERSION_TAG: VERSION} | ({} if commit is None else {COMMIT_TAG: commit})
+    run = client.create_run(experiment, run_name=name, tags=tags).info.run_id
     _log_parameters(client, run, parameters)
     return run, -1
 

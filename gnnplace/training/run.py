@@ -98,6 +98,7 @@ def train(run: TrainingRun) -> int | None:
             stopped = interrupt.received
             if stopped is None:
                 _decode(run, trainer)
+                _register(run)
         status = "FINISHED" if stopped is None else "KILLED"
         return stopped
     finally:
@@ -118,6 +119,11 @@ def _decode(run: TrainingRun, trainer: Trainer) -> None:
         bests = zip(run.learner.lessons, run.learner.best.found, strict=True)
         metrics |= {f"{lesson.label}/best_ns": float(best.step_time_ns) for lesson, best in bests if best is not None}
         run.tracking.log_metrics(metrics, run.config.training.all_updates)
+
+
+def _register(run: TrainingRun) -> None:
+    if run.tracking is not None and run.config.register is not None:
+        run.tracking.register(run.folder.checkpoint, run.config.register, run.learner.lessons[0].problem.cluster)
 
 
 def compare(run: TrainingRun) -> list[Compared]:
