@@ -135,6 +135,7 @@ def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> Non
 
 def _client(runs: Path) -> Any:
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
     import mlflow
 
     for name in ("alembic", "mlflow"):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import mlflow
 import pandas as pd
 from mlflow.models import ModelSignature
-from mlflow.pyfunc import PythonModel, PythonModelContext
+from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
 
 from gnnplace.candidates import candidates
@@ -119,7 +119,7 @@ def _tracking(store: str) -> Iterator[None]:
     try:
         yield
     finally:
-        mlflow.set_tracking_uri(before)
+        mlflow.set_tracking_uri(before)  # type: ignore[arg-type] # None: it is set no longer
 
 
 def _example(cluster: Cluster) -> pd.DataFrame:

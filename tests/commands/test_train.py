@@ -58,7 +58,7 @@ def trained(files, tmp_path_factory):
     with out.open("w") as stdout:
         saved, sys.stdout = sys.stdout, stdout
         try:
-            assert cli.main(["train", files, *QUICK, "--runs", str(runs), "--json"]) == 0
+            assert cli.main(["train", files, *QUICK, "--runs", str(runs), "--register=two-chains", "--json"]) == 0
         finally:
             sys.stdout = saved
     return runs, json.loads(out.read_text())
@@ -97,6 +97,15 @@ def test_metrics_of_every_update_and_the_files_are_in_mlflow(trained):
     assert {f"two_chains.pair/{kind}" for kind in kinds} <= set(client.get_run(run_id).data.metrics)
     assert client.get_run(run_id).data.params["policy.width"] == "8"
     assert {artifact.path for artifact in client.list_artifacts(run_id)} == {"checkpoint.safetensors", "config.yaml", "placements"}
+
+
+@pytest.mark.slow
+def test_a_finished_run_registers_its_policy_and_no_second_time_when_resumed(trained):
+    runs, printed = trained
+    assert printed["mlflow"]["registered"] == {"name": "two-chains", "version": 1}
+    assert cli.main(["train", "--resume", printed["run"], "-q"]) == 0
+    (version,) = mlflow.MlflowClient(tracking_uri=database(runs)).search_model_versions("name = 'two-chains'")
+    assert version.run_id == printed["mlflow"]["run"]
 
 
 @pytest.mark.slow

@@ -108,6 +108,8 @@ def test_flags_of_the_trainer_come_from_both_and_are_checked():
         (["--training.placements=1"], "leave-one-out needs 2 samples"),
         (["--name", "a/b"], "name: 'a/b' names a folder"),
         (["--problems=[]"], "problems: a run needs at least one"),
+        (["--register=a:b"], "register: 'a:b' names a model"),
+        (["--register=a", "--tracking=none"], "register: MLflow's registry is part of tracking 'mlflow'"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_with_its_place(arguments, words):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.report.results import provenance
+from gnnplace.report.results import commit, provenance
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -38,3 +38,9 @@ def test_words_and_results_are_no_change(repository: Path) -> None:
     for name in ("README.md", "results.json"):
         (repository / "experiments" / "room" / name).write_text("after")
     assert provenance(repository / "experiments" / "room")["commit"] == git(repository, "rev-parse", "--short=12", "HEAD")
+
+
+def test_a_folder_of_no_repository_and_a_machine_without_git_have_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert commit(tmp_path) is None and provenance(tmp_path)["commit"] == "no commit"
+    monkeypatch.setenv("PATH", "")
+    assert commit(Path(__file__).parent) is None

@@ -3,7 +3,9 @@
 import mlflow
 import pytest
 
+from gnnplace.training import mlflow as tracking
 from gnnplace.training.mlflow import BATCH_STEPS, MlflowRun, database
+from gnnplace.version import VERSION
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +49,7 @@ def test_parameters_and_artifacts(runs):
     run.end("FINISHED")
     stored = mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id)
     assert stored.data.params == {"training.updates": "3", "name": "b-1"}
+    assert stored.data.tags["gnnplace.version"] == VERSION
     (artifact,) = (runs / "artifacts").rglob("config.yaml")
     assert artifact.read_text() == "name: b\n"
 
@@ -55,3 +58,12 @@ def test_a_run_that_nothing_runs_is_marked_as_killed_by_the_next(runs):
     dead, alive = opened(runs, "c-1"), opened(runs, "c-2")
     opened(runs, "c-3", in_use=lambda path: path.name != "c-1").end("FINISHED")
     assert (status(runs, dead), status(runs, alive)) == ("KILLED", "RUNNING")
+
+
+@pytest.mark.parametrize("checkout", [True, False])
+def test_a_run_in_a_checkout_says_its_commit(runs, monkeypatch, checkout):
+    monkeypatch.setattr(tracking.package_data, "is_checkout", lambda: checkout)
+    monkeypatch.setattr(tracking.results, "commit", lambda folder: "0123456789ab+changes")
+    run = opened(runs, f"d-{checkout}")
+    tags = mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id).data.tags
+    assert tags.get("mlflow.source.git.commit") == ("0123456789ab+changes" if checkout else None)
