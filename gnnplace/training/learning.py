@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gnnplace.config.algorithms import AlgorithmConfig
+from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
 from gnnplace.config.training import TrainingConfig
-from gnnplace.policies.protocol import Groups, Imitates
+from gnnplace.policies.protocol import Critic, Groups, Imitates
 
 
 class Learning(NamedTuple):
@@ -22,5 +22,12 @@ def check(policy: Any, learning: Learning) -> None:
     training = learning.training
     if training.grouping.updates and not isinstance(policy, Groups):
         raise ValueError(f"training.grouping.updates: {type(policy).__name__} has no groups to pre-train; set it to 0")
+    if training.credit.baseline == "critic" and not (isinstance(policy, Critic) and isinstance(learning.algorithm, PpoConfig)):
+        raise ValueError(
+            f"training.credit.baseline: 'critic' needs a policy with a critic, and algorithm.kind ppo, which teaches it; "
+            f"{type(policy).__name__} under {learning.algorithm.kind!r} is not that"
+        )
+    if isinstance(learning.algorithm, PpoConfig) and learning.algorithm.minibatches > training.samples:
+        raise ValueError(f"algorithm.minibatches: {learning.algorithm.minibatches} parts of {training.samples} samples")
     if training.warm_start.updates and not isinstance(policy, Imitates):
         raise ValueError(f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0")

@@ -11,7 +11,7 @@ from support.graphs import chains, equal_gpus, op
 from support.learners import TablePolicy, ignore, learner, settings
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
-from gnnplace.config.training import GroupingConfig
+from gnnplace.config.training import CreditConfig, GroupingConfig
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
@@ -204,6 +204,8 @@ class Silent(torch.nn.Module):
     ("config", "algorithm", "words"),
     [
         (settings(warm_start=3), ReinforceConfig(), r"training\.warm_start\.updates: Silent cannot imitate a placement"),
+        (settings(baseline="critic"), PpoConfig(), r"training\.credit\.baseline: 'critic' needs a policy with a critic"),
+        (settings(samples=4), PpoConfig(minibatches=5), r"algorithm\.minibatches: 5 parts of 4 samples"),
         (settings(grouping=GroupingConfig(updates=2)), ReinforceConfig(), r"training\.grouping\.updates: Silent has no groups"),
     ],
 )
@@ -260,3 +262,23 @@ class TwoSteps(TablePolicy):
         assert all(result.timeline is not None for result in feedback)
         placements, _ = super().step(state, choose, feedback)
         return placements, None
+
+
+class WithCritic(TablePolicy):
+    """The table policy of one op, and one number for what every state is worth."""
+
+    def __init__(self):
+        super().__init__(1, 2)
+        self.worth = torch.nn.Parameter(torch.full((1,), 14.0))  # log(1 s / 1 us) = 13.8 on the slow device, 16.1 on the fast one
+
+    def value(self, state):
+        return self.worth.expand(state.samples)
+
+
+@pytest.mark.parametrize("fast", [0, 1])
+def test_a_critic_learns_what_states_are_worth_and_the_policy_from_it(fast):
+    config = settings(updates=40, lr=0.1, credit=CreditConfig(baseline="critic", normalise=False))
+    taught = learner([one_op(fast)], config, algorithm=PpoConfig(value=1.0, decisions="sum"), policy=WithCritic())
+    fit(taught)
+    assert torch.softmax(taught.policy.logits, dim=-1)[0, fast] > 0.9
+    assert float(taught.policy.worth.detach()) == pytest.approx(float(taught._experience[0].reward.mean()), abs=0.5)
