@@ -207,3 +207,14 @@ def test_reaches_the_optimum_with_the_papers_m_and_k(updates, rate):
     placement = greedy(policy)(of)
     assert np.array_equal(placement.device, np.arange(8) % 2)
     assert simulate(of, [placement])[0].step_time_ns == 8 * 10**8 + 7 * 10
+
+
+def test_sharpness_multiplies_the_logits_of_groups_but_not_of_their_pre_training():
+    of = chains(2, 3, 2)
+    policy = planner(of, sharpness=4.0)
+    tape, _ = sampled(policy, of, 2)
+    alone = Tape("argmax", 1)
+    policy.group(policy.reset(of, 1), alone)
+    plain, sharp = alone.steps[0]["group"].logits[0], tape.steps[0]["group"].logits[0]
+    torch.testing.assert_close(sharp, 4 * plain)
+    torch.testing.assert_close(replay(policy, of, tape).tape.log_probability(), tape.log_probability())

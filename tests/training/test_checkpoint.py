@@ -7,7 +7,7 @@ import torch
 from lightning import Callback
 from safetensors.torch import load_file, save_file
 from support.graphs import chains
-from support.learners import TablePolicy, learner, settings, unit_learner
+from support.learners import REINFORCE, TablePolicy, learner, settings, unit_learner
 from support.slow import slow
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
@@ -31,7 +31,7 @@ class StopAfter(Callback):
             self.interrupt._handle(15, None)
 
 
-def run(make, folder, config, stop=None, resume=False, algorithm=ReinforceConfig(decisions="sum")):  # noqa: B008
+def run(make, folder, config, stop=None, resume=False, algorithm=REINFORCE):
     taught = make(config, algorithm=algorithm)
     with Interrupt() as interrupt:
         callbacks = [interrupt] if stop is None else [StopAfter(interrupt, stop), interrupt]
