@@ -1,4 +1,4 @@
-"""Adam and its learning rate: one of each phase, smaller for what has learned to group, falling linearly to the end of the phase."""
+"""Adam and its learning rate: one of each phase, falling linearly to its end; small and constant for what has learned to group."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def rate(learning: Learning, step: int, grouping: bool = False) -> float:
     for phase in training.phases:
         passes = turns if phase.name == "reinforcement" else 1
         steps = (phase.last - phase.first) * passes
-        share = training.grouping.lr_after if grouping and phase.name != "grouping" else 1.0
         done = phase.progress(phase.first + min(step, steps - 1) // passes)
-        found = phase.lr * share * (1 - training.optimizer.lr_decay * done)
+        knows_groups = grouping and training.grouping.updates and phase.name != "grouping"
+        found = phase.lr * (training.grouping.lr_after if knows_groups else 1 - training.optimizer.lr_decay * done)
         if step < steps:
             break
         step -= steps

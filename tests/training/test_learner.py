@@ -154,6 +154,10 @@ def test_every_phase_has_its_learning_rate_which_decays_linearly():
     config = dataclasses.replace(config, optimizer=dataclasses.replace(config.optimizer, lr_decay=0.5))
     taught = learner([chains(2, 2, 2)], config, teacher=Placement(np.zeros(4, np.int32)))
     assert [rate(taught.learning, step) for step in range(7)] == pytest.approx([0.1, 0.05, 0.2, 0.175, 0.15, 0.125, 0.1])
+    taught_groups = dataclasses.replace(config.grouping, updates=3, lr=0.4, lr_after=0.1)
+    grouped = taught.learning._replace(training=dataclasses.replace(config, grouping=taught_groups))
+    assert [rate(grouped, step, grouping=True) for step in (0, 3, 5, 9)] == pytest.approx([0.4, 0.01, 0.02, 0.02])
+    assert rate(grouped, 9) == pytest.approx(0.1)
     rates = Watch(lambda trainer, module, batch: module.lr_schedulers().get_last_lr()[0])  # of the step to come
     fit(taught, callbacks=[rates])
     assert rates.seen[:6] == pytest.approx([0.05, 0.2, 0.175, 0.15, 0.125, 0.1])
