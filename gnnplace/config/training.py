@@ -120,7 +120,7 @@ class GroupingConfig:
     Args:
         updates: how many updates imitate clusterings; 0 = none
         lr: learning rate of Adam meanwhile, above 0
-        lr_after: share of the later learning rate with which what has learned to group goes on, at least 0; it does not decay; 0 = nothing moves
+        lr_after: the share of the later learning rate that what has learned to group goes on with, undecayed, at least 0; 0 = it stays
     """
 
     updates: int = 0
