@@ -30,6 +30,11 @@ class ReinforceConfig:
         at_least(0, "algorithm.", self_imitation=self.self_imitation)
 
     @property
+    def minibatches(self) -> int:
+        """All of an update's samples are one."""
+        return 1
+
+    @property
     def steps(self) -> int:
         """Steps of the optimiser in an update."""
         return 1

@@ -10,29 +10,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import lightning
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
+from gnnplace.config.training import PhaseName
 from gnnplace.policies.protocol import ClampsFeatures, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training import metrics, processes, rates
-from gnnplace.training.algorithms import imitate
-from gnnplace.training.algorithms.loss import EntropyBonus, weight
-from gnnplace.training.algorithms.ppo import ppo
-from gnnplace.training.algorithms.reinforce import reinforce
-from gnnplace.training.algorithms.self_imitate import self_imitate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.credit import MovingAverage
-from gnnplace.training.data import Updates, Work, sample_generator
-from gnnplace.training.experience import Experience, gather
+from gnnplace.training.data import Updates, Work
 from gnnplace.training.learning import Learning, check
 from gnnplace.training.lesson import Exam, Lesson
-from gnnplace.training.rollout import best_sample, decode, replay
+from gnnplace.training.objectives import Objective, Reinforcement, imitation
+from gnnplace.training.rollout import decode
 
 
 class Learner(lightning.LightningModule):
@@ -57,8 +52,8 @@ class Learner(lightning.LightningModule):
         self.evaluate, self.best, self.description = evaluate, best, dict(description or {})
         self.moving_average = MovingAverage(learning.training.credit.decay, learning.training.credit.initial)
         self.updates_done = 0
-        self._choices: dict[tuple[str, int], imitate.Choices] = {}
-        self._experience: dict[int, Experience] = {}
+        self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
+        self._objectives: dict[PhaseName, Objective] = {**imitation(policy, self.lessons), "reinforcement": self._reinforcement}
         self._now: metrics.Metrics = {}
         self._started = 0.0
         self._ratios: list[tuple[float, float] | None] = []
@@ -91,72 +86,18 @@ class Learner(lightning.LightningModule):
             optimizer.state.clear()
 
     def training_step(self, batch: Work, batch_idx: int) -> Float[Tensor, ""]:
-        found: metrics.Metrics = {}
-        losses = [self._loss(batch, place, problem, found) for place, problem in enumerate(batch.problems)]
+        objective = self._objectives[batch.phase.name]
+        learned = [objective(batch, place) for place in range(len(batch.problems))]
+        found = {name: value for _, said in learned for name, value in said.items()}
         if batch.last:
-            self._finish(batch, found)
+            found |= self._finish(batch)
         lessons = [self.lessons[problem] for problem in dict.fromkeys(batch.problems)]
         self._log(found | metrics.over_problems(lessons, found) | {"seconds": time.perf_counter() - self._started})
-        return torch.stack(losses).mean()
-
-    def _loss(self, batch: Work, place: int, problem: int, found: metrics.Metrics) -> Float[Tensor, ""]:
-        match batch.phase.name:
-            case "grouping" | "warm_start":
-                lesson = self.lessons[problem]
-                learn = imitate.imitate_groups if batch.phase.name == "grouping" else imitate.imitate
-                nats = learn(self.policy, lesson.problem, self._imitated(batch.phase.name, problem))
-                found |= metrics.labelled(lesson, {f"{batch.phase.name}_nats": float(nats.detach())})
-                return nats
-            case "reinforcement":
-                return self._reinforce(batch, place, problem, found)
-            case _:
-                assert_never(batch.phase.name)
-
-    def _imitated(self, phase: str, problem: int) -> imitate.Choices:
-        """The choices that a phase imitates, worked out once."""
-        if (phase, problem) not in self._choices:
-            lesson = self.lessons[problem]
-            if phase == "grouping":
-                self._choices[phase, problem] = self.policy.grouping_target(lesson.problem)
-            else:
-                assert lesson.teacher is not None
-                self._choices[phase, problem] = self.policy.choices(lesson.problem, lesson.teacher)
-        return self._choices[phase, problem]
-
-    def _reinforce(self, batch: Work, place: int, problem: int, found: metrics.Metrics) -> Float[Tensor, ""]:
-        if batch.first:
-            self._experience[place] = self._gather(batch, place, problem)
-        lesson, algorithm, experience = self.lessons[problem], self.learning.algorithm, self._experience[place]
-        rows = _part(batch.turn, algorithm, experience.tape.samples)
-        scored = replay(self.policy, lesson.problem, experience.tape, experience.episode, rows)
-        credit = experience.credit.of(rows)
-        explore, progress = self.learning.training.exploration, batch.phase.progress(batch.update)
-        bonus = EntropyBonus(explore.entropy(progress), explore.entropy_of)
-        if isinstance(algorithm, PpoConfig):
-            number = None if algorithm.minibatches > 1 else experience.number
-            loss = ppo(scored, experience.before[rows], credit, algorithm, bonus, number)
-        else:
-            loss = reinforce(scored, credit, bonus, experience.number)
-        loss = loss * weight(algorithm.decisions, sum(scored.tape.decisions_by_step())) * processes.number()
-        best = self.best.found[problem]
-        if best is not None and best.choices is not None and algorithm.self_imitation and bool(credit.counts.any()):
-            nats = self_imitate(self.policy, lesson.problem, best.choices, self.evaluate, algorithm.decisions == "sum")
-            loss = loss + algorithm.self_imitation * progress * nats
-        if batch.last:
-            found |= metrics.of_samples(lesson, experience, scored, best)
-        return loss
-
-    def _gather(self, batch: Work, place: int, problem: int) -> Experience:
-        lesson, training, seed = self.lessons[problem], self.learning.training, self.learning.seed
-        generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
-        made = gather(self.policy, lesson, problem, self.evaluate, training, update, generator, self.moving_average)
-        sample, placement, result = best_sample(made.episode)
-        self.best.offer_all(problem, placement, result, "sample", made.tape.choices(sample))
-        return made
+        return torch.stack([loss for loss, _ in learned]).mean()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Without a sample that counts there is no gradient, so that Adam leaves everything as it is."""
-        if self._experience and not any(experience.number for experience in self._experience.values()):
+        if self._reinforcement.nothing_counts:
             optimizer.zero_grad(set_to_none=True)
             return
         norm = nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True)
@@ -172,13 +113,13 @@ class Learner(lightning.LightningModule):
         for group in optimizer.param_groups:
             clip(group["params"], gradient_clip_val)
 
-    def _finish(self, batch: Work, found: metrics.Metrics) -> None:
+    def _finish(self, batch: Work) -> metrics.Metrics:
+        """An update is done: what its problems' greedy placements take, whenever it is time for them."""
         self.updates_done = batch.update + 1
-        if self.updates_done % self.learning.training.greedy_every == 0:
-            for problem in dict.fromkeys(batch.problems):
-                greedy = self.decode(problem).feasible_ns
-                if greedy is not None:
-                    found |= metrics.labelled(self.lessons[problem], {"greedy_ns": float(greedy)})
+        if self.updates_done % self.learning.training.greedy_every:
+            return {}
+        times = {self.lessons[problem].label: self.decode(problem).feasible_ns for problem in dict.fromkeys(batch.problems)}
+        return {f"{label}/greedy_ns": float(time) for label, time in times.items() if time is not None}
 
     def decode(self, problem: int) -> StepResult:
         """What the greedy placement of a problem takes; it is kept where it is the best so far."""
@@ -218,11 +159,3 @@ class Learner(lightning.LightningModule):
         for logger in self.loggers:
             logger.log_metrics(self._now, step=self.global_step - 1)
         self._now = {}
-
-
-def _part(turn: int, algorithm: AlgorithmConfig, samples: int) -> slice:
-    """The samples of one pass: all, or one minibatch of them."""
-    parts = algorithm.minibatches if isinstance(algorithm, PpoConfig) else 1
-    size = -(-samples // parts)
-    first = turn % parts * size
-    return slice(first, min(samples, first + size))

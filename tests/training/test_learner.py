@@ -246,7 +246,7 @@ def test_a_policy_of_several_steps_learns_from_what_is_to_come():
     """Two steps; the reward of each is its own placement's: only returns to go give the first step credit for the second's."""
     taught = learner([chains(2, 2, 2)], settings(updates=1, samples=6), policy=TwoSteps())
     fit(taught)
-    made = taught._experience[0]
+    made = taught._reinforcement.experience[0]
     assert made.credit.returns.shape == (2, 6) and len(made.tape.steps) == 2
     assert torch.equal(made.credit.returns[0], made.reward[1]) and made.reward[0].count_nonzero() == 6
 
@@ -285,4 +285,4 @@ def test_a_critic_learns_what_states_are_worth_and_the_policy_from_it(fast):
     taught = learner([one_op(fast)], config, algorithm=PpoConfig(value=1.0, decisions="sum"), policy=WithCritic())
     fit(taught)
     assert torch.softmax(taught.policy.logits, dim=-1)[0, fast] > 0.9
-    assert float(taught.policy.worth.detach()) == pytest.approx(float(taught._experience[0].reward.mean()), abs=0.5)
+    assert float(taught.policy.worth.detach()) == pytest.approx(float(taught._reinforcement.experience[0].reward.mean()), abs=0.5)

@@ -1,0 +1,128 @@
+"""What the optimiser descends, an objective a phase: clusterings, a teacher's placements, or the policy's own samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, assert_never
+
+from jaxtyping import Float
+from torch import Tensor
+
+from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
+from gnnplace.config.training import PhaseName
+from gnnplace.problems import Problem
+from gnnplace.result import Evaluator
+from gnnplace.training import metrics, processes
+from gnnplace.training.algorithms.imitate import Choices, imitate, imitate_groups
+from gnnplace.training.algorithms.loss import EntropyBonus, weight
+from gnnplace.training.algorithms.ppo import ppo
+from gnnplace.training.algorithms.reinforce import reinforce
+from gnnplace.training.algorithms.self_imitate import self_imitate
+from gnnplace.training.best import BestPlacements
+from gnnplace.training.credit import MovingAverage
+from gnnplace.training.data import Work, sample_generator
+from gnnplace.training.experience import Experience, gather
+from gnnplace.training.learning import Learning
+from gnnplace.training.lesson import Lesson
+from gnnplace.training.rollout import Scored, best_sample, replay
+
+Objective = Callable[[Work, int], tuple[Float[Tensor, ""], metrics.Metrics]]
+"""The loss of the problem at one place of a batch, and what there is to say of it."""
+NatsOf = Callable[[Problem, Choices], Float[Tensor, ""]]
+
+
+class Imitation:
+    """The nats of choices that are known, and worked out once for each problem."""
+
+    def __init__(self, lessons: Sequence[Lesson], name: PhaseName, choices_of: Callable[[Lesson], Choices], nats_of: NatsOf) -> None:
+        self._lessons, self._name, self._choices_of, self._nats_of = lessons, name, choices_of, nats_of
+        self._choices: dict[int, Choices] = {}
+
+    def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
+        problem = batch.problems[place]
+        lesson = self._lessons[problem]
+        if problem not in self._choices:
+            self._choices[problem] = self._choices_of(lesson)
+        nats = self._nats_of(lesson.problem, self._choices[problem])
+        return nats, metrics.labelled(lesson, {f"{self._name}_nats": float(nats.detach())})
+
+
+def imitation(policy: Any, lessons: Sequence[Lesson]) -> dict[PhaseName, Objective]:
+    """The objectives of the phases before reinforcement: clusterings first, then what teachers placed."""
+
+    def clustering(lesson: Lesson) -> Choices:
+        return policy.grouping_target(lesson.problem)
+
+    def taught(lesson: Lesson) -> Choices:
+        return policy.choices(lesson.problem, lesson.teacher)
+
+    return {
+        "grouping": Imitation(lessons, "grouping", clustering, partial(imitate_groups, policy)),
+        "warm_start": Imitation(lessons, "warm_start", taught, partial(imitate, policy)),
+    }
+
+
+class Reinforcement:
+    """An algorithm's loss of the samples that the policy draws in the first pass of an update; later passes score them again."""
+
+    def __init__(
+        self, policy: Any, lessons: Sequence[Lesson], learning: Learning, evaluate: Evaluator, best: BestPlacements, average: MovingAverage
+    ) -> None:
+        self._policy, self._lessons, self._learning = policy, lessons, learning
+        self._evaluate, self._best, self._average = evaluate, best, average
+        self.experience: dict[int, Experience] = {}  # of the present update, by the place of its problem
+
+    @property
+    def nothing_counts(self) -> bool:
+        """Whether samples were drawn and none of them counts."""
+        return bool(self.experience) and not any(experience.number for experience in self.experience.values())
+
+    def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
+        problem = batch.problems[place]
+        lesson, algorithm, progress = self._lessons[problem], self._learning.algorithm, batch.phase.progress(batch.update)
+        if batch.first:
+            self.experience[place] = self._gather(batch, place)
+        experience = self.experience[place]
+        rows = minibatch(batch.turn, algorithm.minibatches, experience.tape.samples)
+        scored = replay(self._policy, lesson.problem, experience.tape, experience.episode, rows)
+        loss = self._of_samples(scored, experience, rows, progress) + self._of_best(problem, experience, progress)
+        found = metrics.of_samples(lesson, experience, scored, self._best.found[problem]) if batch.last else {}
+        return loss, found
+
+    def _gather(self, batch: Work, place: int) -> Experience:
+        problem, training, seed = batch.problems[place], self._learning.training, self._learning.seed
+        generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
+        made = gather(self._policy, self._lessons[problem], problem, self._evaluate, training, update, generator, self._average)
+        sample, placement, result = best_sample(made.episode)
+        self._best.offer_all(problem, placement, result, "sample", made.tape.choices(sample))
+        return made
+
+    def _of_samples(self, scored: Scored, experience: Experience, rows: slice, progress: float) -> Float[Tensor, ""]:
+        """The mean over the samples that count: of all processes, or of this minibatch."""
+        algorithm, explore, credit = self._learning.algorithm, self._learning.training.exploration, experience.credit.of(rows)
+        bonus = EntropyBonus(explore.entropy(progress), explore.entropy_of)
+        number = experience.number if algorithm.minibatches == 1 else None
+        match algorithm:
+            case ReinforceConfig():
+                loss = reinforce(scored, credit, bonus, number)
+            case PpoConfig():
+                loss = ppo(scored, experience.before[rows], credit, algorithm, bonus, number)
+            case _:
+                assert_never(algorithm)
+        return loss * weight(algorithm.decisions, sum(scored.tape.decisions_by_step())) * processes.number()
+
+    def _of_best(self, problem: int, experience: Experience, progress: float) -> Float[Tensor, ""] | float:
+        """The weighted nats of the best own sample so far; the weight grows from 0."""
+        algorithm, best = self._learning.algorithm, self._best.found[problem]
+        if not (algorithm.self_imitation and experience.number and best and best.choices):
+            return 0.0
+        nats = self_imitate(self._policy, self._lessons[problem].problem, best.choices, self._evaluate, algorithm.decisions == "sum")
+        return algorithm.self_imitation * progress * nats
+
+
+def minibatch(turn: int, parts: int, samples: int) -> slice:
+    """The samples that a pass learns from, where an epoch is divided into so many parts."""
+    size = -(-samples // parts)
+    first = turn % parts * size
+    return slice(first, min(samples, first + size))
