@@ -38,6 +38,7 @@ VARIANTS = tuple(f"{features}, {neighbours}" for features, neighbours in product
 SETTINGS = (  # one policy of all problems; graphs of validation and test are never trained on
     "--problems=[]", "--corpus.splits=[train]", f"--corpus.clusters=[{', '.join(TRAINED_ON)}]", "--corpus.most_ops=6500",
     "--policy.devices=observed", "--policy.kinds=canonical", "--training.warm_start.updates=0", "--training.greedy_every=1000000",
+    "--algorithm.decisions=mean", "--training.optimizer.lr=0.003", "--training.grouping.updates=2000", "--training.updates=1000",
 )  # fmt: skip
 RANDOM_SEEDS = 5
 BLOCK = 10  # updates of a point of a curve: each is of another problem
