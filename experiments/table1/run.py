@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
@@ -53,6 +53,7 @@ LEARNED = {  # by the names of their cells, the first three those of the committ
     "hierarchical paper": Learned("hierarchical", "tuned", "paper"),
     "hierarchical gnn": Learned("hierarchical", "tuned", "gnn"),
 }
+TUNED = ("hierarchical paper", "hierarchical gnn")
 CALM_GRAPHS = ("inception-v3-b1", "inception-v3-b32")
 BEST_S = 60.0
 SearchName = Literal["random", "hill-climb", "annealing"]
@@ -115,8 +116,9 @@ def jobs(arguments: argparse.Namespace) -> dict[str, Job]:
             made |= {f"{graph}/{name}/{seed}": (search, (graph, name, seed, evaluations)) for name in get_args(SearchName)}
     for graph in TRAINED:
         made[f"{graph}/paper/0"] = (policy, (graph, "paper", 0, arguments.paper_updates))
-        for column, updates in (("gnn", arguments.updates), ("hierarchical paper", None), ("hierarchical gnn", None)):
-            made |= {f"{graph}/{column}/{seed}": (policy, (graph, column, seed, updates)) for seed in range(arguments.seeds)}
+        made |= {f"{graph}/gnn/{seed}": (policy, (graph, "gnn", seed, arguments.updates)) for seed in range(arguments.seeds)}
+    for seed, graph, column in product(range(arguments.seeds), CLUSTERS, TUNED):
+        made[f"{graph}/{column}/{seed}"] = (policy, (graph, column, seed, None))
     return made | {f"{graph}/{CALM}/0": (policy, (graph, CALM, 0, arguments.paper_updates)) for graph in CALM_GRAPHS}
 
 
