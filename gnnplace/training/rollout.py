@@ -40,11 +40,10 @@ def rollout(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator | 
     decisions are kept by `tape`. Without an evaluator nothing is evaluated and the policy gets no feedback.
     """
     asked = asks(policy)
+    every = asked.evaluates == "every" or asked.feedback != "none"
 
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
-        if evaluate is None or not (last or asked.evaluates == "every" or asked.feedback != "none"):
-            return ()
-        return tuple(evaluate(problem, placements, timeline=True) if asked.feedback == "timeline" else evaluate(problem, placements))
+        return evaluate(problem, placements, timeline=asked.feedback == "timeline") if evaluate and (last or every) else ()
 
     return _episode(policy, problem, tape, results)[0]
 
@@ -68,9 +67,8 @@ def rescored(policy: Policy, problem: Problem, known: Tape, evaluate: Evaluator)
     asked = asks(policy)
 
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
-        if last or asked.feedback == "none":
-            return ()
-        return tuple(evaluate(problem, placements, timeline=True) if asked.feedback == "timeline" else evaluate(problem, placements))
+        read = asked.feedback != "none" and not last
+        return evaluate(problem, placements, timeline=asked.feedback == "timeline") if read else ()
 
     _episode(policy, problem, known, results)
     return known
