@@ -14,7 +14,7 @@ train: $(VENV)/installed
 	rm -rf $(MISSION)
 	$(BIN)/python train.py --encoder gnn --runs $(MISSION) --training.problems_per_update 4 \
 	  --problems '[[squeezenet, k40-2], [resnet-18, mixed-4], [transformer-xl-2, k40-4], [gru-lm-inference, k40-2]]' \
-	  --training.grouping.updates 300 --training.updates 100
+	  --training.grouping.updates 300 --training.updates 100 --algorithm.decisions mean
 	$(BIN)/gnnplace compare wavenet-2x18 --cluster v100-8 --checkpoint $(MISSION)/hierarchical-1/checkpoint.safetensors --samples 64
 
 # one thread of PyTorch for each of two workers
