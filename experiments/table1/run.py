@@ -54,6 +54,7 @@ LEARNED = {  # by the names of their cells, the first three those of the committ
     "hierarchical gnn": Learned("hierarchical", "tuned", "gnn"),
 }
 TUNED = ("hierarchical paper", "hierarchical gnn")
+KEPT = 10  # of the updates of the tuned policy's curves, every tenth: its greedy placements are of these
 CALM_GRAPHS = ("inception-v3-b1", "inception-v3-b32")
 BEST_S = 60.0
 SearchName = Literal["random", "hill-climb", "annealing"]
@@ -100,8 +101,9 @@ def policy(graph: str, column: str, seed: int, updates: int | None) -> Cell:
     config = training.config_of(name, settings, (f"--seed={seed}", *length, *overrides), encoder)
     teachers = [training.teacher_of(problem, config)]
     learner, curve = training.train(config, [problem], teachers)
-    times = {key: curve.of(key) for key in ("/mean_ns", "/best_ns", "/greedy_ns", "/entropy")}
-    ops = {name: curve.of(f"/ops on {name}") for name in problem.cluster.device_names}
+    each = KEPT if column in TUNED else 1
+    times = {key: curve.of(key)[each - 1 :: each] for key in ("/mean_ns", "/best_ns", "/greedy_ns", "/entropy")}
+    ops = {name: curve.of(f"/ops on {name}")[each - 1 :: each] for name in problem.cluster.device_names}
     return training.outcome(learner) | {"evaluations": config.training.samples * config.training.updates, "curve": times, "ops": ops}
 
 
