@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 from gnnplace import candidates, planners
 from gnnplace.baselines.best import Progress
 from gnnplace.bounds import bounds
+from gnnplace.bounds import shortage as shortages
+from gnnplace.bounds.shortage import Shortage
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
 from gnnplace.formats import strict_json
@@ -131,6 +133,16 @@ def lower_bound(problem: Problem) -> int:
     True
     """
     return bounds.lower_bound(problem)
+
+
+def shortage(problem: Problem) -> Shortage | None:
+    """A proof that no placement fits the memories, with what it would take; None where none is found. `str` of it is one line.
+
+    >>> import gnnplace as gp
+    >>> gp.shortage(gp.problem("dlrm", cluster="k40-2")) is None
+    True
+    """
+    return shortages.shortage(problem)
 
 
 def compare(

@@ -98,7 +98,7 @@ def _classes(time_ns: Int64[np.ndarray, "ops devices"], other: Int64[np.ndarray,
 def _legal(problem: Problem, units: Units) -> Bool[np.ndarray, "ops devices"]:
     """True where an op's whole unit is allowed and fits. A unit that fits nowhere counts as allowed everywhere."""
     memory = problem.cluster.memory_bytes
-    possible = problem.allowed & (_needed_bytes(problem.graph, units)[:, None] <= memory)
+    possible = problem.allowed & (needed_bytes(problem.graph, units)[:, None] <= memory)
     forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
     np.add.at(forbidden, units.unit, ~possible)
     legal = forbidden == 0
@@ -113,7 +113,7 @@ def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     return held
 
 
-def _needed_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " ops"]:
+def needed_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " ops"]:
     """The bytes that the device of an op holds at least while the op runs.
 
     These are the persistent bytes of its unit, its workspace, its outputs and one buffer for each root that it reads. A received buffer has

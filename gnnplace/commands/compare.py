@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 from gnnplace import planners
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.bounds.shortage import shortage
 from gnnplace.candidates import Candidate, compared
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
@@ -38,7 +40,11 @@ def main(arguments: Sequence[str]) -> int:
         terminal.print_json(_document(problem, chosen, found))
     else:
         _print(problem, found)
-    return DONE if any(candidate.result.infeasible is None for candidate in found) else NOTHING_FEASIBLE
+    if any(candidate.result.infeasible is None for candidate in found):
+        return DONE
+    proof = shortage(problem) or "nothing feasible found, nor a proof that there is nothing"
+    print(f"gnnplace compare: {proof}", file=sys.stderr)
+    return NOTHING_FEASIBLE
 
 
 def _policy(chosen: argparse.Namespace) -> dict[str, Planner]:

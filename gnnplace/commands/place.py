@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gnnplace import candidates, planners
 from gnnplace.bounds.bounds import bound_name
+from gnnplace.bounds.shortage import shortage
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
@@ -38,12 +39,16 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     chosen = _completed(parser.parse_args(arguments), parser)
     problem = inputs.problem(chosen)
+    if (proof := shortage(problem)) is not None:
+        print(f"gnnplace place: {proof}", file=sys.stderr)
+        return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
     source = _policy(chosen) if chosen.checkpoint else Source({})
     found = _found(problem, chosen, source, parser)
     candidate_table.say_compiled(chosen.quiet)
     if found.result.infeasible is not None:
-        print(f"gnnplace place: nothing feasible found; {found.planner}: {found.result.infeasible}", file=sys.stderr)
+        unproved = "nothing feasible found, nor a proof that there is nothing"
+        print(f"gnnplace place: {unproved}; {found.planner}: {found.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE
     step, provenance = found.predicted(problem), _provenance(chosen, source, found, time.perf_counter_ns() - started)
     cluster = sources.cluster(chosen.cluster)
