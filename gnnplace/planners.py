@@ -6,14 +6,14 @@ names from `PlannerName`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from gnnplace.baselines.annealing import Found, annealing, hill_climb
-from gnnplace.baselines.best import Progress, Winner, best, improvements, searched, searched_from_few
+from gnnplace.baselines.best import Progress, Winner, best, improvements, searched, searched_from_few, with_repairs
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.expert import expert
@@ -28,13 +28,14 @@ from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.reorder import reorder
+from gnnplace.baselines.repair import repaired
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.bounds.bounds import least_times
 from gnnplace.formats import strict_json
-from gnnplace.placement import Placement, Schedule
+from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.units.units import UnitsName
@@ -129,12 +130,14 @@ def portfolio(
     if starts is None:
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
+    repair = partial(_repaired, evaluate=counted, schedules=(rule,) if schedule == rule else (rule, "memory"))
+    winners = with_repairs(problem, counted, winners, repair, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     counted = Counted(evaluate, before)
     if small:
         solved = partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)
         winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
-    annealed = partial(_annealed, evaluate=evaluate, seed=seed, schedule=rule)
+    annealed = partial(_annealed, evaluate=evaluate, seed=seed)
     winner = searched_from_few(problem, counted, winners, "annealing", annealed, before, progress)
     if schedule == rule:
         return winner
@@ -143,10 +146,13 @@ def portfolio(
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
-def _annealed(
-    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, schedule: Schedule
-) -> Placement:
-    generator = np.random.default_rng(seed)
+def _repaired(problem: Problem, overflowing: Placement, *, evaluate: Evaluator, schedules: Sequence[Schedule]) -> Placement:
+    """The best of the repairs under these schedules."""
+    return fastest(problem, [repaired(problem, evaluate, scheduled(overflowing, schedule)) for schedule in schedules], evaluate)
+
+
+def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
+    generator, schedule = np.random.default_rng(seed), _rule(start.schedule)
     return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, found=found)
 
 

@@ -1,7 +1,8 @@
 """A portfolio (Huberman, Lukose and Hogg, 1997): planners one after another, then searches from the best placements, until the budget ends.
 
-Planners get the first half of the budget and the searches the rest, because searches find better placements. Which start leads to the best
-result is unknown in advance: the best few share a tenth of a search, and the best result of these gets the rest.
+Planners get the first half of the budget and the searches the rest, because searches find better placements. Placements that overflow a
+memory but would be faster than all that fit are repaired in between. Which start leads to the best result is unknown in advance: the best
+few share a tenth of a search, and the best result of these gets the rest.
 """
 
 from __future__ import annotations
@@ -11,19 +12,20 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple
 
-from gnnplace.baselines.fastest import Score, score
+from gnnplace.baselines.fastest import FEASIBLE, OVERFLOWS, Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
-FOR_PLANNERS = 0.5  # of the budget
+FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and placements repaired
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
 
 Progress = Callable[[str, Score], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
+Repair = Callable[[Problem, Placement], Placement]  # never worse than what it repairs
 
 
 class Winner(NamedTuple):
@@ -54,6 +56,25 @@ def best(
     if not found:
         raise ValueError("planners: at least one is needed")
     return sorted(found.values(), key=BY_SCORE)
+
+
+def with_repairs(
+    problem: Problem,
+    evaluate: Evaluator,
+    winners: Sequence[Winner],
+    repair: Repair,
+    budget: Budget,
+    progress: Progress = lambda planner, score: None,
+) -> list[Winner]:
+    """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired."""
+    found = list(winners)
+    for winner in sorted(winners, key=lambda winner: winner.score.step_time_ns):
+        fits = [each.score for each in found if each.score.feasibility == FEASIBLE]
+        promises = winner.score._replace(feasibility=FEASIBLE, excess_bytes=0) < min(fits) if fits else True
+        if winner.score.feasibility == OVERFLOWS and promises and budget.used < FOR_REPAIRS:
+            found.append(_judged(problem, evaluate, f"repaired {winner.planner}", repair(problem, winner.placement)))
+            progress(found[-1].planner, found[-1].score)
+    return sorted(found, key=BY_SCORE)
 
 
 def searched(

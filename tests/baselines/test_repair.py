@@ -1,0 +1,116 @@
+"""Repairs: what overflows fits afterwards wherever blocks can move, and the frozen step says what the simulator says."""
+
+import numpy as np
+import pytest
+from support.by_hand import op as gpu_op
+from support.graphs import equal_gpus, op
+from support.random_problems import random_case
+from support.slow import slow
+from support.tight_problems import crowded_case, tight_case
+
+from gnnplace.baselines.repair import blocks_of, repaired
+from gnnplace.baselines.repairing.frozen import frozen
+from gnnplace.baselines.repairing.relief import held_bytes
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph
+from gnnplace.placement import RULES, Placement, check
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.blocks import grains
+from gnnplace.units.units import units
+
+
+def posed(ops, edges, cluster):
+    return problem(ComputationGraph.from_ops("tight", ops, edges), cluster)
+
+
+def on(made, *device):
+    return Placement(np.array(device, dtype=np.int32))
+
+
+def peaks(made, placement):
+    (result,) = simulate(made, [placement])
+    return result.infeasible, result.peak_memory_bytes.tolist()
+
+
+def test_weights_move_until_they_fit_and_no_more_than_needed():
+    made = posed([op(f"w{i}", persistent_bytes=30) for i in range(6)], [], equal_gpus(3, memory_bytes=100))
+    found = repaired(made, simulate, on(made, *[0] * 6))
+    infeasible, held = peaks(made, found)
+    assert (infeasible is None and held == [90, 90, 0]) or sorted(held) == [30, 60, 90]
+
+
+def test_what_costs_little_time_moves_first():
+    """Both weights are as large; the one moves alone, the other would have its large activation sent."""
+    ops = [op("w1", persistent_bytes=60), op("w2", persistent_bytes=60), op("x", 10, 50), op("y", 10)]
+    made = posed(ops, [(2, 0, 3), (1, 0, 3), (2, 0, 1)], equal_gpus(2, memory_bytes=180))
+    found = repaired(made, simulate, on(made, 0, 0, 0, 0))
+    assert found.device.tolist() in ([1, 0, 0, 0],) or peaks(made, found)[0] is None
+
+
+def test_a_placement_that_fits_stays_and_one_that_cannot_run_too():
+    made = posed([op("a", persistent_bytes=30), op("b", persistent_bytes=30)], [(0, 0, 1)], equal_gpus(2, memory_bytes=100))
+    fits = on(made, 0, 0)
+    assert repaired(made, simulate, fits) is fits
+    apart = problem(ComputationGraph.from_ops("apart", [gpu_op("a", 1, 200), gpu_op("b", 1)], [(0, 0, 1)]), equal_gpus(2, memory_bytes=100))
+    unlinked = type(apart.cluster)("unlinked", apart.cluster.devices, ())
+    cut = problem(apart.graph, unlinked)
+    runs_not = on(cut, 0, 1)
+    assert repaired(cut, simulate, runs_not) is runs_not
+
+
+def test_where_nothing_fits_the_overflow_is_no_larger():
+    made = posed([op(f"w{i}", persistent_bytes=70) for i in range(4)], [], equal_gpus(2, memory_bytes=100))
+    found = repaired(made, simulate, on(made, 0, 0, 0, 0))
+    assert sorted(peaks(made, found)[1]) == [140, 140]
+
+
+def test_blocks_are_the_ops_of_the_blocks_that_a_search_moves():
+    made = random_case(12).problem()
+    blocks, closure = blocks_of(made), units(made.graph, "ops")
+    expected = [
+        sorted(np.flatnonzero(np.isin(closure.unit, grain.block(number))).tolist())
+        for grain in grains(made.graph, closure)
+        for number in range(grain.num_blocks)
+    ]
+    found = [sorted(blocks.op[low:high].tolist()) for low, high in zip(blocks.ptr[:-1], blocks.ptr[1:], strict=True)]
+    assert found == expected and found
+
+
+def stepped(made, placement):
+    (result,) = simulate(made, [placement], timeline=True)
+    return result
+
+
+@pytest.mark.parametrize("seeds", [range(0, 300, 3), slow(range(1200))], ids=str)
+def test_a_frozen_step_holds_what_the_simulated_one_holds(seeds):
+    exact, tried = 0, 0
+    for seed in seeds:
+        case = random_case(seed)
+        made, placement = case.problem(), case.placement()
+        result = stepped(made, placement)
+        if result.timeline is None or made.cluster.device_received.any():
+            continue
+        still = frozen(made, placement.device, result.timeline)
+        held = held_bytes(still, placement.device, int(still.last.max()) + 1).max(axis=1)
+        assert (held >= result.peak_memory_bytes).all(), seed
+        exact, tried = exact + (held == result.peak_memory_bytes).all(), tried + 1
+    assert exact > tried / 2
+
+
+@pytest.mark.parametrize("seeds", [range(0, 200, 4), slow(range(800))], ids=str)
+def test_repairs_are_legal_never_worse_and_mostly_fit_where_something_does(seeds):
+    fitted, overflowed = 0, 0
+    for seed in seeds:
+        for made in (tight_case(seed).problem(), crowded_case(seed).problem()):
+            generator = np.random.default_rng(seed)
+            closure = units(made.graph, "ops")
+            device = generator.integers(made.num_devices, size=closure.num_units).astype(np.int32)[closure.unit]
+            placement = Placement(device, RULES[seed % len(RULES)])
+            before = stepped(made, placement)
+            if check(made, placement) is not None or before.infeasible is None:
+                continue
+            after = stepped(made, repaired(made, simulate, placement))
+            over = [np.maximum(0, result.peak_memory_bytes - made.cluster.memory_bytes).sum() for result in (before, after)]
+            assert over[1] <= over[0]
+            fitted, overflowed = fitted + (after.infeasible is None), overflowed + 1
+    assert fitted > overflowed / 4
