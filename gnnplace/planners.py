@@ -130,8 +130,8 @@ def portfolio(
     if starts is None:
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
-    repair = partial(_repaired, evaluate=counted, schedules=(rule,) if schedule == rule else (rule, "memory"))
-    winners = with_repairs(problem, counted, winners, repair, budget, progress)
+    repair = partial(_repaired, evaluate=evaluate, schedules=(rule,) if schedule == rule else (rule, "memory"))
+    winners = with_repairs(problem, evaluate, winners, repair, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     counted = Counted(evaluate, before)
     if small:
@@ -146,9 +146,11 @@ def portfolio(
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
-def _repaired(problem: Problem, overflowing: Placement, *, evaluate: Evaluator, schedules: Sequence[Schedule]) -> Placement:
+def _repaired(problem: Problem, overflowing: Placement, budget: Budget, *, evaluate: Evaluator, schedules: Sequence[Schedule]) -> Placement:
     """The best of the repairs under these schedules."""
-    return fastest(problem, [repaired(problem, evaluate, scheduled(overflowing, schedule)) for schedule in schedules], evaluate)
+    counted = Counted(evaluate, budget)
+    found = [repaired(problem, counted, scheduled(overflowing, schedule), budget) for schedule in schedules]
+    return fastest(problem, found, counted)
 
 
 def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:

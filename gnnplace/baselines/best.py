@@ -25,7 +25,7 @@ BY_SCORE = attrgetter("score")
 
 Progress = Callable[[str, Score], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
-Repair = Callable[[Problem, Placement], Placement]  # never worse than what it repairs
+Repair = Callable[[Problem, Placement, Budget], Placement]  # never worse than what it repairs
 
 
 class Winner(NamedTuple):
@@ -45,14 +45,17 @@ def best(
 ) -> list[Winner]:
     """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct placements, best first.
 
+    It asks no further planner once one has used more than is left of that half.
     Evaluations within planners count if their evaluator is `Counted` against the budget. Raises ValueError if there are no planners.
     """
     found: dict[tuple[bytes, bytes | None], Winner] = {}
+    used = last = 0.0
     for name, plan in planners.items():
-        if not found or budget.used < FOR_PLANNERS:
+        if not found or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
             winner = _judged(problem, evaluate, name, plan(problem))
             found.setdefault(_identity(winner.placement), winner)
             progress(name, winner.score)
+            last, used = budget.used - used, budget.used
     if not found:
         raise ValueError("planners: at least one is needed")
     return sorted(found.values(), key=BY_SCORE)
@@ -67,13 +70,14 @@ def with_repairs(
     progress: Progress = lambda planner, score: None,
 ) -> list[Winner]:
     """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired."""
-    found = list(winners)
+    found, until = list(winners), budget.until(FOR_REPAIRS)
     for winner in sorted(winners, key=lambda winner: winner.score.step_time_ns):
         fits = [each.score for each in found if each.score.feasibility == FEASIBLE]
         promises = winner.score._replace(feasibility=FEASIBLE, excess_bytes=0) < min(fits) if fits else True
-        if winner.score.feasibility == OVERFLOWS and promises and budget.used < FOR_REPAIRS:
-            found.append(_judged(problem, evaluate, f"repaired {winner.planner}", repair(problem, winner.placement)))
+        if winner.score.feasibility == OVERFLOWS and promises and until.allows(1):
+            found.append(_judged(problem, evaluate, f"repaired {winner.planner}", repair(problem, winner.placement, until)))
             progress(found[-1].planner, found[-1].score)
+    budget.spent = until.spent
     return sorted(found, key=BY_SCORE)
 
 

@@ -16,6 +16,7 @@ from jaxtyping import Float, Int64
 from gnnplace.baselines.fastest import score
 from gnnplace.baselines.repairing.frozen import frozen
 from gnnplace.baselines.repairing.relief import held_bytes, relieve
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
@@ -34,17 +35,18 @@ class Blocks(NamedTuple):
     op: Int64[np.ndarray, " members"]
 
 
-def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, rounds: int = ROUNDS) -> Placement:
+def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None) -> Placement:
     """The best placement of a few rounds, feasible wherever one of them is; a placement that is feasible, or can't run, as it is.
 
-    The schedule stays; priorities of the schedule `given` stay with their ops. The evaluator must give timelines.
+    The schedule stays; priorities of the schedule `given` stay with their ops. The evaluator must give timelines. Its evaluations count
+    if it is `Counted`; no round begins after the end of the budget.
     """
-    blocks = blocks_of(problem)
     (result,) = evaluate(problem, [placement], timeline=True)
+    blocks = blocks_of(problem) if result.infeasible is not None else None
     best, found = placement, score(problem, result)
     here, tired, less = placement, 0, np.zeros(problem.num_devices)
-    for _ in range(rounds):
-        if result.infeasible is None or result.timeline is None or tired == TIRED:
+    for _ in range(ROUNDS):
+        if blocks is None or result.infeasible is None or result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
             break
         here, less = _relieved(problem, blocks, here, result, less)
         (result,) = evaluate(problem, [here], timeline=True)
