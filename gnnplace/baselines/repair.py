@@ -61,7 +61,7 @@ def blocks_of(problem: Problem) -> Blocks:
     closure = units(problem.graph, "ops")
     by_unit = np.argsort(closure.unit, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(closure.unit))])
-    pairs = [(grain.ptr, grain.member) for grain in grains(problem.graph, closure)]
+    pairs = [(grain.ptr, grain.member) for grain in grains(problem.graph)]
     sizes, ops = [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
     for ptr, member in pairs:
         count = np.diff(start)[member]

@@ -7,6 +7,7 @@ are branches. The grains come from the columns of the graph (block, time step, l
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -31,8 +32,17 @@ class Grain(NamedTuple):
         return self.member[self.ptr[number] : self.ptr[number + 1]]
 
 
-def grains(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
-    """Every grain with at least two blocks. `closure` are the units `ops` of the graph."""
+_grains: WeakKeyDictionary[ComputationGraph, tuple[Grain, ...]] = WeakKeyDictionary()
+
+
+def grains(graph: ComputationGraph) -> tuple[Grain, ...]:
+    """Every grain of the units `ops` with at least two blocks, built once and kept as long as the graph lives."""
+    if graph not in _grains:
+        _grains[graph] = _build(graph, units(graph, "ops"))
+    return _grains[graph]
+
+
+def _build(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
     block, step, layer, phase = (column.astype(np.int64) for column in (graph.block, graph.time_step, graph.layer.index, graph.phase.index))
     labels = {
         "ops": [np.arange(graph.num_ops)],
@@ -54,14 +64,12 @@ def _grain(name: str, columns: list[Int64[np.ndarray, " ops"]], closure: Units) 
     """The grain of some columns. A unit is in the block of its first op, or in none if that op lacks a column."""
     first = np.zeros(closure.num_units, dtype=np.int64)
     first[closure.unit[::-1]] = np.arange(len(closure.unit))[::-1]
-    rows = np.stack(columns, axis=1)[first]
-    member = np.flatnonzero((rows != NONE).all(axis=1))
-    if not len(member):
-        return Grain(name, np.zeros(1, dtype=np.int64), member)
-    _, label = np.unique(rows[member], axis=0, return_inverse=True)
-    order = np.argsort(label.reshape(-1), kind="stable")
-    ptr = np.searchsorted(label.reshape(-1)[order], np.arange(int(label.max()) + 2))
-    return Grain(name, ptr.astype(np.int64), member[order])
+    rows = np.stack(columns)[:, first]
+    member = np.flatnonzero((rows != NONE).all(axis=0))
+    order = np.lexsort(rows[::-1, member])
+    member, rows = member[order], rows[:, member[order]]
+    begins = np.flatnonzero((rows[:, 1:] != rows[:, :-1]).any(axis=0)) + 1
+    return Grain(name, np.concatenate([[0], begins, [len(member)]])[: 1 + len(member)].astype(np.int64), member)
 
 
 def shares(grain: Grain, work: Float[np.ndarray, " units"]) -> Float[np.ndarray, " blocks"]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, assert_never
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
@@ -50,8 +51,18 @@ class UnitTransfers(NamedTuple):
     bytes: Int64[np.ndarray, " transfers"]
 
 
+_units: WeakKeyDictionary[ComputationGraph, dict[UnitsName, Units]] = WeakKeyDictionary()
+
+
 def units(graph: ComputationGraph, name: UnitsName) -> Units:
-    """The units `name` of a graph."""
+    """The units `name` of a graph, built once and kept as long as the graph lives."""
+    known = _units.setdefault(graph, {})
+    if name not in known:
+        known[name] = _build(graph, name)
+    return known[name]
+
+
+def _build(graph: ComputationGraph, name: UnitsName) -> Units:
     group = colocation_closure(graph)
     match name:
         case "ops":

@@ -69,7 +69,7 @@ def test_blocks_are_the_ops_of_the_blocks_that_a_search_moves():
     blocks, closure = blocks_of(made), units(made.graph, "ops")
     expected = [
         sorted(np.flatnonzero(np.isin(closure.unit, grain.block(number))).tolist())
-        for grain in grains(made.graph, closure)
+        for grain in grains(made.graph)
         for number in range(grain.num_blocks)
     ]
     found = [sorted(blocks.op[low:high].tolist()) for low, high in zip(blocks.ptr[:-1], blocks.ptr[1:], strict=True)]

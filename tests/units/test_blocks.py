@@ -31,7 +31,7 @@ def cells() -> ComputationGraph:
 def test_a_unit_belongs_where_its_first_op_does():
     graph = cells()
     closure = units(graph, "ops")
-    found = {grain.name: [sorted(grain.block(b).tolist()) for b in range(grain.num_blocks)] for grain in grains(graph, closure)}
+    found = {grain.name: [sorted(grain.block(b).tolist()) for b in range(grain.num_blocks)] for grain in grains(graph)}
     a, b, c, loss = (int(closure.unit[i]) for i in (0, 1, 2, 4))  # b has ops 1 and 3
     assert closure.unit[3] == b
     assert found["ops"] == [[unit] for unit in range(4)]
@@ -43,13 +43,13 @@ def test_a_unit_belongs_where_its_first_op_does():
 
 def test_grains_of_a_single_block_are_left_out():
     graph = ComputationGraph.from_ops("bag", [op("a"), op("b")], [])
-    assert {grain.name for grain in grains(graph, units(graph, "ops"))} <= {"ops", "weights", "coarse"}
+    assert {grain.name for grain in grains(graph)} <= {"ops", "weights", "coarse"}
     alone = ComputationGraph.from_ops("one", [op("a")], [])
-    assert grains(alone, units(alone, "ops")) == ()
+    assert grains(alone) == ()
 
 
 @pytest.mark.parametrize(("work", "expected"), [([1.0, 3.0, 0.0, 0.0], [0.25, 0.5, 0.125, 0.125]), ([0.0] * 4, [0.25] * 4)])
 def test_blocks_are_drawn_half_by_work_and_half_evenly(work, expected):
     graph = cells()
-    (grain,) = (each for each in grains(graph, units(graph, "ops")) if each.name == "ops")
+    (grain,) = (each for each in grains(graph) if each.name == "ops")
     assert shares(grain, np.array(work)) == pytest.approx(expected)

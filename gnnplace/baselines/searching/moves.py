@@ -61,7 +61,7 @@ def moves(problem: Problem) -> Moves:
     """The moves of a problem; none exist if `grains` is empty. Raises ValueError where a unit is allowed on no device."""
     closure = units(problem.graph, "ops")
     work = work_ns(problem, closure)
-    several = grains(problem.graph, closure) if problem.num_devices > 1 else ()
+    several = grains(problem.graph) if problem.num_devices > 1 else ()
     edges = unit_edges(problem.graph, closure)
     return Moves(
         closure=closure,

@@ -48,7 +48,7 @@ class Code(NamedTuple):
 def code(problem: Problem) -> Code:
     """The genes of a problem; none if no grain has two blocks. Raises ValueError where a unit is allowed on no device."""
     closure = units(problem.graph, "ops")
-    found = sorted(grains(problem.graph, closure), key=lambda grain: grain.num_blocks)
+    found = sorted(grains(problem.graph), key=lambda grain: grain.num_blocks)
     counts = np.array([grain.num_blocks for grain in found], dtype=np.int64)
     sizes = np.concatenate([np.zeros(1, dtype=np.int64), *(np.diff(grain.ptr) for grain in found)])
     member = np.concatenate([np.zeros(0, dtype=np.int64), *(grain.member for grain in found)])
