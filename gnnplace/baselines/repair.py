@@ -3,7 +3,7 @@
 Each round simulates the placement, freezes the times of its step (`repairing/frozen`), and moves blocks off overfull devices until by these
 times nothing overflows (`repairing/relief`). Blocks are those of a search (`units/blocks`): single colocation groups, families of variables
 with their users, layers, time steps. Moves change times, so the next simulation may find an overflow still; then that device gets less
-room in the next round.
+room in the next round. Many small moves are mostly faster than few large ones, but not always: both are tried.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ from gnnplace.units.units import units
 
 ROUNDS = 16
 TIRED = 5  # rounds without a better score after which a repair ends
+LEAST = (1e-3, 0.1)  # of what a device has too much: what a block has to hold to be moved
 FREE = 1e-5  # of the step time: the cost of a move that costs nothing
+
+
+class _Round(NamedTuple):
+    """A placement and its step with a timeline."""
+
+    placement: Placement
+    result: StepResult
 
 
 class Blocks(NamedTuple):
@@ -41,18 +49,26 @@ def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget
     The schedule stays; priorities of the schedule `given` stay with their ops. The evaluator must give timelines. Its evaluations count
     if it is `Counted`; no round begins after the end of the budget.
     """
-    (result,) = evaluate(problem, [placement], timeline=True)
-    blocks = blocks_of(problem) if result.infeasible is not None else None
-    best, found = placement, score(problem, result)
-    here, tired, less = placement, 0, np.zeros(problem.num_devices)
+    first = _Round(placement, *evaluate(problem, [placement], timeline=True))
+    if first.result.infeasible is None or first.result.timeline is None:
+        return placement
+    blocks = blocks_of(problem)
+    found = [_rounds(problem, evaluate, blocks, first, least, budget) for least in LEAST]
+    return min([first, *found], key=lambda each: score(problem, each.result)).placement
+
+
+def _rounds(problem: Problem, evaluate: Evaluator, blocks: Blocks, first: _Round, least: float, budget: Budget | None) -> _Round:
+    """The best of all rounds that move blocks of a size, up to the first whose placement fits."""
+    best = here = first
+    tired, less = 0, np.zeros(problem.num_devices)
     for _ in range(ROUNDS):
-        if blocks is None or result.infeasible is None or result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
+        if here.result.infeasible is None or here.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
             break
-        here, less = _relieved(problem, blocks, here, result, less)
-        (result,) = evaluate(problem, [here], timeline=True)
-        reached, tired = score(problem, result), tired + 1
-        if reached < found:
-            best, found, tired = here, reached, 0
+        less = _less(problem, here.result, less)
+        placement = _relieved(problem, blocks, here, less, least)
+        here, tired = _Round(placement, *evaluate(problem, [placement], timeline=True)), tired + 1
+        if score(problem, here.result) < score(problem, best.result):
+            best, tired = here, 0
     return best
 
 
@@ -72,15 +88,19 @@ def blocks_of(problem: Problem) -> Blocks:
     return Blocks(np.cumsum(np.concatenate(sizes)), np.concatenate(ops).astype(np.int64))
 
 
-def _relieved(
-    problem: Problem, blocks: Blocks, placement: Placement, result: StepResult, less: Float[np.ndarray, " devices"]
-) -> tuple[Placement, Float[np.ndarray, " devices"]]:
-    """The placement after moves off its overfull devices, and by how much less room than its memory each device was given."""
+def _less(problem: Problem, result: StepResult, less: Float[np.ndarray, " devices"]) -> Float[np.ndarray, " devices"]:
+    """By how much less room than its memory each device is given: what it had too much in all rounds since its first overflow."""
+    assert result.peak_memory_bytes is not None
+    over = np.maximum(0.0, result.peak_memory_bytes - problem.cluster.memory_bytes.astype(np.float64))
+    return np.where(less > 0, less + over, np.minimum(over, 1.0))
+
+
+def _relieved(problem: Problem, blocks: Blocks, here: _Round, less: Float[np.ndarray, " devices"], least: float) -> Placement:
+    """The placement after moves off overfull devices."""
+    placement, result = here
     assert result.timeline is not None and result.peak_memory_bytes is not None and result.step_time_ns is not None
-    memory, peak = problem.cluster.memory_bytes.astype(np.float64), result.peak_memory_bytes.astype(np.float64)
     still, device = frozen(problem, placement.device, result.timeline), placement.device.copy()
-    less = less + np.maximum(0.0, peak - memory) * (less > 0) + np.where((peak > memory) & (less == 0), 1.0, 0.0)
-    coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - peak  # slices say too much
-    limit_ns = int(result.busy_ns.max())
-    relieve(still, blocks.ptr, blocks.op, device, memory + coarse - less, limit_ns, max(1.0, FREE * result.step_time_ns), 10**5)
-    return Placement(device, placement.schedule, placement.priority), less
+    coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes  # slices say too much
+    room, limit_ns, free_ns = problem.cluster.memory_bytes + coarse - less, int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
+    relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, least)
+    return Placement(device, placement.schedule, placement.priority)

@@ -14,7 +14,6 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-LEAST = 1e-3  # of the overflow: smaller blocks are not tried
 UNLINKED = 2**60  # ns
 
 
@@ -76,16 +75,17 @@ def held_bytes(still, device, slices):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, most):
-    """Moves blocks in `device`, at most `most` times, until nothing overflows or nothing relieves; returns the number of moves.
+def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
+    """Moves blocks in `device` until nothing overflows or nothing relieves; returns the number of moves.
 
-    `room` is what each device may hold. A device may be busy for `limit_ns`; `free_ns` is the cost of a move that costs no time.
+    `room` is what each device may hold. A device may be busy for `limit_ns`; `free_ns` is the cost of a move that costs no time. Blocks
+    that hold less than the share `least` of what a device has too much stay.
     """
     scale = _weighed(still, device, room, limit_ns, free_ns)
-    heap = _candidates(still, block_ptr, block_op, device, scale)
+    heap = _candidates(still, block_ptr, block_op, device, scale, least)
     heapq.heapify(heap)
     moves = 0
-    while len(heap) > 0 and moves < most:
+    while len(heap) > 0:
         _, block, here, there = heapq.heappop(heap)
         ops = block_op[block_ptr[block] : block_ptr[block + 1]]
         worth = _worth(still, ops, device, here, there, scale) if scale.over[here] > 0 else 0.0
@@ -133,19 +133,19 @@ def _weighed(still, device, room, limit_ns, free_ns):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def _candidates(still, block_ptr, block_op, device, scale):
+def _candidates(still, block_ptr, block_op, device, scale, least):
     """Every move of a block of some weight off an overfull device that is worth something: (-worth, block, here, there)."""
     heap = [(0.0, np.int64(-1), np.int64(-1), np.int64(-1))]
     heap.clear()  # numba infers the type of its entries from the first
     for here in np.flatnonzero(scale.over > 0):
         weight = _held_by_op(still, device, here, scale.held[here].argmax())
-        least = LEAST * (scale.held[here] - scale.room[here]).max()
+        enough = least * (scale.held[here] - scale.room[here]).max()
         for block in range(len(block_ptr) - 1):
             ops = block_op[block_ptr[block] : block_ptr[block + 1]]
             total = 0.0
             for op in ops:
                 total += weight[op]
-            for there in range(len(scale.room) if total >= least else 0):
+            for there in range(len(scale.room) if total >= enough else 0):
                 worth = _worth(still, ops, device, here, there, scale) if there != here else 0.0
                 if worth > 0:
                     heap.append((-worth, np.int64(block), np.int64(here), np.int64(there)))
