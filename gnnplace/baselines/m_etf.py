@@ -3,9 +3,9 @@
 Among all pairs of a ready op and a device with enough memory, the pair with the earliest start is next. Transfers wait for their channels.
 The paper leaves ties open; here they go by upward rank.
 
-This version places units. The first op of a unit decides for the whole unit, and ops without cost go with their first consumer. Only
-persistent memory counts; Baechi also counts live outputs, which the evaluator checks here. The evaluator picks the better of two
-placements: on all devices and on accelerators alone.
+This version places units. The first op of a unit decides for the whole unit, and ops without cost go with their first consumer. A memory
+has to hold the persistent bytes of its units; where the placement then overflows, also what Baechi counts beside them in training: results
+and outputs that a later pass reads. The evaluator picks the better of two placements: on all devices and on accelerators alone.
 """
 
 from __future__ import annotations

@@ -141,6 +141,24 @@ def output_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " u
     return produced
 
 
+def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
+    """The bytes that each unit holds for most of a step: what is persistent, results, and outputs that a later pass reads.
+
+    An output of the forward pass that the backward pass or an update reads is kept from one pass to the other. In a graph without phases
+    every output is.
+    """
+    own, forward = graph.output_alias == NONE, graph.phase.among(["forward"])
+    kept = graph.output_is_result.copy()
+    read = np.flatnonzero(graph.edge_data != NONE)
+    later = read[forward[graph.edge_src[read]] & ~forward[graph.edge_dst[read]]]
+    kept[graph.output_root[graph.edge_data[later]]] = True
+    if not forward.any():
+        kept[:] = True
+    held = persistent_bytes(graph, units)
+    np.add.at(held, units.unit[graph.output_op[own & kept]], graph.output_bytes[own & kept])
+    return held
+
+
 def allowed(problem: Problem, units: Units) -> Bool[np.ndarray, "units devices"]:
     """True where a device is allowed for every op of a unit. Raises ValueError where a unit is allowed on no device."""
     forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines.fastest import fastest, score
+from gnnplace.baselines.fastest import fastest, fastest_that_fits, score
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
@@ -41,3 +41,21 @@ def test_nothing_to_choose_from():
     posed = problem(ComputationGraph.from_ops("one", [op("a")], []), equal_gpus(1))
     with pytest.raises(ValueError, match="at least one is needed"):
         fastest(posed, [], simulate)
+
+
+def test_further_proposals_are_asked_for_only_where_none_so_far_fits():
+    graph = ComputationGraph.from_ops("two", [op(name, persistent_bytes=6) for name in "ab"], [])
+    posed, asked = problem(graph, equal_gpus(2, memory_bytes=10)), []
+
+    def proposed(*devices):
+        asked.append(devices)
+        return [placed(*devices)]
+
+    def proposals(*every):
+        return (proposed(*devices) for devices in every)
+
+    assert fastest_that_fits(posed, proposals((0, 0), (0, 1), (1, 0)), simulate).device.tolist() == [0, 1]
+    assert asked == [(0, 0), (0, 1)]
+    assert fastest_that_fits(posed, proposals((1, 1)), simulate).device.tolist() == [1, 1]
+    with pytest.raises(ValueError, match="at least one"):
+        fastest_that_fits(posed, [], simulate)

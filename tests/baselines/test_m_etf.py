@@ -65,6 +65,17 @@ def test_what_fits_nowhere_is_placed_all_the_same():
     assert simulate(given, [m_etf(given, simulate, units_name="ops")])[0].infeasible is not None
 
 
+def test_what_the_backward_pass_reads_counts_where_persistent_bytes_alone_are_not_enough():
+    """Both layers start earliest on gpu:0, where their activations of 60 bytes stay until the gradients; 100 bytes hold one of them."""
+    layers = [Op(f"layer {i}", "Op", (Output(60), Output(1)), time_ns={"gpu": 10}, phase="forward") for i in range(2)]
+    ops = layers + [op(f"gradient {i}", 10, 1, phase="backward_data") for i in (1, 0)]
+    edges = [(0, 1, 1), (0, 0, 3), (1, 0, 2), (1, 1, 2), (2, 0, 3)]
+    tight, roomy = (posed(ops, edges, equal_gpus(2, memory_bytes=size, bandwidth=10**6)) for size in (100, 200))
+    assert schedule(tight)[0] == schedule(roomy)[0] == [0, 0, 0, 0]
+    assert m_etf(roomy, simulate, units_name="ops").device.tolist() == [0, 0, 0, 0]
+    assert m_etf(tight, simulate, units_name="ops").device.tolist()[:2] == [0, 1]
+
+
 def test_variables_stand_with_the_first_consumer_that_starts():
     """`early` is next behind the variable (0-1) on gpu:1; `late`, of higher rank, waits for `before` and a message of 1 ns. The variable's
     own message would take 10^6 ns to gpu:0.

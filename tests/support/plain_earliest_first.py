@@ -99,7 +99,7 @@ class Plain:
         return ready if self.fits(unit, device) else None
 
     def fits(self, unit: int, device: int) -> bool:
-        held = self.held[device] + int(self.given.persistent[unit])
+        held = self.held[device] + int(self.given.held[unit])
         return bool(self.given.allowed[unit, device]) and held <= self.given.memory[device]
 
     def ready_ns(self, op: int, device: int, sends: bool = False) -> int | None:
@@ -160,7 +160,7 @@ class Plain:
             if device is None or not self.fits(unit, device):
                 raise LostError
             self.home[unit] = device
-            self.held[device] += int(self.given.persistent[unit])
+            self.held[device] += int(self.given.held[unit])
 
     def occupy(self, op: int, earliest: int) -> None:
         device = self.home[int(self.given.unit[op])]

@@ -13,7 +13,18 @@ from support.random_problems import random_case
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
-from gnnplace.units.units import Units, UnitsName, allowed, expand, output_bytes, persistent_bytes, unit_edges, units, work_ns  # fmt: skip
+from gnnplace.units.units import (  # fmt: skip
+    Units,
+    UnitsName,
+    allowed,
+    expand,
+    kept_bytes,
+    output_bytes,
+    persistent_bytes,
+    unit_edges,
+    units,
+    work_ns,
+)
 
 NAMES = get_args(UnitsName)
 WEIGHT, ACTIVATION = 1000, 100
@@ -174,3 +185,18 @@ def test_a_unit_stands_where_all_its_ops_may():
     posed = problem(ComputationGraph.from_ops("g", ops, []), Cluster("c", devices, ()))
     with pytest.raises(ValueError, match=r"op 'a': no device of c is allowed"):
         allowed(posed, units(posed.graph, "ops"))
+
+
+def test_kept_is_what_is_persistent_results_and_what_a_later_pass_reads():
+    ops = [
+        op("w", 1, 7, persistent_bytes=50, phase="forward"),
+        op("x", 1, 20, phase="forward"),
+        op("y", 1, 30, phase="forward"),
+        Op("loss", "Op", (Output(4, is_result=True),), time_ns={"gpu": 1}, phase="forward"),
+        op("gradient", 1, 60, phase="backward_data"),
+    ]
+    edges = [(0, 0, 1), (1, 0, 2), (2, 0, 3), (3, 0, 4), (2, 0, 4)]
+    graph = ComputationGraph.from_ops("kept", ops, edges)
+    assert kept_bytes(graph, units(graph, "ops")).tolist() == [50, 0, 30, 4, 0]
+    plain = ComputationGraph.from_ops("plain", [replace(each, phase=None) for each in ops], edges)
+    assert kept_bytes(plain, units(plain, "ops")).tolist() == [57, 20, 30, 4, 60]

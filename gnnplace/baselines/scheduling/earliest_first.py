@@ -16,7 +16,7 @@ from typing import no_type_check
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.fastest import fastest_that_fits
 from gnnplace.baselines.legal import device_sets
 from gnnplace.baselines.scheduling.compiled import allocates_nothing
 from gnnplace.baselines.scheduling.gaps import NEVER, take
@@ -40,12 +40,17 @@ def fastest_earliest_first(
 ) -> Placement:
     """The faster of two placements: on all allowed devices, and without CPUs. `favourite` is the favourite child of each op, or `NONE`.
 
-    Raises ValueError where a unit is allowed on no device.
+    Where neither fits, there are two more, for which memories hold what is kept beside persistent bytes. Raises ValueError where a unit is
+    allowed on no device.
     """
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
-    given = [instance(problem, units, allowed, guide) for allowed in device_sets(problem, units)]
-    found = [schedule_earliest_first(problem.graph, each, favourite)[0] for each in given]
-    return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
+
+    def proposed(kept: bool) -> list[Placement]:
+        given = [instance(problem, units, allowed, guide, kept) for allowed in device_sets(problem, units)]
+        found = [schedule_earliest_first(problem.graph, each, favourite)[0] for each in given]
+        return [Placement(expand(units, device), schedule) for device in found]
+
+    return fastest_that_fits(problem, map(proposed, (False, True)), evaluate)
 
 
 def schedule_earliest_first(

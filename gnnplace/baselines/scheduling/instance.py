@@ -12,7 +12,7 @@ from gnnplace.baselines.scheduling.sequence import Sequence
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
 from gnnplace.schedules.ranks import compact
-from gnnplace.units.units import Units, persistent_bytes, work_ns
+from gnnplace.units.units import Units, kept_bytes, persistent_bytes, work_ns
 
 
 class Guide(NamedTuple):
@@ -33,7 +33,7 @@ class Instance(NamedTuple):
     allowed: Bool[np.ndarray, "units devices"]
     added_ns: Int64[np.ndarray, "ops devices"]
     work_ns: Int64[np.ndarray, "units devices"]
-    persistent: Int64[np.ndarray, " units"]
+    held: Int64[np.ndarray, " units"]  # what a unit has its device hold
     memory: Int64[np.ndarray, " devices"]
     time_ns: Int64[np.ndarray, "ops devices"]
     in_ptr: Int64[np.ndarray, " ops_plus_1"]
@@ -63,8 +63,11 @@ class Progress(NamedTuple):
     channel: Gaps
 
 
-def instance(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], guide: Guide) -> Instance:
-    """The input of a schedule of `problem` in the order of `guide`; units may use the devices of the mask."""
+def instance(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], guide: Guide, kept: bool = False) -> Instance:
+    """The input of a schedule of `problem` in the order of `guide`; units may use the devices of the mask.
+
+    A memory has to hold the persistent bytes of its units, and with `kept` what they hold for most of the step (`kept_bytes`).
+    """
     graph, cluster = problem.graph, problem.cluster
     streams = np.concatenate([[0], np.cumsum(cluster.streams)])
     unit_ptr = np.concatenate([[0], np.cumsum(np.bincount(units.unit))])
@@ -73,7 +76,7 @@ def instance(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units de
         "sequence": guide.sequence.op, "leader": guide.sequence.leader, "added_ns": added_ns,
         "unit": units.unit, "unit_ops": np.argsort(units.unit, kind="stable"), "unit_ptr": unit_ptr,
         "allowed": allowed, "work_ns": work_ns(problem, units),
-        "persistent": persistent_bytes(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
+        "held": (kept_bytes if kept else persistent_bytes)(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
         "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
         "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
         "latency": cluster.link_latency_ns, "channel": cluster.link_channel,

@@ -80,15 +80,15 @@ def place(given, done, op, beside, view):
 @no_type_check
 @allocates_nothing
 def fits(given, done, unit, device):
-    """Whether a unit is allowed on a device and its persistent bytes fit there."""
-    return given.allowed[unit, device] and done.held[device] + given.persistent[unit] <= given.memory[device]
+    """Whether a unit is allowed on a device and what it holds fits there."""
+    return given.allowed[unit, device] and done.held[device] + given.held[unit] <= given.memory[device]
 
 
 @no_type_check
 @allocates_nothing
 def settle(given, done, unit, device):
     done.device[unit] = device
-    done.held[device] += given.persistent[unit]
+    done.held[device] += given.held[unit]
     done.committed[device] += given.work_ns[unit, device]
 
 
@@ -109,7 +109,7 @@ def choose(given, done, op, view):
         end = start + given.work_ns[unit, device] + given.added_ns[op, device]
         if view >= MESSAGES:
             end += _messages_ns(given, done, unit, device)
-        lacks = 2 * (ready == -1) + (done.held[device] + given.persistent[unit] > given.memory[device])
+        lacks = 2 * (ready == -1) + (done.held[device] + given.held[unit] > given.memory[device])
         if best == -1 or lacks < best_lacks or (lacks == best_lacks and end < best_end):
             best, best_lacks, best_end = device, lacks, end
     return best
