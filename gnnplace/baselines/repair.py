@@ -3,7 +3,7 @@
 Each round simulates the placement, freezes the times of its step (`repairing/frozen`), and moves blocks off overfull devices until by these
 times nothing overflows (`repairing/relief`). Blocks are those of a search (`units/blocks`): single colocation groups, families of variables
 with their users, layers, time steps. Moves change times, so the next simulation may find an overflow still; then that device gets less
-room in the next round. Many small moves are mostly faster than few large ones, but not always: both are tried.
+room in the next round. Few large moves take less work, many small ones mostly lead to a faster step: both are tried.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gnnplace.units.units import units
 
 ROUNDS = 16
 TIRED = 5  # rounds without a better score after which a repair ends
-LEAST = (1e-3, 0.1)  # of what a device has too much: what a block has to hold to be moved
+LEAST = (0.03, 1e-3)  # of what a device has too much: what a block has to hold to be moved
 FREE = 1e-5  # of the step time: the cost of a move that costs nothing
 
 

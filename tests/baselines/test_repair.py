@@ -9,6 +9,7 @@ from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.baselines.repair import blocks_of, repaired
+from gnnplace.baselines.repairing import relief
 from gnnplace.baselines.repairing.frozen import frozen
 from gnnplace.baselines.repairing.relief import held_bytes
 from gnnplace.costs.roofline import problem
@@ -95,6 +96,31 @@ def test_a_frozen_step_holds_what_the_simulated_one_holds(seeds):
         assert (held >= result.peak_memory_bytes).all(), seed
         exact, tried = exact + (held == result.peak_memory_bytes).all(), tried + 1
     assert exact > tried / 2
+
+
+@pytest.mark.parametrize("seeds", [range(0, 300, 3), slow(range(1200))], ids=str)
+def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
+    tried = 0
+    for seed in seeds:
+        case = random_case(seed)
+        made, placement = case.problem(), case.placement()
+        result, blocks = stepped(made, placement), blocks_of(made)
+        if result.timeline is None or made.num_devices == 1 or not len(blocks.op):
+            continue
+        still, device = frozen(made, placement.device, result.timeline), placement.device
+        scale = relief._weighed(still, device, np.zeros(made.num_devices), 0, 1.0)
+        for low, high in zip(blocks.ptr[:-1], blocks.ptr[1:], strict=True):
+            ops, here = blocks.op[low:high], int(device[blocks.op[low]])
+            _, there = relief._best(still, ops, device, here, scale)
+            if there == here:
+                continue
+            after = device.copy()
+            after[ops[device[ops] == here]] = there
+            held = held_bytes(still, after, scale.held.shape[1])
+            assert np.array_equal(scale.held[here] + scale.here, held[here]), seed
+            assert np.array_equal(scale.held[there] + scale.there[there], held[there]), seed
+            tried += 1
+    assert tried > len(seeds) / 4
 
 
 @pytest.mark.parametrize("seeds", [range(0, 200, 4), slow(range(800))], ids=str)

@@ -18,7 +18,11 @@ UNLINKED = 2**60  # ns
 
 
 class Scale(NamedTuple):
-    """What devices hold and may hold, and working memory: the ops that move, the roots seen, and what both devices of a move hold more."""
+    """What devices hold and may hold, their overflow and load; and working memory.
+
+    That is: the ops that move, the roots seen, what the device that they leave holds more, and what each target would; of one root, the
+    last slice in which each device needs it and its size there, and of the ops that move.
+    """
 
     held: Float[np.ndarray, "devices slices"]
     room: Float[np.ndarray, " devices"]
@@ -30,7 +34,11 @@ class Scale(NamedTuple):
     seen: Int64[np.ndarray, " roots"]
     mark: Int64[np.ndarray, " one"]
     here: Float[np.ndarray, " slices"]
-    there: Float[np.ndarray, " slices"]
+    there: Float[np.ndarray, "devices slices"]
+    last: Int64[np.ndarray, " devices_plus_1"]
+    size: Int64[np.ndarray, " devices_plus_1"]
+    longer_ns: Int64[np.ndarray, " devices"]
+    sent_ns: Int64[np.ndarray, " devices"]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -86,13 +94,13 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
     heapq.heapify(heap)
     moves = 0
     while len(heap) > 0:
-        _, block, here, there = heapq.heappop(heap)
+        _, block, here = heapq.heappop(heap)
         ops = block_op[block_ptr[block] : block_ptr[block + 1]]
-        worth = _worth(still, ops, device, here, there, scale) if scale.over[here] > 0 else 0.0
+        worth, there = _best(still, ops, device, here, scale) if scale.over[here] > 0 else (0.0, here)
         if worth <= 0:
             continue
         if len(heap) > 0 and worth < -heap[0][0]:  # it was worth more before other moves
-            heapq.heappush(heap, (-worth, block, here, there))
+            heapq.heappush(heap, (-worth, block, here))
             continue
         for op in ops:
             if device[op] == here:
@@ -100,7 +108,7 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
                 scale.load[here] -= still.time_ns[op, here]
                 scale.load[there] += still.time_ns[op, there]
         scale.held[here] += scale.here
-        scale.held[there] += scale.there
+        scale.held[there] += scale.there[there]
         for each in (here, there):
             scale.over[each] = _overflow(scale.held[each], room[each])
         moves += 1
@@ -115,27 +123,19 @@ def _weighed(still, device, room, limit_ns, free_ns):
     for op in range(len(device)):
         load[device[op]] += still.time_ns[op, device[op]]
     over = np.array([_overflow(held[d], room[d]) for d in range(num_devices)])
-    seen = np.full(len(still.touches.root_op), -1, np.int64)
-    return Scale(
-        held,
-        room,
-        over,
-        load,
-        limit_ns,
-        free_ns,
-        np.zeros(len(device), np.bool_),
-        seen,
-        np.zeros(1, np.int64),
-        np.zeros(slices),
-        np.zeros(slices),
-    )
+    seen, mark = np.full(len(still.touches.root_op), -1, np.int64), np.zeros(1, np.int64)
+    last, size = np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64)
+    longer_ns, sent_ns = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
+    here, there = np.zeros(slices), np.zeros((num_devices, slices))
+    moved = np.zeros(len(device), np.bool_)
+    return Scale(held, room, over, load, limit_ns, free_ns, moved, seen, mark, here, there, last, size, longer_ns, sent_ns)
 
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
 def _candidates(still, block_ptr, block_op, device, scale, least):
-    """Every move of a block of some weight off an overfull device that is worth something: (-worth, block, here, there)."""
-    heap = [(0.0, np.int64(-1), np.int64(-1), np.int64(-1))]
+    """Every block of some weight on an overfull device whose move is worth something: (-worth, block, here)."""
+    heap = [(0.0, np.int64(-1), np.int64(-1))]
     heap.clear()  # numba infers the type of its entries from the first
     for here in np.flatnonzero(scale.over > 0):
         weight = _held_by_op(still, device, here, scale.held[here].argmax())
@@ -145,10 +145,10 @@ def _candidates(still, block_ptr, block_op, device, scale, least):
             total = 0.0
             for op in ops:
                 total += weight[op]
-            for there in range(len(scale.room) if total >= enough else 0):
-                worth = _worth(still, ops, device, here, there, scale) if there != here else 0.0
+            if total >= enough:
+                worth, there = _best(still, ops, device, here, scale)
                 if worth > 0:
-                    heap.append((-worth, np.int64(block), np.int64(here), np.int64(there)))
+                    heap.append((-worth, np.int64(block), np.int64(here)))
     return heap
 
 
@@ -194,42 +194,137 @@ def _held_by_op(still, device, here, at):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def _worth(still, ops, device, here, there, scale):
-    """The relief of a move for its cost, 0 where it relieves nothing or is not possible. Leaves in `scale` what both devices hold more."""
-    more, less, moved, slices = scale.there, scale.here, scale.moved, scale.held.shape[1]
-    more[:] = 0
-    less[:] = 0
-    longer, added, sent, possible = 0, 0, 0, True
+def _best(still, ops, device, here, scale):
+    """The most relief for its cost that the move of a block off a device brings, and the device to which; 0 where there is none.
+
+    Leaves in `scale` what the device, and each target, hold more after the move.
+    """
+    num_devices, slices = scale.held.shape
+    possible = np.ones(num_devices, np.bool_)
+    possible[here] = False
+    added_ns = _lift(still, ops, device, here, scale, possible)
+    for root in _touched(still, ops, scale):
+        _shift(still, root, device, here, scale)
     for op in ops:
-        if device[op] == here:
-            possible &= still.allowed[op, there]
-            moved[op] = True
-            longer += still.time_ns[op, there] - still.time_ns[op, here]
-            added += still.time_ns[op, there]
-            for change, sign in ((less, -1), (more, 1)):
-                _hold(change, 0, slices - 1, sign * still.persistent[op])
-                _hold(change, still.first[op], still.last[op], sign * still.workspace[op])
+        scale.moved[op] = False
+    best, best_there = 0.0, here
+    for at in range(1, slices):
+        scale.here[at] += scale.here[at - 1]
+    left = scale.over[here] - _overflow(scale.held[here] + scale.here, scale.room[here])
+    for there in range(num_devices):
+        if not possible[there] or scale.sent_ns[there] >= UNLINKED:
+            continue
+        more = scale.there[there]
+        for at in range(1, slices):
+            more[at] += more[at - 1]
+        relief = left + scale.over[there] - _overflow(scale.held[there] + more, scale.room[there])
+        too_long = max(0, scale.load[there] + added_ns[there] - scale.limit_ns)
+        worth = relief / (max(0, scale.longer_ns[there]) + max(0, scale.sent_ns[there]) + too_long + scale.free_ns)
+        if worth > best:
+            best, best_there = worth, there
+    return best, best_there
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _lift(still, ops, device, here, scale, possible):
+    """Marks the ops that move, and adds what they hold by themselves; returns the time that they take on each device."""
+    added_ns, last = np.zeros(len(possible), np.int64), scale.held.shape[1] - 1
+    scale.here[:] = 0
+    scale.there[:] = 0
+    scale.sent_ns[:] = 0
+    for op in ops:
+        if device[op] != here:
+            continue
+        scale.moved[op] = True
+        _hold(scale.here, 0, last, -still.persistent[op])
+        _hold(scale.here, still.first[op], still.last[op], -still.workspace[op])
+        for there in range(len(possible)):
+            possible[there] &= still.allowed[op, there]
+            added_ns[there] += still.time_ns[op, there]
+            _hold(scale.there[there], 0, last, still.persistent[op])
+            _hold(scale.there[there], still.first[op], still.last[op], still.workspace[op])
+    for there in range(len(possible)):
+        scale.longer_ns[there] = added_ns[there] - added_ns[here]
+    return added_ns
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _touched(still, ops, scale):
+    """The roots that ops that move consume or produce, each once."""
+    found = [np.int64(-1)]
+    found.clear()
     scale.mark[0] += 1
     for op in ops:
-        if moved[op] and possible:
+        if scale.moved[op]:
             for touch in range(still.touches.op_ptr[op], still.touches.op_ptr[op + 1]):
-                root = still.touches.of_op[touch]
+                root = np.int64(still.touches.of_op[touch])
                 if scale.seen[root] != scale.mark[0]:
                     scale.seen[root] = scale.mark[0]
-                    changed = _shift(still, root, device, here, there, scale)
-                    possible &= changed < UNLINKED
-                    sent += changed
-    for op in ops:
-        moved[op] = False
-    if not possible:
-        return 0.0
-    for at in range(1, slices):
-        less[at] += less[at - 1]
-        more[at] += more[at - 1]
-    relief = scale.over[here] - _overflow(scale.held[here] + less, scale.room[here])
-    relief += scale.over[there] - _overflow(scale.held[there] + more, scale.room[there])
-    cost = max(0, longer) + max(0, sent) + max(0, scale.load[there] + added - scale.limit_ns)
-    return relief / (cost + scale.free_ns)
+                    found.append(root)
+    return found
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _shift(still, root, device, here, scale):
+    """Adds what a root's buffers change by on the device that ops leave and on each target, and the time that it occupies channels more."""
+    touches, last, size, num_devices = still.touches, scale.last, scale.size, len(scale.room)
+    producer, final, going = touches.root_op[root], scale.held.shape[1] - 1, len(scale.room)
+    last[:] = -1
+    size[:] = 0
+    for touch in range(touches.ptr[root], touches.ptr[root + 1]):
+        op = touches.op[touch]
+        on = going if scale.moved[op] else device[op]
+        last[on] = max(last[on], final if touches.result[touch] else still.last[op])
+        size[on] = max(size[on], touches.bytes[touch])
+    old_home, leaves = device[producer], scale.moved[producer]
+    stay = 0  # devices that need it whatever moves
+    for on in range(num_devices):
+        stay += last[on] >= 0
+    elsewhere = stay - (last[old_home] >= 0)
+    _buffer(still, root, here, old_home, max(last[here], last[going]), max(size[here], size[going]),
+            elsewhere > 0 or old_home != here, scale.here, -1)  # fmt: skip
+    before_ns = _sent_ns(still, root, old_home, here)
+    if last[here] >= 0 and not leaves:
+        _buffer(still, root, here, old_home, last[here], size[here], True, scale.here, 1)
+    elif last[here] >= 0:
+        _buffer(still, root, here, -1, last[here], size[here], True, scale.here, 1)
+    for there in range(num_devices):
+        if there == here:
+            continue
+        home = there if leaves else old_home
+        away = elsewhere > 0 or old_home != there  # of the old step: the ops that move need it `here`
+        if last[there] >= 0:
+            _buffer(still, root, there, old_home, last[there], size[there], away or last[going] >= 0, scale.there[there], -1)
+        away = stay > (last[there] >= 0) if leaves else elsewhere > 0 or home != there
+        _buffer(still, root, there, home, max(last[there], last[going]), max(size[there], size[going]), away, scale.there[there], 1)
+        sent = _sent_ns(still, root, home, there) - (_sent_ns(still, root, old_home, there) if last[there] >= 0 else 0)
+        sent += (_sent_ns(still, root, home, here) if last[here] >= 0 else 0) - before_ns
+        scale.sent_ns[there] = min(2 * UNLINKED, scale.sent_ns[there] + sent)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _buffer(still, root, on, home, last, size, away, change, sign):
+    """Adds a root's buffer on a device that needs it until `last`, or takes it away. `away`: another device needs it, too."""
+    if on == home:
+        until = max(last, still.leaves[root]) if away else last
+        _hold(change, still.first[still.touches.root_op[root]], until, sign * still.touches.root_bytes[root])
+    else:
+        begin = still.arrives[root, on]
+        _hold(change, begin, max(begin, last), sign * size)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _sent_ns(still, root, home, on):
+    """For how long a root occupies the channel from its home to a device; `UNLINKED` without a link."""
+    if home == on:
+        return 0
+    link = still.link[home, on]
+    return still.touches.sent_ns[root, still.rate[link]] if link >= 0 else UNLINKED
 
 
 @numba.njit(cache=True, nogil=True)
@@ -239,41 +334,3 @@ def _hold(change, first, last, size):
     change[first] += size
     if last + 1 < len(change):
         change[last + 1] -= size
-
-
-@numba.njit(cache=True, nogil=True)
-@no_type_check
-def _shift(still, root, device, here, there, scale):
-    """Adds what a root's buffers on both devices change by; returns for how much longer it occupies channels, `UNLINKED` without a link."""
-    touches, producer, slices = still.touches, still.touches.root_op[root], scale.held.shape[1]
-    old_home = np.int64(device[producer])
-    new_home = there if scale.moved[producer] else old_home
-    last, size = np.full(4, -1), np.zeros(4)  # on `here` and `there` now, on both after the move
-    old_away, new_away = False, False
-    for touch in range(touches.ptr[root], touches.ptr[root + 1]):
-        op = touches.op[touch]
-        old = np.int64(device[op])
-        new = there if scale.moved[op] else old
-        old_away |= old != old_home
-        new_away |= new != new_home
-        end = slices - 1 if touches.result[touch] else still.last[op]
-        for place, on in ((0, old), (2, new)):
-            if on in (here, there):
-                at = place + (on == there)
-                last[at], size[at] = max(last[at], end), max(size[at], touches.bytes[touch])
-    sent = 0
-    for place, sign, home, away in ((0, -1, old_home, old_away), (2, 1, new_home, new_away)):
-        for side in range(2):
-            on, at = there if side else here, place + side
-            if last[at] < 0:
-                continue
-            change = scale.there if side else scale.here
-            if on == home:
-                until = max(last[at], still.leaves[root]) if away else last[at]
-                _hold(change, still.first[producer], until, sign * touches.root_bytes[root])
-            else:
-                begin = still.arrives[root, on]
-                _hold(change, begin, max(begin, last[at]), sign * size[at])
-                link = still.link[home, on]
-                sent += sign * (touches.sent_ns[root, still.rate[link]] if link >= 0 else 2 * UNLINKED)
-    return sent
