@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from support.fork_on_pair import CLUSTER, IN, run
+from support.fork_on_pair import CLUSTER, GRAPH, IN, run
 
 from gnnplace import candidates, planners
 from gnnplace.formats.graphs import read_graph
@@ -103,13 +103,19 @@ def test_without_scotch_it_is_said_how_to_get_it(folder, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_where_nothing_is_feasible_the_status_is_3_and_nothing_is_written(folder, capsys):
-    small = [device | {"memory_bytes": 10} for device in CLUSTER["devices"]]
-    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"devices": small}))
-    status, out, err = run(capsys, "place", "graph.json", "--cluster", "cluster.json", "-o", "found.json")
-    assert ", infeasible\n" in err  # progress says so of the best so far
-    assert (status, out) == (3, "") and "nothing feasible found" in err and not (folder / "found.json").exists()
-    status, out, _ = run(capsys, "compare", "graph.json", "--cluster", "cluster.json", "--json", "-q")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"memory_bytes": 10}, "no placement fits: op 'left' needs 1,050 bytes on one device"), ({}, "nothing feasible found, nor a proof")],
+    ids=["proved", "not proved"],
+)
+def test_where_nothing_is_feasible_the_status_is_3_and_nothing_is_written(folder, capsys, change, said):
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"devices": [device | change for device in CLUSTER["devices"]]}))
+    if not change:  # all three would fit two devices by their sum, and no two fit one
+        (folder / "graph.json").write_text(json.dumps(GRAPH | {"ops": [op | {"persistent_bytes": 2600} for op in GRAPH["ops"]]}))
+    status, out, err = run(capsys, "place", *IN, "-o", "found.json")
+    assert (status, out) == (3, "") and said in err and not (folder / "found.json").exists()
+    assert (", infeasible\n" in err) == (not change)  # progress says so of the best so far; after a proof there is none
+    status, out, _ = run(capsys, "compare", *IN, "--json", "-q")
     assert status == 3 and all(row["infeasible"] for row in json.loads(out)["planners"])
 
 
