@@ -28,7 +28,7 @@ from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.reorder import reorder
-from gnnplace.baselines.repair import repaired
+from gnnplace.baselines.repair import COARSE, FINE, Way, repaired
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget, Counted
@@ -131,7 +131,8 @@ def portfolio(
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
     repair = partial(_repaired, evaluate=evaluate, schedules=(rule,) if schedule == rule else (rule, "memory"))
-    winners = with_repairs(problem, evaluate, winners, repair, budget, progress)
+    repairs = [partial(repair, ways=ways) for ways in (COARSE, FINE)]
+    winners = with_repairs(problem, evaluate, winners, repairs, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     counted = Counted(evaluate, before)
     if small:
@@ -146,10 +147,12 @@ def portfolio(
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
-def _repaired(problem: Problem, overflowing: Placement, budget: Budget, *, evaluate: Evaluator, schedules: Sequence[Schedule]) -> Placement:
+def _repaired(
+    problem: Problem, overflowing: Placement, budget: Budget, *, evaluate: Evaluator, schedules: Sequence[Schedule], ways: Sequence[Way]
+) -> Placement:
     """The best of the repairs under these schedules."""
     counted = Counted(evaluate, budget)
-    found = [repaired(problem, counted, scheduled(overflowing, schedule), budget) for schedule in schedules]
+    found = [repaired(problem, counted, scheduled(overflowing, schedule), budget, ways) for schedule in schedules]
     return fastest(problem, found, counted)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import product
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -65,13 +66,16 @@ def with_repairs(
     problem: Problem,
     evaluate: Evaluator,
     winners: Sequence[Winner],
-    repair: Repair,
+    repairs: Sequence[Repair],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Winner]:
-    """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired."""
+    """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired.
+
+    Each way to repair is tried on all of them before the next.
+    """
     found, until = list(winners), budget.until(FOR_REPAIRS)
-    for winner in sorted(winners, key=lambda winner: winner.score.step_time_ns):
+    for repair, winner in product(repairs, sorted(winners, key=lambda winner: winner.score.step_time_ns)):
         fits = [each.score for each in found if each.score.feasibility == FEASIBLE]
         promises = winner.score._replace(feasibility=FEASIBLE, excess_bytes=0) < min(fits) if fits else True
         if winner.score.feasibility == OVERFLOWS and promises and until.allows(1):

@@ -3,11 +3,13 @@
 Each round simulates the placement, freezes the times of its step (`repairing/frozen`), and moves blocks off overfull devices until by these
 times nothing overflows (`repairing/relief`). Blocks are those of a search (`units/blocks`): single colocation groups, families of variables
 with their users, layers, time steps. Moves change times, so the next simulation may find an overflow still; then that device gets less
-room in the next round. Few large moves take less work, many small ones mostly lead to a faster step: both are tried.
+room in the next round. Few large moves take less work, many small ones mostly lead to a faster step. What a move makes other devices send
+may arrive long before it is read, or just in time, where a channel is always busy. Which leads to the best step is tried out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +27,18 @@ from gnnplace.units.units import units
 
 ROUNDS = 16
 TIRED = 5  # rounds without a better score after which a repair ends
-LEAST = (0.03, 1e-3)  # of what a device has too much: what a block has to hold to be moved
 FREE = 1e-5  # of the step time: the cost of a move that costs nothing
+
+
+class Way(NamedTuple):
+    """How to repair: what a block has to hold to be moved, as a share of what its device has too much, and when what it reads arrives."""
+
+    least: float
+    just_in_time: bool
+
+
+COARSE = (Way(0.03, True), Way(0.03, False))
+FINE = tuple(Way(least, just_in_time) for least in (0.01, 1e-3) for just_in_time in (True, False))
 
 
 class _Round(NamedTuple):
@@ -43,7 +55,9 @@ class Blocks(NamedTuple):
     op: Int64[np.ndarray, " members"]
 
 
-def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None) -> Placement:
+def repaired(
+    problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, ways: Sequence[Way] = COARSE + FINE
+) -> Placement:
     """The best placement of a few rounds, feasible wherever one of them is; a placement that is feasible, or can't run, as it is.
 
     The schedule stays; priorities of the schedule `given` stay with their ops. The evaluator must give timelines. Its evaluations count
@@ -53,11 +67,11 @@ def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget
     if first.result.infeasible is None or first.result.timeline is None:
         return placement
     blocks = blocks_of(problem)
-    found = [_rounds(problem, evaluate, blocks, first, least, budget) for least in LEAST]
+    found = [_rounds(problem, evaluate, blocks, first, way, budget) for way in ways]
     return min([first, *found], key=lambda each: score(problem, each.result)).placement
 
 
-def _rounds(problem: Problem, evaluate: Evaluator, blocks: Blocks, first: _Round, least: float, budget: Budget | None) -> _Round:
+def _rounds(problem: Problem, evaluate: Evaluator, blocks: Blocks, first: _Round, way: Way, budget: Budget | None) -> _Round:
     """The best of all rounds that move blocks of a size, up to the first whose placement fits."""
     best = here = first
     tired, less = 0, np.zeros(problem.num_devices)
@@ -65,7 +79,7 @@ def _rounds(problem: Problem, evaluate: Evaluator, blocks: Blocks, first: _Round
         if here.result.infeasible is None or here.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
             break
         less = _less(problem, here.result, less)
-        placement = _relieved(problem, blocks, here, less, least)
+        placement = _relieved(problem, blocks, here, less, way)
         here, tired = _Round(placement, *evaluate(problem, [placement], timeline=True)), tired + 1
         if score(problem, here.result) < score(problem, best.result):
             best, tired = here, 0
@@ -95,12 +109,12 @@ def _less(problem: Problem, result: StepResult, less: Float[np.ndarray, " device
     return np.where(less > 0, less + over, np.minimum(over, 1.0))
 
 
-def _relieved(problem: Problem, blocks: Blocks, here: _Round, less: Float[np.ndarray, " devices"], least: float) -> Placement:
+def _relieved(problem: Problem, blocks: Blocks, here: _Round, less: Float[np.ndarray, " devices"], way: Way) -> Placement:
     """The placement after moves off overfull devices."""
     placement, result = here
     assert result.timeline is not None and result.peak_memory_bytes is not None and result.step_time_ns is not None
-    still, device = frozen(problem, placement.device, result.timeline), placement.device.copy()
+    still, device = frozen(problem, placement.device, result.timeline, way.just_in_time), placement.device.copy()
     coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes  # slices say too much
     room, limit_ns, free_ns = problem.cluster.memory_bytes + coarse - less, int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
-    relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, least)
+    relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, way.least)
     return Placement(device, placement.schedule, placement.priority)

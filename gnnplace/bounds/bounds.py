@@ -5,6 +5,7 @@ holds by itself. The module in brackets proves it:
 
 - `critical-path`: the longest path, with each op on the fastest device that allows it and has the memory, and free transfers.
 - `load`: the least time for all work if units could be split among unequal devices with limited memories (`load`).
+- `channels`: as `load`, with what channels carry where state fits no class of devices, so that some of it is not beside its readers.
 - `paths`: for some op, the least time before it, its own time and the least time after it. This counts transfers that no placement avoids,
   ops that share one device, and the load of its ancestors and descendants (`paths`).
 - `transfers`: as `paths` without the load of ancestors and descendants; it replaces `paths` beyond `MOST_QUADRATIC` ops.
@@ -22,6 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Float
 
+from gnnplace.bounds.channels import channels_ns
 from gnnplace.bounds.load import best_prices, load_ns, loads, op_prices
 from gnnplace.bounds.paths import Ends, ends, through_ns
 from gnnplace.bounds.relaxed import NEVER, Relaxed, relaxed
@@ -75,6 +77,8 @@ def _loads_and_paths(priced: Relaxed, classes: Relaxed) -> dict[str, int]:
     found = _ends(classes, price, worth)
     through = through_ns(classes, found)
     bounds = {"load": load_ns(needs, prices), "paths" if quadratic else "transfers": through}
+    if (channels := channels_ns(priced)) > 0:
+        bounds["channels"] = channels
     if through >= NEVER:
         return bounds
     window = best_window(found.head_ns.min(axis=1), found.tail_ns.min(axis=1), price)

@@ -9,6 +9,7 @@ in a smaller buffer than its root, if only the alias was sent; of each root the 
 from __future__ import annotations
 
 from typing import NamedTuple, no_type_check
+from weakref import WeakKeyDictionary
 
 import numba
 import numpy as np
@@ -33,11 +34,16 @@ class Need(NamedTuple):
         return self.persistent_bytes + self.alive_bytes
 
 
+_needs: WeakKeyDictionary[ComputationGraph, Need] = WeakKeyDictionary()
+
+
 def need(graph: ComputationGraph, among: Bool[np.ndarray, " ops"] | None = None) -> Need:
     """The most bytes that every placement of a graph is known to hold at once on all devices together.
 
     With `among`, of the step of these ops alone: of persistent bytes, those count that one of them holds or reads.
     """
+    if among is None and graph in _needs:
+        return _needs[graph]
     some = np.ones(graph.num_ops, dtype=bool) if among is None else among
     ops = graph.order[some[graph.order]].astype(np.int64)
     ops = ops[:: max(1, -(-len(ops) // MOST_OPS))]
@@ -45,7 +51,10 @@ def need(graph: ComputationGraph, among: Bool[np.ndarray, " ops"] | None = None)
     most = int(alive.argmax())
     held = some.copy()
     held[graph.output_op[graph.output_root[graph.edge_data[some[graph.edge_dst] & (graph.edge_data != NONE)]]]] = True
-    return Need(int(ops[most]), int(graph.persistent_bytes[held].sum()), int(alive[most]))
+    found = Need(int(ops[most]), int(graph.persistent_bytes[held].sum()), int(alive[most]))
+    if among is None:
+        _needs[graph] = found
+    return found
 
 
 def alive_bytes(graph: ComputationGraph, ops: Int64[np.ndarray, " some"], among: Bool[np.ndarray, " ops"]) -> Int64[np.ndarray, " some"]:

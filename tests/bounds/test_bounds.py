@@ -8,6 +8,7 @@ from support.every_placement import best_step, posed
 from support.graphs import chains, equal_gpus, op
 
 from gnnplace.bounds import bounds as module
+from gnnplace.bounds import channels
 from gnnplace.bounds.bounds import bounds, lower_bound
 from gnnplace.bounds.load import Prices, best_prices, load_ns, loads
 from gnnplace.bounds.relaxed import relaxed
@@ -43,6 +44,27 @@ def test_load_sees_memory(memory_bytes, expected):
     ops = [Op(f"op{i}", "Op", persistent_bytes=10, time_ns={"gpu": 100, "cpu": 300}) for i in range(4)]
     # three quarters on the fast device; it holds two of four, two and a half, or none
     assert bounds(posed(ops, [], cpu_and_gpu(memory_bytes)))["load"] == expected
+
+
+def test_what_is_not_beside_its_readers_goes_through_a_channel():
+    weights = [op(f"w{i}", 1, 400, persistent_bytes=1000) for i in range(4)]
+    readers = [Op(f"op{i}", "Op", time_ns={"gpu": 1, "cpu": 10**8}) for i in range(4)]
+    made = posed([*weights, *readers], [(i, 0, 4 + i) for i in range(4)], cpu_and_gpu(2500))
+    assert bounds(made)["channels"] == 600 and bounds(made)["load"] < 100  # the GPU holds two and a half of four
+    roomy = posed([*weights, *readers], [(i, 0, 4 + i) for i in range(4)], cpu_and_gpu(10**4))
+    assert "channels" not in bounds(roomy)
+
+
+def test_any_prices_prove_a_channels_bound():
+    weights = [op(f"w{i}", 1, 400, persistent_bytes=1000) for i in range(4)]
+    readers = [Op(f"op{i}", "Op", time_ns={"gpu": 1, "cpu": 10**3}) for i in range(4)]
+    made = relaxed(posed([*weights, *readers], [(i, 0, 4 + i) for i in range(4)], cpu_and_gpu(2500)), 64)
+    program = channels.program(made, 400)
+    best, generator = channels.channels_ns(made), np.random.default_rng(0)
+    prices = channels._solved(program)
+    for _ in range(200):
+        other = channels.Prices(*(each * generator.choice([0, 0.5, 1, 1, 2], size=each.shape) for each in prices))
+        assert channels._value_ns(program, other) <= best + 1
 
 
 def test_results_are_held_like_parameters():

@@ -15,10 +15,12 @@ from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.bounds import bounds as module
 from gnnplace.bounds.bounds import bound_name, bounds, least_times, lower_bound
+from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.graph import Op
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate_devices
 
-NAMES = {"critical-path", "load", "paths", "windows", "split"}
+NAMES = {"critical-path", "load", "channels", "paths", "windows", "split"}
 
 
 @pytest.mark.parametrize("seeds", [20, slow(40)])
@@ -63,10 +65,24 @@ def zigzag_case(seed):
     return posed(ops, [(0, 0, 1), (2, 0, 1), (2, 0, 3), (4, 0, 3)], equal_gpus(2, memory_bytes=random.randint(500, 599)))
 
 
+def offload_case(seed):
+    """Weights that fit no memory, which few ops read on a slow device and many on two fast ones."""
+    random = Random(seed)
+    weights = [op(f"w{i}", 1, random.randint(200, 400), persistent_bytes=random.randint(200, 400)) for i in range(4)]
+    readers = [Op(f"op{i}", "Op", time_ns={"gpu": random.randint(1, 9), "cpu": random.randint(300, 5000)}) for i in range(5)]
+    edges = [(i, 0, 4 + i) for i in range(4)] + [(random.randrange(4), 0, 8)]
+    return posed([*weights, *readers], edges, host_and_gpus(2, memory_bytes=random.randint(600, 900)))
+
+
+def host_and_gpus(count, memory_bytes):
+    devices = (Device("cpu:0", "cpu", 10**9, 10**12, 10**12), *equal_gpus(count, memory_bytes=memory_bytes).devices)
+    return Cluster("host", devices, tuple(Link(a.name, b.name, 10**9) for a in devices for b in devices if a is not b))
+
+
 @pytest.mark.parametrize(("seeds", "least"), [(50, 1), slow(200, 5)])
 def test_each_bound_is_the_best_one_somewhere(seeds, least):
     named = Counter(bound_name(tight_case(seed).problem()) for seed in range(seeds))
-    named += Counter(bound_name(posed(seed)) for seed in range(seeds // 10) for posed in (wide_case, zigzag_case))
+    named += Counter(bound_name(case(seed)) for seed in range(seeds // 10) for case in (wide_case, zigzag_case, offload_case))
     assert set(named) == NAMES and min(named.values()) >= least, named
 
 
@@ -75,7 +91,7 @@ def test_never_above_the_optimum_of_tight_problems(seeds):
     reached = 0
     for seed in seeds:
         cases = (tight_case(seed).problem(), crowded_case(seed).problem())
-        for made in (*cases, *((wide_case(seed), zigzag_case(seed)) if seed < 64 else ())):
+        for made in (*cases, *((wide_case(seed), zigzag_case(seed), offload_case(seed)) if seed < 64 else ())):
             best = best_step(made)
             assert best is None or all(bound <= best for bound in bounds(made).values()), (seed, best, bounds(made))
             reached += best == lower_bound(made)

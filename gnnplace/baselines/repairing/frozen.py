@@ -11,7 +11,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Int64, UInt32
+from jaxtyping import Bool, Int32, Int64, UInt32
 
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
@@ -45,7 +45,8 @@ class Frozen(NamedTuple):
     first: Int32[np.ndarray, " ops"]
     last: Int32[np.ndarray, " ops"]
     leaves: Int32[np.ndarray, " roots"]  # the last slice in which a transfer takes it off the device that produces it
-    arrives: Int32[np.ndarray, "roots devices"]  # the first slice in which it lies on another device
+    arrives: Int32[np.ndarray, "roots devices"]  # the first slice in which it lies on another device, or could
+    known: Bool[np.ndarray, "roots devices"]  # it arrives then; else when it is first read
     persistent: Int64[np.ndarray, " ops"]
     workspace: Int64[np.ndarray, " ops"]
     time_ns: Int64[np.ndarray, "ops devices"]
@@ -57,8 +58,9 @@ class Frozen(NamedTuple):
 _touches: WeakKeyDictionary[Problem, Touches] = WeakKeyDictionary()
 
 
-def frozen(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Frozen:
-    """The step of a placement with frozen times."""
+def frozen(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, just_in_time: bool = False) -> Frozen:
+    """The step of a placement with frozen times. What is not sent to a device now would arrive there at once or, where a channel is
+    always busy, rather `just_in_time` for its first reader."""
     graph, touches = problem.graph, touches_of(problem)
     edges = np.unique(np.quantile(timeline.start_ns, np.linspace(0, 1, SLICES + 1)[:-1]).astype(np.int64))
 
@@ -75,8 +77,9 @@ def frozen(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
     np.minimum.at(came, (root, timeline.transfer_dst), slice_of(timeline.transfer_start_ns))
     return Frozen(
         touches=touches, first=first, last=last, leaves=leaves, arrives=np.where(came < len(edges), came, arrives).astype(np.int32),
-        persistent=graph.persistent_bytes.astype(np.int64), workspace=graph.workspace_bytes.astype(np.int64),
-        time_ns=problem.time_ns, allowed=problem.allowed, link=problem.cluster.link_index.astype(np.int32), rate=problem.link_rate,
+        known=(came < len(edges)) | (not just_in_time), persistent=graph.persistent_bytes.astype(np.int64),
+        workspace=graph.workspace_bytes.astype(np.int64), time_ns=problem.time_ns, allowed=problem.allowed,
+        link=problem.cluster.link_index.astype(np.int32), rate=problem.link_rate,
     )  # fmt: skip
 
 
@@ -103,8 +106,3 @@ def _build(problem: Problem) -> Touches:
         ptr.astype(np.int64), op[order].astype(np.uint32), read[order], result[order],
         held.touch_ptr, held.touch_root, held.root_op, held.root_bytes, np.ascontiguousarray(problem.transfer_ns[roots]),
     )  # fmt: skip
-
-
-def room_bytes(problem: Problem) -> Float[np.ndarray, " devices"]:
-    """The memory of each device."""
-    return problem.cluster.memory_bytes.astype(np.float64)

@@ -21,7 +21,7 @@ class Scale(NamedTuple):
     """What devices hold and may hold, their overflow and load; and working memory.
 
     That is: the ops that move, the roots seen, what the device that they leave holds more, and what each target would; of one root, the
-    last slice in which each device needs it and its size there, and of the ops that move.
+    first and last slice in which each device needs it and its size there, and of the ops that move.
     """
 
     held: Float[np.ndarray, "devices slices"]
@@ -35,6 +35,7 @@ class Scale(NamedTuple):
     mark: Int64[np.ndarray, " one"]
     here: Float[np.ndarray, " slices"]
     there: Float[np.ndarray, "devices slices"]
+    first: Int64[np.ndarray, " devices_plus_1"]
     last: Int64[np.ndarray, " devices_plus_1"]
     size: Int64[np.ndarray, " devices_plus_1"]
     longer_ns: Int64[np.ndarray, " devices"]
@@ -47,7 +48,7 @@ def held_bytes(still, device, slices):
     """What every device holds in every slice."""
     num_devices = still.allowed.shape[1]
     held = np.zeros((num_devices, slices + 1))
-    last_of = np.full(num_devices, -1, np.int64)
+    first_of, last_of = np.full(num_devices, slices, np.int64), np.full(num_devices, -1, np.int64)
     size_of = np.zeros(num_devices, np.int64)
     for op in range(len(device)):
         held[device[op], 0] += still.persistent[op]
@@ -56,11 +57,13 @@ def held_bytes(still, device, slices):
     for root in range(len(still.touches.root_op)):
         producer = still.touches.root_op[root]
         home, away = device[producer], False
+        first_of[:] = slices
         last_of[:] = -1
         size_of[:] = 0
         for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
             op = still.touches.op[touch]
             here = device[op]
+            first_of[here] = min(first_of[here], still.first[op])
             last_of[here] = max(last_of[here], slices - 1 if still.touches.result[touch] else still.last[op])
             size_of[here] = max(size_of[here], still.touches.bytes[touch])
             away |= here != home
@@ -71,7 +74,7 @@ def held_bytes(still, device, slices):
                 begin, end, size = still.first[producer], last_of[here], still.touches.root_bytes[root]
                 end = max(end, still.leaves[root]) if away else end
             else:
-                begin, size = still.arrives[root, here], size_of[here]
+                begin, size = _arrives(still, root, here, first_of[here]), size_of[here]
                 end = max(begin, last_of[here])
             held[here, begin] += size
             held[here, end + 1] -= size
@@ -124,11 +127,11 @@ def _weighed(still, device, room, limit_ns, free_ns):
         load[device[op]] += still.time_ns[op, device[op]]
     over = np.array([_overflow(held[d], room[d]) for d in range(num_devices)])
     seen, mark = np.full(len(still.touches.root_op), -1, np.int64), np.zeros(1, np.int64)
-    last, size = np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64)
+    first, last, size = np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64)
     longer_ns, sent_ns = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
     here, there = np.zeros(slices), np.zeros((num_devices, slices))
     moved = np.zeros(len(device), np.bool_)
-    return Scale(held, room, over, load, limit_ns, free_ns, moved, seen, mark, here, there, last, size, longer_ns, sent_ns)
+    return Scale(held, room, over, load, limit_ns, free_ns, moved, seen, mark, here, there, first, last, size, longer_ns, sent_ns)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -184,10 +187,10 @@ def _held_by_op(still, device, here, at):
                     end = max(end, slices - 1 if still.touches.result[touch] else still.last[op])
             if end >= at:
                 weight[producer] += still.touches.root_bytes[root]
-        elif still.arrives[root, here] <= at:
+        elif not still.known[root, here] or still.arrives[root, here] <= at:
             for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
                 op = still.touches.op[touch]
-                if device[op] == here and still.last[op] >= at:
+                if device[op] == here and still.last[op] >= at and (still.known[root, here] or still.first[op] <= at):
                     weight[op] += still.touches.bytes[touch]
     return weight
 
@@ -270,13 +273,15 @@ def _touched(still, ops, scale):
 @no_type_check
 def _shift(still, root, device, here, scale):
     """Adds what a root's buffers change by on the device that ops leave and on each target, and the time that it occupies channels more."""
-    touches, last, size, num_devices = still.touches, scale.last, scale.size, len(scale.room)
+    touches, first, last, size, num_devices = still.touches, scale.first, scale.last, scale.size, len(scale.room)
     producer, final, going = touches.root_op[root], scale.held.shape[1] - 1, len(scale.room)
+    first[:] = final + 1
     last[:] = -1
     size[:] = 0
     for touch in range(touches.ptr[root], touches.ptr[root + 1]):
         op = touches.op[touch]
         on = going if scale.moved[op] else device[op]
+        first[on] = min(first[on], still.first[op])
         last[on] = max(last[on], final if touches.result[touch] else still.last[op])
         size[on] = max(size[on], touches.bytes[touch])
     old_home, leaves = device[producer], scale.moved[producer]
@@ -284,22 +289,23 @@ def _shift(still, root, device, here, scale):
     for on in range(num_devices):
         stay += last[on] >= 0
     elsewhere = stay - (last[old_home] >= 0)
-    _buffer(still, root, here, old_home, max(last[here], last[going]), max(size[here], size[going]),
+    _buffer(still, root, here, old_home, min(first[here], first[going]), max(last[here], last[going]), max(size[here], size[going]),
             elsewhere > 0 or old_home != here, scale.here, -1)  # fmt: skip
     before_ns = _sent_ns(still, root, old_home, here)
     if last[here] >= 0 and not leaves:
-        _buffer(still, root, here, old_home, last[here], size[here], True, scale.here, 1)
+        _buffer(still, root, here, old_home, first[here], last[here], size[here], True, scale.here, 1)
     elif last[here] >= 0:
-        _buffer(still, root, here, -1, last[here], size[here], True, scale.here, 1)
+        _buffer(still, root, here, -1, first[here], last[here], size[here], True, scale.here, 1)
     for there in range(num_devices):
         if there == here:
             continue
         home = there if leaves else old_home
         away = elsewhere > 0 or old_home != there  # of the old step: the ops that move need it `here`
         if last[there] >= 0:
-            _buffer(still, root, there, old_home, last[there], size[there], away or last[going] >= 0, scale.there[there], -1)
+            _buffer(still, root, there, old_home, first[there], last[there], size[there], away or last[going] >= 0, scale.there[there], -1)
         away = stay > (last[there] >= 0) if leaves else elsewhere > 0 or home != there
-        _buffer(still, root, there, home, max(last[there], last[going]), max(size[there], size[going]), away, scale.there[there], 1)
+        begin, end = min(first[there], first[going]), max(last[there], last[going])
+        _buffer(still, root, there, home, begin, end, max(size[there], size[going]), away, scale.there[there], 1)
         sent = _sent_ns(still, root, home, there) - (_sent_ns(still, root, old_home, there) if last[there] >= 0 else 0)
         sent += (_sent_ns(still, root, home, here) if last[here] >= 0 else 0) - before_ns
         scale.sent_ns[there] = min(2 * UNLINKED, scale.sent_ns[there] + sent)
@@ -307,14 +313,22 @@ def _shift(still, root, device, here, scale):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def _buffer(still, root, on, home, last, size, away, change, sign):
-    """Adds a root's buffer on a device that needs it until `last`, or takes it away. `away`: another device needs it, too."""
+def _buffer(still, root, on, home, first, last, size, away, change, sign):
+    """Adds a root's buffer on a device that needs it from `first` to `last`, or takes it away. `away`: another device needs it, too."""
     if on == home:
         until = max(last, still.leaves[root]) if away else last
         _hold(change, still.first[still.touches.root_op[root]], until, sign * still.touches.root_bytes[root])
     else:
-        begin = still.arrives[root, on]
+        begin = _arrives(still, root, on, first)
         _hold(change, begin, max(begin, last), sign * size)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _arrives(still, root, on, first):
+    """When a root arrives on a device that needs it from `first`: as it does now, or else just in time."""
+    arrives = still.arrives[root, on]
+    return arrives if still.known[root, on] else max(arrives, first)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -1,0 +1,203 @@
+"""The channels bound: the load bound, with the time that channels need to carry what does not lie beside its readers.
+
+Where state (parameters, moments of an optimiser) fits no class of devices alone, some of it lies on another, and either its readers run
+there too, or it is sent. The load bound lets units be split into fractions; here, of an output that touches state, a device class is left
+by at least the fraction of its producer that is there minus the fraction of each reader that is there. A linear program:
+
+    minimise T     over the fractions x[u, c] of unit u on class c, which sum to 1, and z[o, c] of output o that leaves class c
+    such that      time of the units on c                     <= T * streams of c
+                   time of what leaves c on channels out of c <= T * channels out of c
+                   bytes of the units and of the rest on c    <= memory of c           (the rest is alive at once, anywhere: `memory.need`)
+                   x[producer of o, c] - x[reader of o, c]    <= z[o, c]               for each reader of o
+
+Any non-negative prices of its rows prove a bound (weak duality), so the solver's accuracy can't make it wrong (`_value_ns`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from gnnplace.bounds.memory import need
+from gnnplace.bounds.relaxed import NEVER, Relaxed
+from gnnplace.graph import NONE
+from gnnplace.units.units import persistent_bytes
+
+RATIOS = 100  # units without state are summed up where their times on classes have the same ratios up to 1 / RATIOS
+MOST_READS = 20_000  # beyond which the largest outputs count alone
+SECONDS = 20.0  # the most that the solver gets; without its prices there is no bound
+ERROR = 1e-9  # more than rounding can change, as a share of the sum of all magnitudes
+
+
+class Program(NamedTuple):
+    """The rows of the program. Columns are units and classes, outputs and classes, the rest on each class; times are in ns.
+
+    `reads[:, i]` are an output, the unit that produces it and a unit that reads it.
+    """
+
+    time_ns: Float[np.ndarray, "units classes"]
+    legal: Bool[np.ndarray, "units classes"]
+    held: Float[np.ndarray, "units classes"]  # as a share of the memory of the class
+    rest: Float[np.ndarray, " classes"]  # likewise, if all of it is there
+    leaving_ns: Float[np.ndarray, "outputs classes"]
+    reads: Int64[np.ndarray, "3 reads"]
+    streams: Float[np.ndarray, " classes"]
+    channels: Float[np.ndarray, " classes"]
+
+
+class Prices(NamedTuple):
+    """A price for each row."""
+
+    time: Float[np.ndarray, " classes"]
+    channel: Float[np.ndarray, " classes"]
+    memory: Float[np.ndarray, " classes"]
+    read: Float[np.ndarray, "reads classes"]
+
+
+def channels_ns(relaxed: Relaxed) -> int:
+    """The bound in ns; 0 where each class of devices alone can hold everything, or nothing is read."""
+    held = need(relaxed.graph)
+    if (relaxed.memory_bytes * relaxed.num_devices >= held.total_bytes).all():
+        return 0
+    made = program(relaxed, held.alive_bytes)
+    if not made.leaving_ns.size or (prices := _solved(made)) is None:
+        return 0
+    return _value_ns(made, prices)
+
+
+def program(relaxed: Relaxed, rest_bytes: int) -> Program:
+    """The program of a relaxed problem whose outputs hold so much at once, besides persistent bytes."""
+    graph, unit, classes = relaxed.graph, relaxed.units.unit, relaxed.num_classes
+    time_ns, forbidden = np.zeros((relaxed.units.num_units, classes)), np.zeros((relaxed.units.num_units, classes), dtype=np.int64)
+    np.add.at(time_ns, unit, np.where(relaxed.time_ns < NEVER, relaxed.time_ns, 0))
+    np.add.at(forbidden, unit, relaxed.time_ns >= NEVER)
+    state = persistent_bytes(graph, relaxed.units)
+    reads = _reads(relaxed, state)
+    outputs, reads[0] = np.unique(reads[0], return_inverse=True)
+    capacity = np.maximum(1.0, relaxed.memory_bytes * relaxed.num_devices.astype(np.float64))
+    leaving_ns, channels = _leaving(relaxed, outputs)
+    alone = state == 0
+    alone[reads[1:]] = False
+    apart = np.flatnonzero(~alone)
+    times, legal = _summed(time_ns[alone], forbidden[alone] == 0)
+    reads[1:] = np.searchsorted(apart, reads[1:])
+    return Program(
+        time_ns=np.concatenate([time_ns[apart], times]), legal=np.concatenate([forbidden[apart] == 0, legal]),
+        held=np.concatenate([state[apart], np.zeros(len(times))])[:, None] / capacity, rest=rest_bytes / capacity,
+        leaving_ns=leaving_ns, reads=reads, streams=(relaxed.streams * relaxed.num_devices).astype(np.float64), channels=channels,
+    )  # fmt: skip
+
+
+def _crossing(relaxed: Relaxed) -> Int64[np.ndarray, "2 edges"]:
+    """The outputs that some edge can carry to another device, and the ops that read them: those of another unit."""
+    graph, unit = relaxed.graph, relaxed.units.unit
+    edges = (graph.edge_data != NONE) & (unit[graph.edge_src] != unit[graph.edge_dst])
+    return np.stack([graph.edge_data[edges], graph.edge_dst[edges]]).astype(np.int64)
+
+
+def _reads(relaxed: Relaxed, state: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, "3 reads"]:
+    """The roots that a unit with state produces or reads, with the units that produce and read them, those of most bytes."""
+    graph, unit = relaxed.graph, relaxed.units.unit
+    read, by = _crossing(relaxed)
+    root = graph.output_root[read].astype(np.int64)
+    producer, reader = unit[graph.output_op[root]], unit[by]
+    sent = np.full(len(graph.output_bytes), np.iinfo(np.int64).max)
+    np.minimum.at(sent, root, graph.output_bytes[read])
+    counts = (producer != reader) & ((state[producer] > 0) | (state[reader] > 0)) & (sent[root] > 0)
+    reads = np.unique(np.stack([root, producer, reader])[:, counts], axis=1).astype(np.int64)
+    return reads[:, np.argsort(-sent[reads[0]], kind="stable")[:MOST_READS]]
+
+
+def _leaving(
+    relaxed: Relaxed, roots: Int64[np.ndarray, " outputs"]
+) -> tuple[Float[np.ndarray, "outputs classes"], Float[np.ndarray, " classes"]]:
+    """How long the least that is read of each root occupies the fastest channel to another class, and the number of such channels."""
+    problem, graph = relaxed.problem, relaxed.graph
+    read = np.unique(_crossing(relaxed)[0])
+    read = read[np.isin(graph.output_root[read], roots)]
+    place = np.searchsorted(roots, graph.output_root[read])
+    leaving = np.full((len(roots), relaxed.num_classes), float(NEVER))
+    channels: list[set[int]] = [set() for _ in range(relaxed.num_classes)]
+    class_of = dict(zip(problem.cluster.device_names, relaxed.class_of.tolist(), strict=True))
+    for number, link in enumerate(problem.cluster.links):
+        here = class_of[link.src]
+        if here != class_of[link.dst]:
+            channels[here].add(int(problem.cluster.link_channel[number]))
+            np.minimum.at(leaving[:, here], place, problem.transfer_ns[read, problem.link_rate[number]])
+    return leaving, np.array([len(each) for each in channels], dtype=np.float64)
+
+
+def _summed(
+    time_ns: Float[np.ndarray, "units classes"], legal: Bool[np.ndarray, "units classes"]
+) -> tuple[Float[np.ndarray, "sums classes"], Bool[np.ndarray, "sums classes"]]:
+    """Units of the same ratios of times in one: its least time is the sum of theirs, and its other times are rounded down."""
+    least = np.where(legal, time_ns, np.inf).min(axis=1, initial=np.inf)
+    ratio = np.where(legal, np.floor(RATIOS * np.log(np.maximum(time_ns, 1.0) / np.maximum(least, 1.0)[:, None])), -1.0)
+    kinds, of = np.unique(ratio, axis=0, return_inverse=True)
+    total = np.bincount(of.ravel(), weights=least, minlength=len(kinds))
+    return np.exp(np.maximum(kinds, 0.0) / RATIOS) * total[:, None] * (1 - ERROR), kinds >= 0
+
+
+def _solved(made: Program) -> Prices | None:
+    """The prices of the rows at the solver's optimum; None where it finds none in time."""
+    (units, classes), outputs, reads = made.time_ns.shape, len(made.leaving_ns), made.reads.shape[1]
+    scale = max(1.0, float(np.where(made.legal, made.time_ns, np.inf).min(axis=1).sum()) / made.streams.sum())
+    x = np.arange(units * classes).reshape(units, classes)
+    z = x.size + np.arange(outputs * classes).reshape(outputs, classes)
+    rest = x.size + z.size + np.arange(classes)
+    step = x.size + z.size + classes  # the column of T
+    entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def fill(row: np.ndarray | int, column: np.ndarray | int, value: np.ndarray | float) -> None:
+        rows, columns, values = np.broadcast_arrays(row, column, value)
+        entries.append((rows.ravel(), columns.ravel(), values.ravel()))
+
+    output, producer, reader = made.reads
+    for c in range(classes):
+        time, channel, memory = range(c, 3 * classes, classes)
+        fill(time, x[:, c], made.time_ns[:, c] / scale)
+        fill(time, step, -made.streams[c])
+        fill(channel, z[:, c], made.leaving_ns[:, c] / scale)
+        fill(channel, step, -made.channels[c])
+        fill(memory, x[:, c], made.held[:, c])
+        fill(memory, rest[c : c + 1], made.rest[c])
+        read = 3 * classes + c * reads + np.arange(reads)
+        fill(read, x[producer, c], 1.0)
+        fill(read, x[reader, c], -1.0)
+        fill(read, z[output, c], -1.0)
+    limit = np.concatenate([np.zeros(2 * classes), np.ones(classes), np.zeros(classes * reads)])
+    row, column, value = (np.concatenate(each) for each in zip(*entries, strict=True))
+    parts = np.concatenate([x.ravel(), rest])  # of units, and of the rest
+    whole = (np.ones(len(parts)), (np.arange(len(parts)) // classes, parts))
+    most = np.concatenate([made.legal.ravel().astype(np.float64), np.ones(z.size + classes), [np.inf]])
+    solved = linprog(
+        np.eye(1, step + 1, step)[0], method="highs", options={"time_limit": SECONDS},
+        A_ub=csr_array((value, (row, column)), shape=(len(limit), step + 1)), b_ub=limit,
+        A_eq=csr_array(whole, shape=(units + 1, step + 1)), b_eq=np.ones(units + 1), bounds=np.stack([np.zeros(step + 1), most], axis=1),
+    )  # fmt: skip
+    if solved.status != 0:
+        return None
+    price = np.maximum(0.0, -solved.ineqlin.marginals)
+    time, channel, memory = price[: 3 * classes].reshape(3, classes)
+    return Prices(time / scale, channel / scale, memory, price[3 * classes :].reshape(classes, reads).T)
+
+
+def _value_ns(made: Program, prices: Prices) -> int:
+    """The bound that prices prove: what the cheapest fractions cost, less the value of all memory, over the value of a nanosecond."""
+    output, producer, reader = made.reads
+    cost = made.time_ns * prices.time + made.held * prices.memory
+    magnitude = np.where(made.legal, cost, 0.0).sum() + 2 * prices.read.sum() + prices.memory.sum()
+    np.add.at(cost, producer, prices.read)
+    np.add.at(cost, reader, -prices.read)
+    leaves = made.leaving_ns * prices.channel
+    np.add.at(leaves, output, -prices.read)
+    magnitude += (made.leaving_ns * prices.channel).sum()
+    value = np.where(made.legal, cost, np.inf).min(axis=1).sum() + np.minimum(0.0, leaves).sum()
+    value += (made.rest * prices.memory).min() - prices.memory.sum()
+    worth = float((prices.time * made.streams).sum() + (prices.channel * made.channels).sum())
+    return max(0, math.ceil((value - ERROR * magnitude) / worth * (1 - ERROR))) if worth > 0 else 0
