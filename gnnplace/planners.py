@@ -6,8 +6,9 @@ names from `PlannerName`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import product
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -28,7 +29,7 @@ from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.reorder import reorder
-from gnnplace.baselines.repair import COARSE, FINE, Way, repaired
+from gnnplace.baselines.repair import WAYS, Way, hastened, relieved
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget, Counted
@@ -130,9 +131,9 @@ def portfolio(
     if starts is None:
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
-    repair = partial(_repaired, evaluate=evaluate, schedules=(rule,) if schedule == rule else (rule, "memory"))
-    repairs = [partial(repair, ways=ways) for ways in (COARSE, FINE)]
-    winners = with_repairs(problem, evaluate, winners, repairs, budget, progress)
+    schedules: list[Schedule] = [rule] if schedule == rule else [rule, "memory"]
+    repairs = [partial(_repaired, evaluate=evaluate, schedule=rule, way=way) for way, rule in product(WAYS, schedules)]
+    winners = with_repairs(problem, counted, winners, repairs, partial(_hastened, evaluate=evaluate), budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     counted = Counted(evaluate, before)
     if small:
@@ -147,13 +148,12 @@ def portfolio(
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
-def _repaired(
-    problem: Problem, overflowing: Placement, budget: Budget, *, evaluate: Evaluator, schedules: Sequence[Schedule], ways: Sequence[Way]
-) -> Placement:
-    """The best of the repairs under these schedules."""
-    counted = Counted(evaluate, budget)
-    found = [repaired(problem, counted, scheduled(overflowing, schedule), budget, ways) for schedule in schedules]
-    return fastest(problem, found, counted)
+def _repaired(problem: Problem, overflowing: Placement, budget: Budget, *, evaluate: Evaluator, schedule: Schedule, way: Way) -> Placement:
+    return relieved(problem, Counted(evaluate, budget), scheduled(overflowing, schedule), budget, [way])
+
+
+def _hastened(problem: Problem, repaired: Placement, budget: Budget, *, evaluate: Evaluator) -> Placement:
+    return hastened(problem, Counted(evaluate, budget), repaired, budget)
 
 
 def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -67,19 +66,33 @@ def with_repairs(
     evaluate: Evaluator,
     winners: Sequence[Winner],
     repairs: Sequence[Repair],
+    hasten: Repair,
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Winner]:
     """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired.
 
-    Each way to repair is tried on all of them before the next.
+    The fastest one is repaired in every way, for half of the time that there is, and the others in the way that serves it best. The best
+    `FEW` repairs are hastened.
     """
-    found, until = list(winners), budget.until(FOR_REPAIRS)
-    for repair, winner in product(repairs, sorted(winners, key=lambda winner: winner.score.step_time_ns)):
+    found, ways, until = list(winners), list(repairs), budget.until(FOR_REPAIRS)
+    for winner in sorted(winners, key=lambda winner: winner.score.step_time_ns):
         fits = [each.score for each in found if each.score.feasibility == FEASIBLE]
         promises = winner.score._replace(feasibility=FEASIBLE, excess_bytes=0) < min(fits) if fits else True
-        if winner.score.feasibility == OVERFLOWS and promises and until.allows(1):
-            found.append(_judged(problem, evaluate, f"repaired {winner.planner}", repair(problem, winner.placement, until)))
+        if winner.score.feasibility != OVERFLOWS or not promises:
+            continue
+        tried: list[Winner] = []
+        half = (1 + until.used) / 2
+        for way in ways:
+            if until.used < half or (until.allows(1) and not tried):
+                tried.append(_judged(problem, evaluate, f"repaired {winner.planner}", way(problem, winner.placement, until)))
+                progress(tried[-1].planner, tried[-1].score)
+        if tried:
+            ways = [min(zip(tried, ways, strict=False), key=lambda each: each[0].score)[1]]
+        found += tried
+    for repair in sorted(found[len(winners) :], key=BY_SCORE)[:FEW]:
+        if until.allows(1):
+            found.append(_judged(problem, evaluate, repair.planner, hasten(problem, repair.placement, until)))
             progress(found[-1].planner, found[-1].score)
     budget.spent = until.spent
     return sorted(found, key=BY_SCORE)

@@ -3,21 +3,24 @@
 Each round simulates the placement, freezes the times of its step (`repairing/frozen`), and moves blocks off overfull devices until by these
 times nothing overflows (`repairing/relief`). Blocks are those of a search (`units/blocks`): single colocation groups, families of variables
 with their users, layers, time steps. Moves change times, so the next simulation may find an overflow still; then that device gets less
-room in the next round. Few large moves take less work, many small ones mostly lead to a faster step. What a move makes other devices send
-may arrive long before it is read, or just in time, where a channel is always busy. Which leads to the best step is tried out.
+room in the next round. When the step fits, rounds go on that move blocks to where they take less time and there is room.
+
+Few large moves take less work, many small ones mostly lead to a faster step. What a move makes other devices send may arrive long before it
+is read, or just in time, where a channel is always busy. Which of these ways leads to the best step is tried out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float, Int64
 
 from gnnplace.baselines.fastest import score
 from gnnplace.baselines.repairing.frozen import frozen
-from gnnplace.baselines.repairing.relief import held_bytes, relieve
+from gnnplace.baselines.repairing.relief import hasten, held_bytes, relieve
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -27,6 +30,7 @@ from gnnplace.units.units import units
 
 ROUNDS = 16
 TIRED = 5  # rounds without a better score after which a repair ends
+ENOUGH = 0.97  # of a step time: a round that saves less is the last
 FREE = 1e-5  # of the step time: the cost of a move that costs nothing
 
 
@@ -37,8 +41,7 @@ class Way(NamedTuple):
     just_in_time: bool
 
 
-COARSE = (Way(0.03, True), Way(0.03, False))
-FINE = tuple(Way(least, just_in_time) for least in (0.01, 1e-3) for just_in_time in (True, False))
+WAYS = tuple(Way(least, just_in_time) for least in (0.03, 0.01, 1e-3) for just_in_time in (False, True))
 
 
 class _Round(NamedTuple):
@@ -55,39 +58,71 @@ class Blocks(NamedTuple):
     op: Int64[np.ndarray, " members"]
 
 
+_blocks: WeakKeyDictionary[Problem, Blocks] = WeakKeyDictionary()
+
+
 def repaired(
-    problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, ways: Sequence[Way] = COARSE + FINE
+    problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, ways: Sequence[Way] = WAYS
 ) -> Placement:
-    """The best placement of a few rounds, feasible wherever one of them is; a placement that is feasible, or can't run, as it is.
+    """A placement that fits wherever one of these ways leads to one; a placement that fits, or can't run, as it is.
 
     The schedule stays; priorities of the schedule `given` stay with their ops. The evaluator must give timelines. Its evaluations count
     if it is `Counted`; no round begins after the end of the budget.
     """
+    relief = relieved(problem, evaluate, placement, budget, ways)
+    return relief if relief is placement else hastened(problem, evaluate, relief, budget)
+
+
+def relieved(
+    problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, ways: Sequence[Way] = WAYS
+) -> Placement:
+    """The best placement of rounds that move blocks off overfull devices, in each of these ways until it fits."""
     first = _Round(placement, *evaluate(problem, [placement], timeline=True))
     if first.result.infeasible is None or first.result.timeline is None:
         return placement
-    blocks = blocks_of(problem)
-    found = [_rounds(problem, evaluate, blocks, first, way, budget) for way in ways]
+    found = [_rounds(problem, evaluate, first, way, budget) for way in ways]
     return min([first, *found], key=lambda each: score(problem, each.result)).placement
 
 
-def _rounds(problem: Problem, evaluate: Evaluator, blocks: Blocks, first: _Round, way: Way, budget: Budget | None) -> _Round:
-    """The best of all rounds that move blocks of a size, up to the first whose placement fits."""
+def hastened(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None) -> Placement:
+    """The best placement of rounds that move blocks to where they take less time and there is room, and relieve what overflows then."""
+    first = _Round(placement, *evaluate(problem, [placement], timeline=True))
+    return _rounds(problem, evaluate, first, WAYS[0], budget, hastens=True).placement
+
+
+def _rounds(problem: Problem, evaluate: Evaluator, first: _Round, way: Way, budget: Budget | None, hastens: bool = False) -> _Round:
+    """The best of all rounds, up to the first whose placement fits or, if it `hastens`, to one that fits and is hardly faster."""
     best = here = first
     tired, less = 0, np.zeros(problem.num_devices)
     for _ in range(ROUNDS):
-        if here.result.infeasible is None or here.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
+        fits = here.result.infeasible is None
+        if here.result.timeline is None or tired == TIRED or (fits and not hastens) or (budget and not budget.allows(1)):
             break
         less = _less(problem, here.result, less)
-        placement = _relieved(problem, blocks, here, less, way)
+        placement = _moved(problem, here, less, way)
         here, tired = _Round(placement, *evaluate(problem, [placement], timeline=True)), tired + 1
+        enough = not fits or _faster(here.result, best.result)
         if score(problem, here.result) < score(problem, best.result):
             best, tired = here, 0
+        if here.result.infeasible is None and not enough:
+            break
     return best
 
 
+def _faster(result: StepResult, than: StepResult) -> bool:
+    """Whether a step is faster by enough to go on."""
+    assert result.step_time_ns is not None and than.step_time_ns is not None
+    return result.step_time_ns <= ENOUGH * than.step_time_ns
+
+
 def blocks_of(problem: Problem) -> Blocks:
-    """The blocks that a repair moves."""
+    """The blocks that a repair moves, built once and kept as long as the problem lives."""
+    if problem not in _blocks:
+        _blocks[problem] = _build(problem)
+    return _blocks[problem]
+
+
+def _build(problem: Problem) -> Blocks:
     closure = units(problem.graph, "ops")
     by_unit = np.argsort(closure.unit, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(closure.unit))])
@@ -109,12 +144,16 @@ def _less(problem: Problem, result: StepResult, less: Float[np.ndarray, " device
     return np.where(less > 0, less + over, np.minimum(over, 1.0))
 
 
-def _relieved(problem: Problem, blocks: Blocks, here: _Round, less: Float[np.ndarray, " devices"], way: Way) -> Placement:
-    """The placement after moves off overfull devices."""
+def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], way: Way) -> Placement:
+    """The placement after moves off overfull devices or, where there are none, to where there is room and ops take less time."""
     placement, result = here
     assert result.timeline is not None and result.peak_memory_bytes is not None and result.step_time_ns is not None
-    still, device = frozen(problem, placement.device, result.timeline, way.just_in_time), placement.device.copy()
+    blocks, device = blocks_of(problem), placement.device.copy()
+    still = frozen(problem, device, result.timeline, way.just_in_time)
     coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes  # slices say too much
     room, limit_ns, free_ns = problem.cluster.memory_bytes + coarse - less, int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
-    relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, way.least)
+    if result.infeasible is None:
+        hasten(still, blocks.ptr, blocks.op, device, room, limit_ns)
+    else:
+        relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, way.least)
     return Placement(device, placement.schedule, placement.priority)

@@ -8,12 +8,12 @@ from support.random_problems import random_case
 from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
-from gnnplace.baselines.repair import blocks_of, repaired
+from gnnplace.baselines.repair import blocks_of, hastened, relieved, repaired
 from gnnplace.baselines.repairing import relief
 from gnnplace.baselines.repairing.frozen import frozen
 from gnnplace.baselines.repairing.relief import held_bytes
 from gnnplace.costs.roofline import problem
-from gnnplace.graph import ComputationGraph
+from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, Placement, check
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.blocks import grains
@@ -57,6 +57,22 @@ def test_a_placement_that_fits_stays_and_one_that_cannot_run_too():
     cut = problem(apart.graph, unlinked)
     runs_not = on(cut, 0, 1)
     assert repaired(cut, simulate, runs_not) is runs_not
+
+
+def test_what_fits_is_hastened_where_there_is_room():
+    """Three ops are on the slow device; the fast one has room for the weights of two, and takes those that it saves most of."""
+    ops = [Op(f"op{i}", "Op", persistent_bytes=40, time_ns={"gpu:0": 10, "gpu:1": slow_ns}) for i, slow_ns in enumerate((50, 90, 70))]
+    made = posed(ops, [(0, -1, 1), (1, -1, 2)], equal_gpus(2, memory_bytes=120))
+    tight = posed(ops, [(0, -1, 1), (1, -1, 2)], equal_gpus(2, memory_bytes=100))
+    slow = on(made, 1, 1, 1)
+    assert hastened(made, simulate, slow).device.tolist() == [0, 0, 0]
+    full = on(tight, 1, 0, 1)
+    assert hastened(tight, simulate, full).device.tolist() == [1, 0, 0]
+
+
+def test_relief_alone_ends_with_what_fits():
+    made = posed([op(f"w{i}", persistent_bytes=30) for i in range(6)], [], equal_gpus(3, memory_bytes=100))
+    assert peaks(made, relieved(made, simulate, on(made, *[0] * 6)))[0] is None
 
 
 def test_where_nothing_fits_the_overflow_is_no_larger():
@@ -111,7 +127,7 @@ def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
         scale = relief._weighed(still, device, np.zeros(made.num_devices), 0, 1.0)
         for low, high in zip(blocks.ptr[:-1], blocks.ptr[1:], strict=True):
             ops, here = blocks.op[low:high], int(device[blocks.op[low]])
-            _, there = relief._best(still, ops, device, here, scale)
+            _, there = relief._best(still, ops, device, here, scale, False)
             if there == here:
                 continue
             after = device.copy()
@@ -134,6 +150,9 @@ def test_repairs_are_legal_never_worse_and_mostly_fit_where_something_does(seeds
             placement = Placement(device, RULES[seed % len(RULES)])
             before = stepped(made, placement)
             if check(made, placement) is not None or before.infeasible is None:
+                if before.infeasible is None:
+                    faster = stepped(made, hastened(made, simulate, placement))
+                    assert faster.infeasible is None and faster.step_time_ns <= before.step_time_ns, seed
                 continue
             after = stepped(made, repaired(made, simulate, placement))
             over = [np.maximum(0, result.peak_memory_bytes - made.cluster.memory_bytes).sum() for result in (before, after)]

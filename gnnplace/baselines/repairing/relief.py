@@ -94,12 +94,61 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
     """
     scale = _weighed(still, device, room, limit_ns, free_ns)
     heap = _candidates(still, block_ptr, block_op, device, scale, least)
+    return _moved(still, block_ptr, block_op, device, scale, heap, False)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def hasten(still, block_ptr, block_op, device, room, limit_ns):
+    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the number of moves."""
+    scale = _weighed(still, device, room, limit_ns, 1.0)
+    heap = [(0.0, np.int64(-1), np.int64(-1))]
+    heap.clear()
+    most_ns, on = _most_saved_ns(still, device), np.zeros(still.allowed.shape[1])
+    for block in range(len(block_ptr) - 1):
+        ops = block_op[block_ptr[block] : block_ptr[block + 1]]
+        on[:] = -1
+        for op in ops:
+            on[device[op]] = max(0.0, on[device[op]]) + most_ns[op]
+        for here in np.flatnonzero(on > 0):
+            worth, _ = _best(still, ops, device, here, scale, True)
+            if worth > 0:
+                heap.append((-worth, np.int64(block), np.int64(here)))
+    return _moved(still, block_ptr, block_op, device, scale, heap, True)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _most_saved_ns(still, device):
+    """What an op's move can save at most: time that it takes less elsewhere, and transfers of what it touches."""
+    most = np.zeros(len(device))
+    for op in range(len(device)):
+        most[op] = max(0, still.time_ns[op, device[op]] - still.time_ns[op].min())
+    sent = np.zeros(still.allowed.shape[1], np.bool_)
+    for root in range(len(still.touches.root_op)):
+        home, total = device[still.touches.root_op[root]], 0
+        sent[:] = False
+        for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
+            here = device[still.touches.op[touch]]
+            if not sent[here]:
+                sent[here] = True
+                total += _sent_ns(still, root, home, here)
+        if total > 0:
+            for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
+                most[still.touches.op[touch]] += total
+    return most
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
+    """Makes the moves of a heap, the best first, as long as one is worth something."""
     heapq.heapify(heap)
     moves = 0
     while len(heap) > 0:
         _, block, here = heapq.heappop(heap)
         ops = block_op[block_ptr[block] : block_ptr[block + 1]]
-        worth, there = _best(still, ops, device, here, scale) if scale.over[here] > 0 else (0.0, here)
+        worth, there = _best(still, ops, device, here, scale, hastens) if hastens or scale.over[here] > 0 else (0.0, here)
         if worth <= 0:
             continue
         if len(heap) > 0 and worth < -heap[0][0]:  # it was worth more before other moves
@@ -113,7 +162,7 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
         scale.held[here] += scale.here
         scale.held[there] += scale.there[there]
         for each in (here, there):
-            scale.over[each] = _overflow(scale.held[each], room[each])
+            scale.over[each] = _overflow(scale.held[each], scale.room[each])
         moves += 1
     return moves
 
@@ -149,7 +198,7 @@ def _candidates(still, block_ptr, block_op, device, scale, least):
             for op in ops:
                 total += weight[op]
             if total >= enough:
-                worth, there = _best(still, ops, device, here, scale)
+                worth, _ = _best(still, ops, device, here, scale, False)
                 if worth > 0:
                     heap.append((-worth, np.int64(block), np.int64(here)))
     return heap
@@ -197,8 +246,10 @@ def _held_by_op(still, device, here, at):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def _best(still, ops, device, here, scale):
+def _best(still, ops, device, here, scale, hastens):
     """The most relief for its cost that the move of a block off a device brings, and the device to which; 0 where there is none.
+
+    If it `hastens`: the most time that it saves for the bytes that the device to which it goes then holds more, if that has the room.
 
     Leaves in `scale` what the device, and each target, hold more after the move.
     """
@@ -220,9 +271,14 @@ def _best(still, ops, device, here, scale):
         more = scale.there[there]
         for at in range(1, slices):
             more[at] += more[at - 1]
-        relief = left + scale.over[there] - _overflow(scale.held[there] + more, scale.room[there])
+        over = _overflow(scale.held[there] + more, scale.room[there])
         too_long = max(0, scale.load[there] + added_ns[there] - scale.limit_ns)
-        worth = relief / (max(0, scale.longer_ns[there]) + max(0, scale.sent_ns[there]) + too_long + scale.free_ns)
+        if hastens:
+            saved_ns = -(scale.longer_ns[there] + scale.sent_ns[there] + too_long)
+            worth = saved_ns / (1.0 + max(0.0, more.mean())) if left >= 0 and over <= scale.over[there] else 0.0
+        else:
+            relief = left + scale.over[there] - over
+            worth = relief / (max(0, scale.longer_ns[there]) + max(0, scale.sent_ns[there]) + too_long + scale.free_ns)
         if worth > best:
             best, best_there = worth, there
     return best, best_there
