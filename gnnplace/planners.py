@@ -14,7 +14,7 @@ from typing import Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from gnnplace.baselines.annealing import Found, annealing, hill_climb
-from gnnplace.baselines.best import Progress, Winner, best, improvements, searched, searched_from_few, with_repairs
+from gnnplace.baselines.best import Progress, Repair, Winner, best, improvements, searched, searched_from_few, with_repairs
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.expert import expert
@@ -132,8 +132,8 @@ def portfolio(
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
     schedules: list[Schedule] = [rule] if schedule == rule else [rule, "memory"]
-    repairs = [partial(_repaired, evaluate=evaluate, schedule=rule, way=way) for way, rule in product(WAYS, schedules)]
-    winners = with_repairs(problem, counted, winners, repairs, partial(_hastened, evaluate=evaluate), budget, progress)
+    repairs = [_repair(evaluate, each, way) for way, each in product(WAYS, schedules)]
+    winners = with_repairs(problem, counted, winners, repairs, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     counted = Counted(evaluate, before)
     if small:
@@ -148,12 +148,14 @@ def portfolio(
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
-def _repaired(problem: Problem, overflowing: Placement, budget: Budget, *, evaluate: Evaluator, schedule: Schedule, way: Way) -> Placement:
-    return relieved(problem, Counted(evaluate, budget), scheduled(overflowing, schedule), budget, [way])
+def _repair(evaluate: Evaluator, schedule: Schedule, way: Way) -> Repair:
+    def relieve(problem: Problem, overflowing: Placement, budget: Budget) -> Placement:
+        return relieved(problem, Counted(evaluate, budget), scheduled(overflowing, schedule), budget, [way])
 
+    def hasten(problem: Problem, fitting: Placement, budget: Budget) -> Placement:
+        return hastened(problem, Counted(evaluate, budget), fitting, budget, way)
 
-def _hastened(problem: Problem, repaired: Placement, budget: Budget, *, evaluate: Evaluator) -> Placement:
-    return hastened(problem, Counted(evaluate, budget), repaired, budget)
+    return Repair(relieve, hasten)
 
 
 def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:

@@ -25,7 +25,13 @@ BY_SCORE = attrgetter("score")
 
 Progress = Callable[[str, Score], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
-Repair = Callable[[Problem, Placement, Budget], Placement]  # never worse than what it repairs
+
+
+class Repair(NamedTuple):
+    """A way to repair: what makes a placement fit, and what hastens one that fits; the result is never worse."""
+
+    relieve: Callable[[Problem, Placement, Budget], Placement]
+    hasten: Callable[[Problem, Placement, Budget], Placement]
 
 
 class Winner(NamedTuple):
@@ -66,7 +72,6 @@ def with_repairs(
     evaluate: Evaluator,
     winners: Sequence[Winner],
     repairs: Sequence[Repair],
-    hasten: Repair,
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Winner]:
@@ -76,24 +81,29 @@ def with_repairs(
     `FEW` repairs are hastened.
     """
     found, ways, until = list(winners), list(repairs), budget.until(FOR_REPAIRS)
+    repaired: list[tuple[Winner, Repair]] = []
+
+    def judged(winner: Winner, step: Callable[[Problem, Placement, Budget], Placement]) -> Winner:
+        name = f"repaired {winner.planner.removeprefix('repaired ')}"
+        found.append(_judged(problem, evaluate, name, step(problem, winner.placement, until)))
+        progress(name, found[-1].score)
+        return found[-1]
+
     for winner in sorted(winners, key=lambda winner: winner.score.step_time_ns):
         fits = [each.score for each in found if each.score.feasibility == FEASIBLE]
         promises = winner.score._replace(feasibility=FEASIBLE, excess_bytes=0) < min(fits) if fits else True
         if winner.score.feasibility != OVERFLOWS or not promises:
             continue
-        tried: list[Winner] = []
+        tried: list[tuple[Winner, Repair]] = []
         half = (1 + until.used) / 2
         for way in ways:
             if until.used < half or (until.allows(1) and not tried):
-                tried.append(_judged(problem, evaluate, f"repaired {winner.planner}", way(problem, winner.placement, until)))
-                progress(tried[-1].planner, tried[-1].score)
-        if tried:
-            ways = [min(zip(tried, ways, strict=False), key=lambda each: each[0].score)[1]]
-        found += tried
-    for repair in sorted(found[len(winners) :], key=BY_SCORE)[:FEW]:
+                tried.append((judged(winner, way.relieve), way))
+        ways = [min(tried, key=lambda each: each[0].score)[1]] if tried else ways
+        repaired += tried
+    for winner, way in sorted(repaired, key=lambda each: each[0].score)[:FEW]:
         if until.allows(1):
-            found.append(_judged(problem, evaluate, repair.planner, hasten(problem, repair.placement, until)))
-            progress(found[-1].planner, found[-1].score)
+            judged(winner, way.hasten)
     budget.spent = until.spent
     return sorted(found, key=BY_SCORE)
 

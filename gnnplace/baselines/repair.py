@@ -84,28 +84,40 @@ def relieved(
     return min([first, *found], key=lambda each: score(problem, each.result)).placement
 
 
-def hastened(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None) -> Placement:
-    """The best placement of rounds that move blocks to where they take less time and there is room, and relieve what overflows then."""
-    first = _Round(placement, *evaluate(problem, [placement], timeline=True))
-    return _rounds(problem, evaluate, first, WAYS[0], budget, hastens=True).placement
+def hastened(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, way: Way = WAYS[0]) -> Placement:
+    """The best placement of rounds that move blocks to where they take less time and there is room, as long as they save enough.
+
+    A round that leads to an overflow is taken back, and the next one has less room.
+    """
+    best = _Round(placement, *evaluate(problem, [placement], timeline=True))
+    tired, less = 0, np.zeros(problem.num_devices)
+    for _ in range(ROUNDS):
+        if best.result.infeasible is not None or best.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
+            break
+        placement = _moved(problem, best, less, way)
+        here = _Round(placement, *evaluate(problem, [placement], timeline=True))
+        if here.result.infeasible is not None:
+            tired, less = tired + 1, less + _over(problem, here.result)
+        elif _faster(here.result, best.result):
+            best = here
+        else:
+            best = min(best, here, key=lambda each: score(problem, each.result))
+            break
+    return best.placement
 
 
-def _rounds(problem: Problem, evaluate: Evaluator, first: _Round, way: Way, budget: Budget | None, hastens: bool = False) -> _Round:
-    """The best of all rounds, up to the first whose placement fits or, if it `hastens`, to one that fits and is hardly faster."""
+def _rounds(problem: Problem, evaluate: Evaluator, first: _Round, way: Way, budget: Budget | None) -> _Round:
+    """The best of all rounds, up to the first whose placement fits."""
     best = here = first
     tired, less = 0, np.zeros(problem.num_devices)
     for _ in range(ROUNDS):
-        fits = here.result.infeasible is None
-        if here.result.timeline is None or tired == TIRED or (fits and not hastens) or (budget and not budget.allows(1)):
+        if here.result.infeasible is None or here.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
             break
         less = _less(problem, here.result, less)
         placement = _moved(problem, here, less, way)
         here, tired = _Round(placement, *evaluate(problem, [placement], timeline=True)), tired + 1
-        enough = not fits or _faster(here.result, best.result)
         if score(problem, here.result) < score(problem, best.result):
             best, tired = here, 0
-        if here.result.infeasible is None and not enough:
-            break
     return best
 
 
@@ -139,9 +151,14 @@ def _build(problem: Problem) -> Blocks:
 
 def _less(problem: Problem, result: StepResult, less: Float[np.ndarray, " devices"]) -> Float[np.ndarray, " devices"]:
     """By how much less room than its memory each device is given: what it had too much in all rounds since its first overflow."""
-    assert result.peak_memory_bytes is not None
-    over = np.maximum(0.0, result.peak_memory_bytes - problem.cluster.memory_bytes.astype(np.float64))
+    over = _over(problem, result)
     return np.where(less > 0, less + over, np.minimum(over, 1.0))
+
+
+def _over(problem: Problem, result: StepResult) -> Float[np.ndarray, " devices"]:
+    """What each device holds too much."""
+    assert result.peak_memory_bytes is not None
+    return np.maximum(0.0, result.peak_memory_bytes - problem.cluster.memory_bytes.astype(np.float64))
 
 
 def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], way: Way) -> Placement:
@@ -153,7 +170,7 @@ def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], 
     coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes  # slices say too much
     room, limit_ns, free_ns = problem.cluster.memory_bytes + coarse - less, int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
     if result.infeasible is None:
-        hasten(still, blocks.ptr, blocks.op, device, room, limit_ns)
+        hasten(still, blocks.ptr, blocks.op, device, room)
     else:
         relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, way.least)
     return Placement(device, placement.schedule, placement.priority)

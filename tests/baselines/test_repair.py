@@ -132,6 +132,8 @@ def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
                 continue
             after = device.copy()
             after[ops[device[ops] == here]] = there
+            carried = scale.carried + scale.carries[there]
+            assert np.array_equal(carried, relief._weighed(still, after, np.zeros(made.num_devices), 0, 1.0).carried), seed
             held = held_bytes(still, after, scale.held.shape[1])
             assert np.array_equal(scale.held[here] + scale.here, held[here]), seed
             assert np.array_equal(scale.held[there] + scale.there[there], held[there]), seed

@@ -53,6 +53,7 @@ class Frozen(NamedTuple):
     allowed: Bool[np.ndarray, "ops devices"]
     link: Int32[np.ndarray, "devices devices"]
     rate: Int32[np.ndarray, " links"]
+    channel: Int32[np.ndarray, " links"]
 
 
 _touches: WeakKeyDictionary[Problem, Touches] = WeakKeyDictionary()
@@ -80,6 +81,7 @@ def frozen(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
         known=(came < len(edges)) | (not just_in_time), persistent=graph.persistent_bytes.astype(np.int64),
         workspace=graph.workspace_bytes.astype(np.int64), time_ns=problem.time_ns, allowed=problem.allowed,
         link=problem.cluster.link_index.astype(np.int32), rate=problem.link_rate,
+        channel=problem.cluster.link_channel.astype(np.int32),
     )  # fmt: skip
 
 

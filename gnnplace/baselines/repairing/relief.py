@@ -14,20 +14,20 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-UNLINKED = 2**60  # ns
-
 
 class Scale(NamedTuple):
-    """What devices hold and may hold, their overflow and load; and working memory.
+    """What devices hold and may hold, their overflow and load and that of channels; and working memory.
 
     That is: the ops that move, the roots seen, what the device that they leave holds more, and what each target would; of one root, the
-    first and last slice in which each device needs it and its size there, and of the ops that move.
+    first and last slice in which each device needs it and its size there, and of the ops that move; for each target, how much longer the
+    ops take, whether it has the links, and how much longer each channel is busy.
     """
 
     held: Float[np.ndarray, "devices slices"]
     room: Float[np.ndarray, " devices"]
     over: Float[np.ndarray, " devices"]
     load: Int64[np.ndarray, " devices"]
+    carried: Int64[np.ndarray, " channels"]
     limit_ns: int
     free_ns: float
     moved: Bool[np.ndarray, " ops"]
@@ -39,7 +39,8 @@ class Scale(NamedTuple):
     last: Int64[np.ndarray, " devices_plus_1"]
     size: Int64[np.ndarray, " devices_plus_1"]
     longer_ns: Int64[np.ndarray, " devices"]
-    sent_ns: Int64[np.ndarray, " devices"]
+    linked: Bool[np.ndarray, " devices"]
+    carries: Int64[np.ndarray, "devices channels"]
 
 
 @numba.njit(cache=True, nogil=True)
@@ -99,9 +100,13 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def hasten(still, block_ptr, block_op, device, room, limit_ns):
-    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the number of moves."""
-    scale = _weighed(still, device, room, limit_ns, 1.0)
+def hasten(still, block_ptr, block_op, device, room):
+    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the number of moves.
+
+    No device or channel should be busy for longer than one is now.
+    """
+    now = _weighed(still, device, room, 0, 1.0)
+    scale = _weighed(still, device, room, max(now.load.max(), now.carried.max()), 1.0)
     heap = [(0.0, np.int64(-1), np.int64(-1))]
     heap.clear()
     most_ns, on = _most_saved_ns(still, device), np.zeros(still.allowed.shape[1])
@@ -124,15 +129,11 @@ def _most_saved_ns(still, device):
     most = np.zeros(len(device))
     for op in range(len(device)):
         most[op] = max(0, still.time_ns[op, device[op]] - still.time_ns[op].min())
-    sent = np.zeros(still.allowed.shape[1], np.bool_)
+    carried, sent = np.zeros(_channels(still), np.int64), np.zeros(still.allowed.shape[1], np.bool_)
     for root in range(len(still.touches.root_op)):
-        home, total = device[still.touches.root_op[root]], 0
-        sent[:] = False
-        for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
-            here = device[still.touches.op[touch]]
-            if not sent[here]:
-                sent[here] = True
-                total += _sent_ns(still, root, home, here)
+        carried[:] = 0
+        _carry_all(still, root, device, carried, sent)
+        total = carried.sum()
         if total > 0:
             for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
                 most[still.touches.op[touch]] += total
@@ -159,6 +160,7 @@ def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
                 device[op] = there
                 scale.load[here] -= still.time_ns[op, here]
                 scale.load[there] += still.time_ns[op, there]
+        scale.carried[:] += scale.carries[there]
         scale.held[here] += scale.here
         scale.held[there] += scale.there[there]
         for each in (here, there):
@@ -174,13 +176,19 @@ def _weighed(still, device, room, limit_ns, free_ns):
     held, load = held_bytes(still, device, slices), np.zeros(num_devices, np.int64)
     for op in range(len(device)):
         load[device[op]] += still.time_ns[op, device[op]]
+    carried, sent = np.zeros(_channels(still), np.int64), np.zeros(num_devices, np.bool_)
+    for root in range(len(still.touches.root_op)):
+        _carry_all(still, root, device, carried, sent)
+    carries = np.zeros((num_devices, len(carried)), np.int64)
     over = np.array([_overflow(held[d], room[d]) for d in range(num_devices)])
     seen, mark = np.full(len(still.touches.root_op), -1, np.int64), np.zeros(1, np.int64)
     first, last, size = np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64)
-    longer_ns, sent_ns = np.zeros(num_devices, np.int64), np.zeros(num_devices, np.int64)
+    longer_ns, linked = np.zeros(num_devices, np.int64), np.ones(num_devices, np.bool_)
     here, there = np.zeros(slices), np.zeros((num_devices, slices))
     moved = np.zeros(len(device), np.bool_)
-    return Scale(held, room, over, load, limit_ns, free_ns, moved, seen, mark, here, there, first, last, size, longer_ns, sent_ns)
+    return Scale(
+        held, room, over, load, carried, limit_ns, free_ns, moved, seen, mark, here, there, first, last, size, longer_ns, linked, carries
+    )
 
 
 @numba.njit(cache=True, nogil=True)
@@ -266,22 +274,34 @@ def _best(still, ops, device, here, scale, hastens):
         scale.here[at] += scale.here[at - 1]
     left = scale.over[here] - _overflow(scale.held[here] + scale.here, scale.room[here])
     for there in range(num_devices):
-        if not possible[there] or scale.sent_ns[there] >= UNLINKED:
+        if not possible[there] or not scale.linked[there]:
             continue
         more = scale.there[there]
         for at in range(1, slices):
             more[at] += more[at - 1]
         over = _overflow(scale.held[there] + more, scale.room[there])
-        too_long = max(0, scale.load[there] + added_ns[there] - scale.limit_ns)
+        too_long = _too_long(scale.load[there], added_ns[there], scale.limit_ns) + _too_long(
+            scale.load[here], -added_ns[here], scale.limit_ns
+        )
+        sent_ns = scale.carries[there].sum()
+        for channel in range(len(scale.carried)):
+            too_long += _too_long(scale.carried[channel], scale.carries[there, channel], scale.limit_ns)
         if hastens:
-            saved_ns = -(scale.longer_ns[there] + scale.sent_ns[there] + too_long)
+            saved_ns = -(scale.longer_ns[there] + sent_ns + too_long)
             worth = saved_ns / (1.0 + max(0.0, more.mean())) if left >= 0 and over <= scale.over[there] else 0.0
         else:
             relief = left + scale.over[there] - over
-            worth = relief / (max(0, scale.longer_ns[there]) + max(0, scale.sent_ns[there]) + too_long + scale.free_ns)
+            worth = relief / (max(0, scale.longer_ns[there]) + max(0, sent_ns) + max(0, too_long) + scale.free_ns)
         if worth > best:
             best, best_there = worth, there
     return best, best_there
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _too_long(load, change, limit_ns):
+    """By how much longer than it may a device or a channel is busy, more than before."""
+    return max(0, load + change - limit_ns) - max(0, load - limit_ns)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -291,7 +311,8 @@ def _lift(still, ops, device, here, scale, possible):
     added_ns, last = np.zeros(len(possible), np.int64), scale.held.shape[1] - 1
     scale.here[:] = 0
     scale.there[:] = 0
-    scale.sent_ns[:] = 0
+    scale.linked[:] = True
+    scale.carries[:] = 0
     for op in ops:
         if device[op] != here:
             continue
@@ -347,7 +368,6 @@ def _shift(still, root, device, here, scale):
     elsewhere = stay - (last[old_home] >= 0)
     _buffer(still, root, here, old_home, min(first[here], first[going]), max(last[here], last[going]), max(size[here], size[going]),
             elsewhere > 0 or old_home != here, scale.here, -1)  # fmt: skip
-    before_ns = _sent_ns(still, root, old_home, here)
     if last[here] >= 0 and not leaves:
         _buffer(still, root, here, old_home, first[here], last[here], size[here], True, scale.here, 1)
     elif last[here] >= 0:
@@ -362,9 +382,16 @@ def _shift(still, root, device, here, scale):
         away = stay > (last[there] >= 0) if leaves else elsewhere > 0 or home != there
         begin, end = min(first[there], first[going]), max(last[there], last[going])
         _buffer(still, root, there, home, begin, end, max(size[there], size[going]), away, scale.there[there], 1)
-        sent = _sent_ns(still, root, home, there) - (_sent_ns(still, root, old_home, there) if last[there] >= 0 else 0)
-        sent += (_sent_ns(still, root, home, here) if last[here] >= 0 else 0) - before_ns
-        scale.sent_ns[there] = min(2 * UNLINKED, scale.sent_ns[there] + sent)
+        if leaves:
+            for on in range(num_devices):
+                if last[on] >= 0:
+                    _carry(still, root, old_home, on, scale.carries[there], -1)
+                    scale.linked[there] &= _carry(still, root, there, on, scale.carries[there], 1)
+        else:
+            if last[there] < 0:
+                scale.linked[there] &= _carry(still, root, old_home, there, scale.carries[there], 1)
+            if last[here] < 0:
+                _carry(still, root, old_home, here, scale.carries[there], -1)
 
 
 @numba.njit(cache=True, nogil=True)
@@ -389,12 +416,34 @@ def _arrives(still, root, on, first):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def _sent_ns(still, root, home, on):
-    """For how long a root occupies the channel from its home to a device; `UNLINKED` without a link."""
+def _carry_all(still, root, device, carried, sent):
+    """Adds the times of all transfers of a root."""
+    home = device[still.touches.root_op[root]]
+    sent[:] = False
+    for touch in range(still.touches.ptr[root], still.touches.ptr[root + 1]):
+        here = device[still.touches.op[touch]]
+        if not sent[here]:
+            sent[here] = True
+            _carry(still, root, home, here, carried, 1)
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _channels(still):
+    return int(still.channel.max()) + 1 if len(still.channel) > 0 else 1
+
+
+@numba.njit(cache=True, nogil=True)
+@no_type_check
+def _carry(still, root, home, on, carried, sign):
+    """Adds the time of a root's transfer to a device to that of its channel, or takes it away; False where there is no link."""
     if home == on:
-        return 0
+        return True
     link = still.link[home, on]
-    return still.touches.sent_ns[root, still.rate[link]] if link >= 0 else UNLINKED
+    if link < 0:
+        return False
+    carried[still.channel[link]] += sign * still.touches.sent_ns[root, still.rate[link]]
+    return True
 
 
 @numba.njit(cache=True, nogil=True)
