@@ -87,22 +87,24 @@ def relieved(
 def hastened(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, way: Way = WAYS[0]) -> Placement:
     """The best placement of rounds that move blocks to where they take less time and there is room, as long as they save enough.
 
-    A round that leads to an overflow is taken back, and the next one has less room.
+    Rounds that keep devices from being busier are followed by such that balance them. A round that leads to an overflow is taken back, and
+    the next one has less room.
     """
     best = _Round(placement, *evaluate(problem, [placement], timeline=True))
-    tired, less = 0, np.zeros(problem.num_devices)
+    tired, less, balances = 0, np.zeros(problem.num_devices), False
     for _ in range(ROUNDS):
-        if best.result.infeasible is not None or best.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
+        if best.result.infeasible is not None or best.result.timeline is None or (budget and not budget.allows(1)):
             break
-        placement = _moved(problem, best, less, way)
+        placement = _moved(problem, best, less, way, balances)
         here = _Round(placement, *evaluate(problem, [placement], timeline=True))
-        if here.result.infeasible is not None:
+        enough = _faster(here.result, best.result) and tired < TIRED
+        if here.result.infeasible is not None and enough:
             tired, less = tired + 1, less + _over(problem, here.result)
-        elif _faster(here.result, best.result):
-            best = here
-        else:
-            best = min(best, here, key=lambda each: score(problem, each.result))
+        elif not enough and balances:
             break
+        elif not enough:
+            tired, less, balances = 0, np.zeros(problem.num_devices), True
+        best = min(best, here, key=lambda each: score(problem, each.result))
     return best.placement
 
 
@@ -161,7 +163,7 @@ def _over(problem: Problem, result: StepResult) -> Float[np.ndarray, " devices"]
     return np.maximum(0.0, result.peak_memory_bytes - problem.cluster.memory_bytes.astype(np.float64))
 
 
-def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], way: Way) -> Placement:
+def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], way: Way, balances: bool = False) -> Placement:
     """The placement after moves off overfull devices or, where there are none, to where there is room and ops take less time."""
     placement, result = here
     assert result.timeline is not None and result.peak_memory_bytes is not None and result.step_time_ns is not None
@@ -170,7 +172,7 @@ def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], 
     coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes  # slices say too much
     room, limit_ns, free_ns = problem.cluster.memory_bytes + coarse - less, int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
     if result.infeasible is None:
-        hasten(still, blocks.ptr, blocks.op, device, room)
+        hasten(still, blocks.ptr, blocks.op, device, room, balances)
     else:
         relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, way.least)
     return Placement(device, placement.schedule, placement.priority)

@@ -100,13 +100,14 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
 
 @numba.njit(cache=True, nogil=True)
 @no_type_check
-def hasten(still, block_ptr, block_op, device, room):
+def hasten(still, block_ptr, block_op, device, room, balances):
     """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the number of moves.
 
-    No device or channel should be busy for longer than one is now.
+    No device or channel should be busy for longer than one is now or, if it `balances`, than devices are on average.
     """
     now = _weighed(still, device, room, 0, 1.0)
-    scale = _weighed(still, device, room, max(now.load.max(), now.carried.max()), 1.0)
+    limit_ns = now.load.sum() // len(room) if balances else max(now.load.max(), now.carried.max())
+    scale = _weighed(still, device, room, limit_ns, 1.0)
     heap = [(0.0, np.int64(-1), np.int64(-1))]
     heap.clear()
     most_ns, on = _most_saved_ns(still, device), np.zeros(still.allowed.shape[1])
@@ -114,7 +115,7 @@ def hasten(still, block_ptr, block_op, device, room):
         ops = block_op[block_ptr[block] : block_ptr[block + 1]]
         on[:] = -1
         for op in ops:
-            on[device[op]] = max(0.0, on[device[op]]) + most_ns[op]
+            on[device[op]] = max(0, on[device[op]], scale.load[device[op]] - limit_ns) + most_ns[op]
         for here in np.flatnonzero(on > 0):
             worth, _ = _best(still, ops, device, here, scale, True)
             if worth > 0:
@@ -280,10 +281,8 @@ def _best(still, ops, device, here, scale, hastens):
         for at in range(1, slices):
             more[at] += more[at - 1]
         over = _overflow(scale.held[there] + more, scale.room[there])
-        too_long = _too_long(scale.load[there], added_ns[there], scale.limit_ns) + _too_long(
-            scale.load[here], -added_ns[here], scale.limit_ns
-        )
-        sent_ns = scale.carries[there].sum()
+        sent_ns, too_long = scale.carries[there].sum(), _too_long(scale.load[there], added_ns[there], scale.limit_ns)
+        too_long += _too_long(scale.load[here], -added_ns[here], scale.limit_ns)
         for channel in range(len(scale.carried)):
             too_long += _too_long(scale.carried[channel], scale.carries[there, channel], scale.limit_ns)
         if hastens:
