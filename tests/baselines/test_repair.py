@@ -33,11 +33,11 @@ def peaks(made, placement):
     return result.infeasible, result.peak_memory_bytes.tolist()
 
 
-def test_weights_move_until_they_fit_and_no_more_than_needed():
+def test_weights_move_until_they_fit_and_no_more_than_needed_and_then_to_where_it_is_faster():
     made = posed([op(f"w{i}", persistent_bytes=30) for i in range(6)], [], equal_gpus(3, memory_bytes=100))
-    found = repaired(made, simulate, on(made, *[0] * 6))
-    infeasible, held = peaks(made, found)
-    assert (infeasible is None and held == [90, 90, 0]) or sorted(held) == [30, 60, 90]
+    infeasible, held = peaks(made, relieved(made, simulate, on(made, *[0] * 6)))
+    assert infeasible is None and sorted(held) in ([0, 90, 90], [30, 60, 90])
+    assert peaks(made, repaired(made, simulate, on(made, *[0] * 6))) == (None, [60, 60, 60])
 
 
 def test_what_costs_little_time_moves_first():
@@ -68,11 +68,6 @@ def test_what_fits_is_hastened_where_there_is_room():
     assert hastened(made, simulate, slow).device.tolist() == [0, 0, 0]
     full = on(tight, 1, 0, 1)
     assert hastened(tight, simulate, full).device.tolist() == [1, 0, 0]
-
-
-def test_relief_alone_ends_with_what_fits():
-    made = posed([op(f"w{i}", persistent_bytes=30) for i in range(6)], [], equal_gpus(3, memory_bytes=100))
-    assert peaks(made, relieved(made, simulate, on(made, *[0] * 6)))[0] is None
 
 
 def test_where_nothing_fits_the_overflow_is_no_larger():
