@@ -129,7 +129,8 @@ def portfolio(
     rule, small = _rule(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
     counted = Counted(evaluate, budget)
     if starts is None:
-        starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
+        named = sorted(planners(problem, counted, seed, rule).items(), key=lambda each: each[0] in SCOTCH)  # they take longest
+        starts = {name: plan for name, plan in named if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
     schedules: list[Schedule] = [rule] if schedule == rule else [rule, "memory"]
     repairs = [_repair(evaluate, each, way) for way, each in product(WAYS, schedules)]

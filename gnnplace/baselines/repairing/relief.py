@@ -15,6 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 
+TRIFLE = 1e-4  # of the time for which devices may be busy: what a move has to be able to save
+
+
 class Scale(NamedTuple):
     """What devices hold and may hold, their overflow and load and that of channels; and working memory.
 
@@ -116,7 +119,7 @@ def hasten(still, block_ptr, block_op, device, room, balances):
         on[:] = -1
         for op in ops:
             on[device[op]] = max(0, on[device[op]], scale.load[device[op]] - limit_ns) + most_ns[op]
-        for here in np.flatnonzero(on > 0):
+        for here in np.flatnonzero(on > TRIFLE * limit_ns):
             worth, _ = _best(still, ops, device, here, scale, True)
             if worth > 0:
                 heap.append((-worth, np.int64(block), np.int64(here)))
@@ -277,17 +280,19 @@ def _best(still, ops, device, here, scale, hastens):
     for there in range(num_devices):
         if not possible[there] or not scale.linked[there]:
             continue
-        more = scale.there[there]
-        for at in range(1, slices):
-            more[at] += more[at - 1]
-        over = _overflow(scale.held[there] + more, scale.room[there])
         sent_ns, too_long = scale.carries[there].sum(), _too_long(scale.load[there], added_ns[there], scale.limit_ns)
         too_long += _too_long(scale.load[here], -added_ns[here], scale.limit_ns)
         for channel in range(len(scale.carried)):
             too_long += _too_long(scale.carried[channel], scale.carries[there, channel], scale.limit_ns)
+        saved_ns = -(scale.longer_ns[there] + sent_ns + too_long)
+        if hastens and (saved_ns <= best or left < 0):
+            continue
+        more = scale.there[there]
+        for at in range(1, slices):
+            more[at] += more[at - 1]
+        over = _overflow(scale.held[there] + more, scale.room[there])
         if hastens:
-            saved_ns = -(scale.longer_ns[there] + sent_ns + too_long)
-            worth = saved_ns / (1.0 + max(0.0, more.mean())) if left >= 0 and over <= scale.over[there] else 0.0
+            worth = saved_ns / (1.0 + max(0.0, more.mean())) if over <= scale.over[there] else 0.0
         else:
             relief = left + scale.over[there] - over
             worth = relief / (max(0, scale.longer_ns[there]) + max(0, sent_ns) + max(0, too_long) + scale.free_ns)
@@ -381,12 +386,12 @@ def _shift(still, root, device, here, scale):
         away = stay > (last[there] >= 0) if leaves else elsewhere > 0 or home != there
         begin, end = min(first[there], first[going]), max(last[there], last[going])
         _buffer(still, root, there, home, begin, end, max(size[there], size[going]), away, scale.there[there], 1)
-        if leaves:
+        if leaves and stay > 0:
             for on in range(num_devices):
                 if last[on] >= 0:
                     _carry(still, root, old_home, on, scale.carries[there], -1)
                     scale.linked[there] &= _carry(still, root, there, on, scale.carries[there], 1)
-        else:
+        elif not leaves:
             if last[there] < 0:
                 scale.linked[there] &= _carry(still, root, old_home, there, scale.carries[there], 1)
             if last[here] < 0:
