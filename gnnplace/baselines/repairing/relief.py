@@ -14,7 +14,6 @@ import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-
 TRIFLE = 1e-4  # of the time for which devices may be busy: what a move has to be able to save
 
 
