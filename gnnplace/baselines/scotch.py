@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int64
 
-from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.fastest import fastest_that_fits
 from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.scotch_library import Weighted, mapped
 from gnnplace.cluster import NO_LINK
@@ -18,7 +18,8 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency, whole
-from gnnplace.units.units import Units, UnitsName, expand, unit_edges, units, work_ns
+from gnnplace.units.partition import OF_BYTES, mixed
+from gnnplace.units.units import Units, UnitsName, expand, held_bytes, unit_edges, units, work_ns
 
 TOTAL = 2.0**29  # Scotch sums weights, and weights times distances, in 32 bits
 LARGEST_SPEED = 10**4
@@ -46,27 +47,31 @@ def _mapped(
     problem: Problem, evaluate: Evaluator, devices: Int64[np.ndarray, " parts"], units_name: UnitsName, seeds: int, schedule: Schedule
 ) -> Placement:
     made = units(problem.graph, units_name)
-    if len(devices) == 1 or made.num_units == 1:
+
+    def placed(share: float) -> list[Placement]:
         parts = [np.zeros(made.num_units, dtype=np.int64)]
-    else:
-        graph, machine = _graph(problem, made, devices), _machine(problem, made, devices)
-        parts = [mapped(graph, machine, seed) for seed in range(seeds)]
-    placed = [Placement(expand(made, legalised(problem, made, devices[part])), schedule) for part in parts]
-    return fastest(problem, placed, evaluate)
+        if len(devices) > 1 and made.num_units > 1:
+            graph, machine = _graph(problem, made, devices, share), _machine(problem, made, devices, share)
+            parts = [mapped(graph, machine, seed) for seed in range(seeds)]
+        return [Placement(expand(made, legalised(problem, made, devices[part])), schedule) for part in parts]
+
+    return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)
 
 
-def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> Weighted:
-    """The graph of units. The weight of a unit is its mean time over devices, the weight of an edge its bytes."""
+def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:
+    """The graph of units. The weight of a unit is its mean time over devices and a share of its bytes, the weight of an edge its bytes."""
     edges = unit_edges(problem.graph, units)
     joined = adjacency(edges, units.num_units, edges.bytes.astype(np.float64))
-    work = work_ns(problem, units)[:, devices].mean(axis=1)
-    return Weighted(joined.ptr, joined.neighbour, _whole(work, TOTAL), _whole(joined.weight, TOTAL / LARGEST_DISTANCE))
+    weight = mixed(work_ns(problem, units)[:, devices].mean(axis=1), held_bytes(problem.graph, units), of_bytes)
+    return Weighted(joined.ptr, joined.neighbour, _whole(weight, TOTAL), _whole(joined.weight, TOTAL / LARGEST_DISTANCE))
 
 
-def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"]) -> Weighted:
-    """The graph of devices. The weight of a device is its speed; the distance of two is the time of a byte on the slower of their links."""
+def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:
+    """The graph of devices. The weight of a device is its speed and a share of its memory; the distance of two is the time of a byte on the
+    slower of their links."""
     count, cluster = len(devices), problem.cluster
     work = work_ns(problem, units)[:, devices].sum(axis=0).astype(np.float64)
+    weight = mixed(work.min() / work, cluster.memory_bytes[devices].astype(np.float64), of_bytes)
     link = cluster.link_index[np.ix_(devices, devices)]
     per_byte = np.array([1 / link.bandwidth_bytes_per_s for link in cluster.links] or [1.0])
     apart = np.where(link == NO_LINK, per_byte.max(), per_byte[link])
@@ -76,7 +81,7 @@ def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"
     return Weighted(
         np.arange(count + 1) * (count - 1),
         neighbour,
-        np.rint(np.clip(LARGEST_SPEED * work.min() / work, 1, None)).astype(np.int64),
+        np.rint(np.clip(LARGEST_SPEED * weight / weight.max(), 1, None)).astype(np.int64),
         distance,
     )
 

@@ -11,11 +11,12 @@ from threading import Lock
 
 import numpy as np
 import pymetis
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Shaped
 
 from gnnplace.units.adjacency import Adjacency, whole
 
 LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
+OF_BYTES = (0.0, 0.5, 0.9)  # shares of bytes in the weight that parts balance, where parts of the share before do not fit
 _one_at_a_time = Lock()
 
 
@@ -39,6 +40,11 @@ def partition(
             recursive=recursive,
         )
     return np.array(made.vertex_part, dtype=np.int64)
+
+
+def mixed(weight: Float[np.ndarray, " weights"], other: Shaped[np.ndarray, " weights"], share: float) -> Float[np.ndarray, " weights"]:
+    """Weights of which a share of the sum is another's; partitioners balance one weight only."""
+    return (1 - share) * weight + share * float(weight.sum()) / max(1.0, float(other.sum())) * other
 
 
 @contextmanager

@@ -141,6 +141,11 @@ def output_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " u
     return produced
 
 
+def held_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
+    """The persistent bytes of each unit's ops and all that they produce, which need not be there at once."""
+    return persistent_bytes(graph, units) + output_bytes(graph, units)
+
+
 def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
     """The bytes that each unit holds for most of a step: what is persistent, results, and outputs that a later pass reads.
 

@@ -19,7 +19,7 @@ from gnnplace.result import StepResult
 from gnnplace.schedules.critical_chain import chain_ns
 from gnnplace.units.adjacency import Adjacency, adjacency
 from gnnplace.units.blocks import Grain, grains, shares
-from gnnplace.units.units import Units, allowed, expand, output_bytes, persistent_bytes, unit_edges, units, work_ns
+from gnnplace.units.units import Units, allowed, expand, held_bytes, unit_edges, units, work_ns
 
 GUIDED = 0.5  # the share of blocks that are drawn by the guide
 EXCHANGES = 0.5  # the share of moves that exchange two blocks
@@ -67,7 +67,7 @@ def moves(problem: Problem) -> Moves:
         closure=closure,
         legal=allowed(problem, closure),
         work_ns=work,
-        bytes=persistent_bytes(problem.graph, closure) + output_bytes(problem.graph, closure),
+        bytes=held_bytes(problem.graph, closure),
         beside=adjacency(edges, closure.num_units, edges.bytes.astype(np.float64)),
         grains=several,
         cumulated=tuple(np.cumsum(shares(grain, work.min(axis=1).astype(np.float64))) for grain in several),
