@@ -41,7 +41,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.units.units import UnitsName
 
-UnitPlannerName = Literal["scotch", "min-cut", "metis", "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct"]
+UnitPlannerName = Literal["heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct", "metis", "scotch", "min-cut"]  # slow last
 PlannerName = Literal[
     "cpu", "gpu", "expert", "pipeline",
     UnitPlannerName,
@@ -129,13 +129,13 @@ def portfolio(
     rule, small = _rule(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
     counted = Counted(evaluate, budget)
     if starts is None:
-        named = sorted(planners(problem, counted, seed, rule).items(), key=lambda each: each[0] in SCOTCH)  # they take longest
-        starts = {name: plan for name, plan in named if name not in SEARCHES}
+        starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
     schedules: list[Schedule] = [rule] if schedule == rule else [rule, "memory"]
     repairs = [_repair(evaluate, each, way) for way, each in product(WAYS, schedules)]
-    winners = with_repairs(problem, counted, winners, repairs, budget, progress)
-    before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
+    found, winners = len(winners), with_repairs(problem, counted, winners, repairs, budget, progress)
+    for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
+    before = budget if schedule == rule else budget.until(1 - for_order)
     counted = Counted(evaluate, before)
     if small:
         solved = partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)

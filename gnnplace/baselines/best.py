@@ -18,7 +18,7 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
-FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.8  # of the budget: until when planners are asked, and placements repaired
+FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and placements repaired
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")

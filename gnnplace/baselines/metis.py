@@ -14,7 +14,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency
-from gnnplace.units.partition import OF_BYTES, mixed, partition
+from gnnplace.units.partition import OF_BYTES, mixed, partition, seeds_of
 from gnnplace.units.transfers import mean_transfer_ns
 from gnnplace.units.units import Units, UnitsName, expand, held_bytes, unit_edges, units, work_ns
 
@@ -30,7 +30,7 @@ def metis(
     devices = problem.cluster.accelerators
 
     def placed(share: float) -> list[Placement]:
-        wanted = [devices[part] for part in _partitions(problem, made, devices, seeds, share)]
+        wanted = [devices[part] for part in _partitions(problem, made, devices, seeds_of(share, seeds), share)]
         return [Placement(expand(made, legalised(problem, made, unit)), schedule) for unit in wanted]
 
     return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)

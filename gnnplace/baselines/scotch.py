@@ -18,7 +18,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency, whole
-from gnnplace.units.partition import OF_BYTES, mixed
+from gnnplace.units.partition import OF_BYTES, mixed, seeds_of
 from gnnplace.units.units import Units, UnitsName, expand, held_bytes, unit_edges, units, work_ns
 
 TOTAL = 2.0**29  # Scotch sums weights, and weights times distances, in 32 bits
@@ -52,7 +52,7 @@ def _mapped(
         parts = [np.zeros(made.num_units, dtype=np.int64)]
         if len(devices) > 1 and made.num_units > 1:
             graph, machine = _graph(problem, made, devices, share), _machine(problem, made, devices, share)
-            parts = [mapped(graph, machine, seed) for seed in range(seeds)]
+            parts = [mapped(graph, machine, seed) for seed in range(seeds_of(share, seeds))]
         return [Placement(expand(made, legalised(problem, made, devices[part])), schedule) for part in parts]
 
     return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)
