@@ -124,9 +124,9 @@ def _rounds(problem: Problem, evaluate: Evaluator, first: _Round, way: Way, budg
 
 
 def _faster(result: StepResult, than: StepResult) -> bool:
-    """Whether a step is faster by enough to go on."""
-    assert result.step_time_ns is not None and than.step_time_ns is not None
-    return result.step_time_ns <= ENOUGH * than.step_time_ns
+    """Whether a step is faster by enough to go on; one that can't run is not."""
+    assert than.step_time_ns is not None
+    return result.step_time_ns is not None and result.step_time_ns <= ENOUGH * than.step_time_ns
 
 
 def blocks_of(problem: Problem) -> Blocks:
