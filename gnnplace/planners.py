@@ -151,10 +151,10 @@ def portfolio(
 
 def _repair(evaluate: Evaluator, schedule: Schedule, way: Way) -> Repair:
     def relieve(problem: Problem, overflowing: Placement, budget: Budget) -> Placement:
-        return relieved(problem, Counted(evaluate, budget), scheduled(overflowing, schedule), budget, [way])
+        return relieved(problem, Counted(evaluate, budget), scheduled(overflowing, schedule), way, budget)
 
     def hasten(problem: Problem, fitting: Placement, budget: Budget) -> Placement:
-        return hastened(problem, Counted(evaluate, budget), fitting, budget, way)
+        return hastened(problem, Counted(evaluate, budget), fitting, way, budget)
 
     return Repair(relieve, hasten)
 

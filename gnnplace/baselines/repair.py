@@ -11,7 +11,6 @@ is read, or just in time, where a channel is always busy. Which of these ways le
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,8 @@ from jaxtyping import Float, Int64
 
 from gnnplace.baselines.fastest import score
 from gnnplace.baselines.repairing.frozen import frozen
-from gnnplace.baselines.repairing.relief import hasten, held_bytes, relieve
+from gnnplace.baselines.repairing.relief import hasten, relieve
+from gnnplace.baselines.repairing.scale import held_bytes
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -31,6 +31,7 @@ from gnnplace.units.units import units
 ROUNDS = 16
 TIRED = 5  # rounds without a better score after which a repair ends
 ENOUGH = 0.97  # of a step time: a round that saves less is the last
+SHARES = (0.0, 1.0, 0.5, 0.25)  # of the mean load of devices, for which none should be busy longer; 0: than one is now
 FREE = 1e-5  # of the step time: the cost of a move that costs nothing
 
 
@@ -61,65 +62,48 @@ class Blocks(NamedTuple):
 _blocks: WeakKeyDictionary[Problem, Blocks] = WeakKeyDictionary()
 
 
-def repaired(
-    problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, ways: Sequence[Way] = WAYS
-) -> Placement:
-    """A placement that fits wherever one of these ways leads to one; a placement that fits, or can't run, as it is.
+def relieved(problem: Problem, evaluate: Evaluator, placement: Placement, way: Way, budget: Budget | None = None) -> Placement:
+    """The best placement of rounds that move blocks off overfull devices, up to the first that fits; one that fits, or can't run, as it is.
 
     The schedule stays; priorities of the schedule `given` stay with their ops. The evaluator must give timelines. Its evaluations count
     if it is `Counted`; no round begins after the end of the budget.
     """
-    relief = relieved(problem, evaluate, placement, budget, ways)
-    return relief if relief is placement else hastened(problem, evaluate, relief, budget)
-
-
-def relieved(
-    problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, ways: Sequence[Way] = WAYS
-) -> Placement:
-    """The best placement of rounds that move blocks off overfull devices, in each of these ways until it fits."""
-    first = _Round(placement, *evaluate(problem, [placement], timeline=True))
-    if first.result.infeasible is None or first.result.timeline is None:
-        return placement
-    found = [_rounds(problem, evaluate, first, way, budget) for way in ways]
-    return min([first, *found], key=lambda each: score(problem, each.result)).placement
-
-
-def hastened(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget | None = None, way: Way = WAYS[0]) -> Placement:
-    """The best placement of rounds that move blocks to where they take less time and there is room, as long as they save enough.
-
-    Rounds that keep devices from being busier are followed by such that balance them. A round that leads to an overflow is taken back, and
-    the next one has less room.
-    """
-    best = _Round(placement, *evaluate(problem, [placement], timeline=True))
-    tired, less, balances = 0, np.zeros(problem.num_devices), False
-    for _ in range(ROUNDS):
-        if best.result.infeasible is not None or best.result.timeline is None or (budget and not budget.allows(1)):
-            break
-        placement = _moved(problem, best, less, way, balances)
-        here = _Round(placement, *evaluate(problem, [placement], timeline=True))
-        enough = _faster(here.result, best.result) and tired < TIRED
-        if here.result.infeasible is not None and enough:
-            tired, less = tired + 1, less + _over(problem, here.result)
-        elif not enough and balances:
-            break
-        elif not enough:
-            tired, less, balances = 0, np.zeros(problem.num_devices), True
-        best = min(best, here, key=lambda each: score(problem, each.result))
-    return best.placement
-
-
-def _rounds(problem: Problem, evaluate: Evaluator, first: _Round, way: Way, budget: Budget | None) -> _Round:
-    """The best of all rounds, up to the first whose placement fits."""
-    best = here = first
+    best = here = _Round(placement, *evaluate(problem, [placement], timeline=True))
     tired, less = 0, np.zeros(problem.num_devices)
     for _ in range(ROUNDS):
         if here.result.infeasible is None or here.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
             break
         less = _less(problem, here.result, less)
-        placement = _moved(problem, here, less, way)
-        here, tired = _Round(placement, *evaluate(problem, [placement], timeline=True)), tired + 1
+        here, tired = _simulated(problem, evaluate, here, less, way), tired + 1
         if score(problem, here.result) < score(problem, best.result):
             best, tired = here, 0
+    return best.placement
+
+
+def hastened(problem: Problem, evaluate: Evaluator, placement: Placement, way: Way, budget: Budget | None = None) -> Placement:
+    """The best placement of rounds that move blocks to where they take less time and there is room; one that does not fit as it is.
+
+    Rounds that make no device busier than one is are followed by such that balance devices and channels, each as long as it saves
+    enough. A round that leads to an overflow is taken back, and the next one has less room. Evaluations and budget as in `relieved`.
+    """
+    best = _Round(placement, *evaluate(problem, [placement], timeline=True))
+    for share in SHARES if best.result.infeasible is None else ():
+        last = best
+        best = _hastened(problem, evaluate, best, way, budget, share)
+        if share > 0 and best is last:
+            break
+    return best.placement
+
+
+def _hastened(problem: Problem, evaluate: Evaluator, best: _Round, way: Way, budget: Budget | None, share: float) -> _Round:
+    """The best of rounds with one share, as long as they save enough."""
+    here, less, enough, tired = best, np.zeros(problem.num_devices), True, 0
+    while enough and tired < TIRED and (budget is None or budget.allows(1)):
+        last, here = here, _simulated(problem, evaluate, best, less, way, share)
+        enough = _faster(here.result, best.result) and not np.array_equal(here.placement.device, last.placement.device)
+        if enough and here.result.infeasible is not None:
+            tired, less = tired + 1, less + _over(problem, here.result)
+        best = min(best, here, key=lambda each: score(problem, each.result))
     return best
 
 
@@ -163,8 +147,10 @@ def _over(problem: Problem, result: StepResult) -> Float[np.ndarray, " devices"]
     return np.maximum(0.0, result.peak_memory_bytes - problem.cluster.memory_bytes.astype(np.float64))
 
 
-def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], way: Way, balances: bool = False) -> Placement:
-    """The placement after moves off overfull devices or, where there are none, to where there is room and ops take less time."""
+def _simulated(
+    problem: Problem, evaluate: Evaluator, here: _Round, less: Float[np.ndarray, " devices"], way: Way, share: float = 0.0
+) -> _Round:
+    """The round after moves off overfull devices or, where there are none, to where there is room and ops take less time."""
     placement, result = here
     assert result.timeline is not None and result.peak_memory_bytes is not None and result.step_time_ns is not None
     blocks, device = blocks_of(problem), placement.device.copy()
@@ -172,7 +158,8 @@ def _moved(problem: Problem, here: _Round, less: Float[np.ndarray, " devices"], 
     coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes  # slices say too much
     room, limit_ns, free_ns = problem.cluster.memory_bytes + coarse - less, int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
     if result.infeasible is None:
-        hasten(still, blocks.ptr, blocks.op, device, room, balances)
+        hasten(still, blocks.ptr, blocks.op, device, room, share)
     else:
         relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, way.least)
-    return Placement(device, placement.schedule, placement.priority)
+    moved = Placement(device, placement.schedule, placement.priority)
+    return _Round(moved, *evaluate(problem, [moved], timeline=True))

@@ -8,10 +8,11 @@ from support.random_problems import random_case
 from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
-from gnnplace.baselines.repair import blocks_of, hastened, relieved, repaired
-from gnnplace.baselines.repairing import relief
+from gnnplace.baselines.fastest import score
+from gnnplace.baselines.repair import WAYS, blocks_of, hastened, relieved
 from gnnplace.baselines.repairing.frozen import frozen
-from gnnplace.baselines.repairing.relief import held_bytes
+from gnnplace.baselines.repairing.moves import best_move
+from gnnplace.baselines.repairing.scale import held_bytes, weighed
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, Placement, check
@@ -28,6 +29,13 @@ def on(made, *device):
     return Placement(np.array(device, dtype=np.int32))
 
 
+def repaired(made, evaluate, placement):
+    """The best of all ways, hastened."""
+    found = [relieved(made, evaluate, placement, way) for way in WAYS]
+    way, relief = min(zip(WAYS, found, strict=True), key=lambda each: score(made, evaluate(made, [each[1]])[0]))
+    return hastened(made, evaluate, relief, way)
+
+
 def peaks(made, placement):
     (result,) = simulate(made, [placement])
     return result.infeasible, result.peak_memory_bytes.tolist()
@@ -35,7 +43,7 @@ def peaks(made, placement):
 
 def test_weights_move_until_they_fit_and_no_more_than_needed_and_then_to_where_it_is_faster():
     made = posed([op(f"w{i}", persistent_bytes=30) for i in range(6)], [], equal_gpus(3, memory_bytes=100))
-    infeasible, held = peaks(made, relieved(made, simulate, on(made, *[0] * 6)))
+    infeasible, held = peaks(made, relieved(made, simulate, on(made, *[0] * 6), WAYS[0]))
     assert infeasible is None and sorted(held) in ([0, 90, 90], [30, 60, 90])
     assert peaks(made, repaired(made, simulate, on(made, *[0] * 6))) == (None, [60, 60, 60])
 
@@ -65,9 +73,9 @@ def test_what_fits_is_hastened_where_there_is_room():
     made = posed(ops, [(0, -1, 1), (1, -1, 2)], equal_gpus(2, memory_bytes=120))
     tight = posed(ops, [(0, -1, 1), (1, -1, 2)], equal_gpus(2, memory_bytes=100))
     slow = on(made, 1, 1, 1)
-    assert hastened(made, simulate, slow).device.tolist() == [0, 0, 0]
+    assert hastened(made, simulate, slow, WAYS[0]).device.tolist() == [0, 0, 0]
     full = on(tight, 1, 0, 1)
-    assert hastened(tight, simulate, full).device.tolist() == [1, 0, 0]
+    assert hastened(tight, simulate, full, WAYS[0]).device.tolist() == [1, 0, 0]
 
 
 def test_where_nothing_fits_the_overflow_is_no_larger():
@@ -119,16 +127,16 @@ def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
         if result.timeline is None or made.num_devices == 1 or not len(blocks.op):
             continue
         still, device = frozen(made, placement.device, result.timeline), placement.device
-        scale = relief._weighed(still, device, np.zeros(made.num_devices), 0, 1.0)
+        scale = weighed(still, device, np.zeros(made.num_devices), 0, 1.0)
         for low, high in zip(blocks.ptr[:-1], blocks.ptr[1:], strict=True):
             ops, here = blocks.op[low:high], int(device[blocks.op[low]])
-            _, there = relief._best(still, ops, device, here, scale, False)
+            _, there = best_move(still, ops, device, here, scale, False)
             if there == here:
                 continue
             after = device.copy()
             after[ops[device[ops] == here]] = there
             carried = scale.carried + scale.carries[there]
-            assert np.array_equal(carried, relief._weighed(still, after, np.zeros(made.num_devices), 0, 1.0).carried), seed
+            assert np.array_equal(carried, weighed(still, after, np.zeros(made.num_devices), 0, 1.0).carried), seed
             held = held_bytes(still, after, scale.held.shape[1])
             assert np.array_equal(scale.held[here] + scale.here, held[here]), seed
             assert np.array_equal(scale.held[there] + scale.there[there], held[there]), seed
@@ -148,7 +156,7 @@ def test_repairs_are_legal_never_worse_and_mostly_fit_where_something_does(seeds
             before = stepped(made, placement)
             if check(made, placement) is not None or before.infeasible is None:
                 if before.infeasible is None:
-                    faster = stepped(made, hastened(made, simulate, placement))
+                    faster = stepped(made, hastened(made, simulate, placement, WAYS[0]))
                     assert faster.infeasible is None and faster.step_time_ns <= before.step_time_ns, seed
                 continue
             after = stepped(made, repaired(made, simulate, placement))
