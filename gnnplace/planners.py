@@ -133,7 +133,7 @@ def portfolio(
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
     schedules: list[Schedule] = [rule] if schedule == rule else [rule, "memory"]
     repairs = [_repair(evaluate, each, way) for way, each in product(WAYS, schedules)]
-    found, winners = len(winners), with_repairs(problem, counted, winners, repairs, budget, progress)
+    found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
     for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
     before = budget if schedule == rule else budget.until(1 - for_order)
     counted = Counted(evaluate, before)

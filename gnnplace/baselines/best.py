@@ -13,12 +13,12 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from gnnplace.baselines.fastest import FEASIBLE, OVERFLOWS, Score, score
-from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
-FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and placements repaired
+FOR_PLANNERS, FOR_REPAIRS, LATEST = 0.5, 0.7, 0.9  # of the budget: until when planners are asked, repairs begin, and repairs end
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
@@ -78,34 +78,39 @@ def with_repairs(
     """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired.
 
     The fastest one is repaired in every way, for half of the time that there is, and the others in the way that serves it best. The best
-    `FEW` repairs are hastened.
+    `FEW` repairs are hastened, the first one in any case. Evaluations count against the budget.
     """
-    found, ways, until = list(winners), list(repairs), budget.until(FOR_REPAIRS)
+    until, ways = budget.until(LATEST), list(repairs)
     repaired: list[tuple[Winner, Repair]] = []
 
-    def judged(winner: Winner, step: Callable[[Problem, Placement, Budget], Placement]) -> Winner:
-        name = f"repaired {winner.planner.removeprefix('repaired ')}"
-        found.append(_judged(problem, evaluate, name, step(problem, winner.placement, until)))
-        progress(name, found[-1].score)
-        return found[-1]
+    def used() -> float:
+        return until.used * LATEST / FOR_REPAIRS  # of the time in which repairs begin
+
+    def judged(name: str, placement: Placement) -> Winner:
+        winner = _judged(problem, Counted(evaluate, until), name, placement)
+        progress(name, winner.score)
+        return winner
 
     for winner in sorted(winners, key=lambda winner: winner.score.step_time_ns):
-        fits = [each.score for each in found if each.score.feasibility == FEASIBLE]
-        promises = winner.score._replace(feasibility=FEASIBLE, excess_bytes=0) < min(fits) if fits else True
-        if winner.score.feasibility != OVERFLOWS or not promises:
-            continue
-        tried: list[tuple[Winner, Repair]] = []
-        half = (1 + until.used) / 2
-        for way in ways:
-            if until.used < half or (until.allows(1) and not tried):
-                tried.append((judged(winner, way.relieve), way))
-        ways = [min(tried, key=lambda each: each[0].score)[1]] if tried else ways
-        repaired += tried
-    for winner, way in sorted(repaired, key=lambda each: each[0].score)[:FEW]:
-        if until.allows(1):
-            judged(winner, way.hasten)
+        if used() < 1 and _promises(winner, [*winners, *(each for each, _ in repaired)]):
+            tried, half, name = list[tuple[Winner, Repair]](), (1 + used()) / 2, f"repaired {winner.planner}"
+            for way in ways:
+                if used() < half or not tried:
+                    tried.append((judged(name, way.relieve(problem, winner.placement, until)), way))
+            ways = [min(tried, key=lambda each: each[0].score)[1]]
+            repaired += tried
+    repaired.sort(key=lambda each: each[0].score)
+    for place, (winner, way) in enumerate(repaired[:FEW]):
+        if used() < 1 or (place == 0 and until.allows(1)):
+            repaired.append((judged(winner.planner, way.hasten(problem, winner.placement, until)), way))
     budget.spent = until.spent
-    return sorted(found, key=BY_SCORE)
+    return sorted([*winners, *(each for each, _ in repaired)], key=BY_SCORE)
+
+
+def _promises(winner: Winner, found: Sequence[Winner]) -> bool:
+    """Whether a placement that overflows would be faster than all that fit."""
+    fits = [each.score.step_time_ns for each in found if each.score.feasibility == FEASIBLE]
+    return winner.score.feasibility == OVERFLOWS and all(winner.score.step_time_ns < time for time in fits)
 
 
 def searched(

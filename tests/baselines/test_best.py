@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
-from support.graphs import chains
+from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.best import best, improvements, searched, searched_from_few
-from gnnplace.baselines.fastest import Score
+from gnnplace.baselines.best import Repair, Winner, best, improvements, searched, searched_from_few, with_repairs
+from gnnplace.baselines.fastest import FEASIBLE, Score, score
 from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
 
@@ -121,3 +123,57 @@ def test_only_what_is_better_than_all_before_is_news():
 def test_nobody_to_ask():
     with pytest.raises(ValueError, match="at least one is needed"):
         best(POSED, simulate, {}, Budget(evaluations=1))
+
+
+TIGHT = problem(ComputationGraph.from_ops("tight", [op(f"w{i}", 10 + i, persistent_bytes=30) for i in range(4)], []),
+                equal_gpus(2, memory_bytes=70))  # fmt: skip
+
+
+def winner(name, *device):
+    placement = Placement(np.array(device, dtype=np.int32))
+    return Winner(placement, score(TIGHT, simulate(TIGHT, [placement])[0]), name)
+
+
+def repair(name, called, to, faster=None):
+    """A repair that leads to these devices, and is hastened to those."""
+
+    def step(kind, device):
+        def made(posed, placement, budget):
+            called.append(f"{name} {kind} {placement.device.tolist()}")
+            budget.spent += 10
+            return placement if device is None else Placement(np.array(device, dtype=np.int32))
+
+        return made
+
+    return Repair(step("relieves", to), step("hastens", faster))
+
+
+def test_the_fastest_is_repaired_in_every_way_and_the_others_in_the_best_one():
+    called, said = [], []
+    ways = [repair("bad", called, [0, 0, 0, 0]), repair("good", called, [0, 0, 1, 1], [0, 1, 1, 0])]
+    asked = [winner("slow", 0, 0, 0, 0), winner("quick", 0, 0, 0, 1), winner("fits", 1, 1, 0, 0)]
+    assert [each.score.step_time_ns for each in asked] == [46, 33, 25]
+    budget = Budget(evaluations=1000)
+    found = with_repairs(TIGHT, simulate, asked[:2], ways, budget, lambda *news: said.append(news))
+    assert called == ["bad relieves [0, 0, 0, 1]", "good relieves [0, 0, 0, 1]", "good hastens [0, 0, 1, 1]", "bad hastens [0, 0, 0, 0]"]
+    assert found[0].planner == "repaired quick" and found[0].score == (FEASIBLE, 0, 23) and budget.spent == 44
+    assert [name for name, _ in said] == ["repaired quick"] * 4
+
+
+def test_what_is_no_faster_than_what_fits_is_not_repaired():
+    called = []
+    asked = [winner("slow", 0, 0, 0, 0), winner("quick", 0, 0, 0, 1), winner("fits", 1, 1, 0, 0)]
+    assert with_repairs(TIGHT, simulate, asked, [repair("any", called, [0, 0, 1, 1])], Budget(evaluations=1000))[0].planner == "fits"
+    assert not called
+
+
+def test_few_repairs_begin_late_and_the_best_is_hastened_once():
+    called, budget = [], Budget(evaluations=100)
+    ways = [repair(name, called, [0, 0, 0, 0]) for name in ("one", "two", "three")]
+    budget.spent = 55
+    with_repairs(TIGHT, simulate, [winner("quick", 0, 0, 0, 1), winner("slow", 0, 0, 0, 0)], ways, budget)
+    assert called == ["one relieves [0, 0, 0, 1]", "one relieves [0, 0, 0, 0]", "one hastens [0, 0, 0, 0]"]
+    called.clear()
+    budget.spent = 80
+    with_repairs(TIGHT, simulate, [winner("quick", 0, 0, 0, 1)], ways, budget)
+    assert not called
