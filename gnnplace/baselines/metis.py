@@ -5,18 +5,19 @@ A partitioner does not know the order of ops in time. The evaluator picks the be
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.baselines.fastest import fastest_that_fits
-from gnnplace.baselines.legal import legalised
+from gnnplace.baselines.balanced import balanced, mixed
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency
-from gnnplace.units.partition import OF_BYTES, mixed, partition, seeds_of
+from gnnplace.units.partition import partition
 from gnnplace.units.transfers import mean_transfer_ns
-from gnnplace.units.units import Units, UnitsName, expand, held_bytes, unit_edges, units, work_ns
+from gnnplace.units.units import Units, UnitsName, held_bytes, unit_edges, units, work_ns
 
 
 def metis(
@@ -28,16 +29,11 @@ def metis(
     """
     made = units(problem.graph, units_name)
     devices = problem.cluster.accelerators
-
-    def placed(share: float) -> list[Placement]:
-        wanted = [devices[part] for part in _partitions(problem, made, devices, seeds_of(share, seeds), share)]
-        return [Placement(expand(made, legalised(problem, made, unit)), schedule) for unit in wanted]
-
-    return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)
+    return balanced(problem, evaluate, made, devices, partial(_partitions, problem, made, devices), seeds, schedule)
 
 
 def _partitions(
-    problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], seeds: int, of_bytes: float
+    problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float, seeds: int
 ) -> list[Int64[np.ndarray, " units"]]:
     """The part of each unit, for each seed. Of the weights and their targets, a share is bytes and memory, the rest work and speed."""
     work = work_ns(problem, units)[:, devices]

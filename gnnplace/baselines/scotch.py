@@ -10,16 +10,14 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float, Int64
 
-from gnnplace.baselines.fastest import fastest_that_fits
-from gnnplace.baselines.legal import legalised
+from gnnplace.baselines.balanced import balanced, mixed
 from gnnplace.baselines.scotch_library import Weighted, mapped
 from gnnplace.cluster import NO_LINK
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.units.adjacency import adjacency, whole
-from gnnplace.units.partition import OF_BYTES, mixed, seeds_of
-from gnnplace.units.units import Units, UnitsName, expand, held_bytes, unit_edges, units, work_ns
+from gnnplace.units.units import Units, UnitsName, held_bytes, unit_edges, units, work_ns
 
 TOTAL = 2.0**29  # Scotch sums weights, and weights times distances, in 32 bits
 LARGEST_SPEED = 10**4
@@ -48,14 +46,13 @@ def _mapped(
 ) -> Placement:
     made = units(problem.graph, units_name)
 
-    def placed(share: float) -> list[Placement]:
-        parts = [np.zeros(made.num_units, dtype=np.int64)]
-        if len(devices) > 1 and made.num_units > 1:
-            graph, machine = _graph(problem, made, devices, share), _machine(problem, made, devices, share)
-            parts = [mapped(graph, machine, seed) for seed in range(seeds_of(share, seeds))]
-        return [Placement(expand(made, legalised(problem, made, devices[part])), schedule) for part in parts]
+    def parts(of_bytes: float, seeds: int) -> list[Int64[np.ndarray, " units"]]:
+        if len(devices) == 1 or made.num_units == 1:
+            return [np.zeros(made.num_units, dtype=np.int64)]
+        graph, machine = _graph(problem, made, devices, of_bytes), _machine(problem, made, devices, of_bytes)
+        return [mapped(graph, machine, seed) for seed in range(seeds)]
 
-    return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)
+    return balanced(problem, evaluate, made, devices, parts, seeds, schedule)
 
 
 def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:
@@ -67,8 +64,10 @@ def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"],
 
 
 def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:
-    """The graph of devices. The weight of a device is its speed and a share of its memory; the distance of two is the time of a byte on the
-    slower of their links."""
+    """The graph of devices. The weight of a device is its speed and a share of its memory.
+
+    The distance of two is the time of a byte on the slower of their links.
+    """
     count, cluster = len(devices), problem.cluster
     work = work_ns(problem, units)[:, devices].sum(axis=0).astype(np.float64)
     weight = mixed(work.min() / work, cluster.memory_bytes[devices].astype(np.float64), of_bytes)

@@ -145,12 +145,35 @@ def _summed(
 
 def _solved(made: Program) -> Prices | None:
     """The prices of the rows at the solver's optimum; None where it finds none in time."""
-    (units, classes), outputs, reads = made.time_ns.shape, len(made.leaving_ns), made.reads.shape[1]
+    (units, classes), reads = made.time_ns.shape, made.reads.shape[1]
     scale = max(1.0, float(np.where(made.legal, made.time_ns, np.inf).min(axis=1).sum()) / made.streams.sum())
+    table = _table(made, scale)
+    limit = np.concatenate([np.zeros(2 * classes), np.ones(classes), np.zeros(classes * reads)])
+    step = table.shape[1] - 1  # the column of T, the last one
+    parts = np.concatenate([np.arange(units * classes), np.arange(step - classes, step)])  # of units, and of the rest
+    whole = csr_array((np.ones(len(parts)), (np.arange(len(parts)) // classes, parts)), shape=(units + 1, step + 1))
+    most = np.concatenate([made.legal.ravel().astype(np.float64), np.ones(step - units * classes), [np.inf]])
+    solved = linprog(
+        np.eye(1, step + 1, step)[0], A_ub=table, b_ub=limit, A_eq=whole, b_eq=np.ones(units + 1),
+        bounds=np.stack([np.zeros(step + 1), most], axis=1), method="highs", options={"time_limit": SECONDS},
+    )  # fmt: skip
+    if solved.status != 0:
+        return None
+    price = np.maximum(0.0, -solved.ineqlin.marginals)
+    time, channel, memory = price[: 3 * classes].reshape(3, classes)
+    return Prices(time / scale, channel / scale, memory, price[3 * classes :].reshape(classes, reads).T)
+
+
+def _table(made: Program, scale: float) -> csr_array:
+    """The inequalities. Rows: the time of each class, of its channels, its memory, its reads. Columns: x, z, the rest, T.
+
+    Times are divided by `scale`, since the tolerances of the solver are absolute.
+    """
+    (units, classes), outputs, reads = made.time_ns.shape, len(made.leaving_ns), made.reads.shape[1]
     x = np.arange(units * classes).reshape(units, classes)
     z = x.size + np.arange(outputs * classes).reshape(outputs, classes)
     rest = x.size + z.size + np.arange(classes)
-    step = x.size + z.size + classes  # the column of T
+    step = x.size + z.size + classes
     entries: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def fill(row: np.ndarray | int, column: np.ndarray | int, value: np.ndarray | float) -> None:
@@ -170,21 +193,8 @@ def _solved(made: Program) -> Prices | None:
         fill(read, x[producer, c], 1.0)
         fill(read, x[reader, c], -1.0)
         fill(read, z[output, c], -1.0)
-    limit = np.concatenate([np.zeros(2 * classes), np.ones(classes), np.zeros(classes * reads)])
     row, column, value = (np.concatenate(each) for each in zip(*entries, strict=True))
-    parts = np.concatenate([x.ravel(), rest])  # of units, and of the rest
-    whole = (np.ones(len(parts)), (np.arange(len(parts)) // classes, parts))
-    most = np.concatenate([made.legal.ravel().astype(np.float64), np.ones(z.size + classes), [np.inf]])
-    solved = linprog(
-        np.eye(1, step + 1, step)[0], method="highs", options={"time_limit": SECONDS},
-        A_ub=csr_array((value, (row, column)), shape=(len(limit), step + 1)), b_ub=limit,
-        A_eq=csr_array(whole, shape=(units + 1, step + 1)), b_eq=np.ones(units + 1), bounds=np.stack([np.zeros(step + 1), most], axis=1),
-    )  # fmt: skip
-    if solved.status != 0:
-        return None
-    price = np.maximum(0.0, -solved.ineqlin.marginals)
-    time, channel, memory = price[: 3 * classes].reshape(3, classes)
-    return Prices(time / scale, channel / scale, memory, price[3 * classes :].reshape(classes, reads).T)
+    return csr_array((value, (row, column)), shape=((3 + reads) * classes, step + 1))
 
 
 def _value_ns(made: Program, prices: Prices) -> int:

@@ -11,12 +11,11 @@ from threading import Lock
 
 import numpy as np
 import pymetis
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Int64
 
 from gnnplace.units.adjacency import Adjacency, whole
 
 LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
-OF_BYTES, FEWER = (0.0, 0.5, 0.9), 4  # shares of bytes in the weight that parts balance, where parts of the share before do not fit
 _one_at_a_time = Lock()
 
 
@@ -40,16 +39,6 @@ def partition(
             recursive=recursive,
         )
     return np.array(made.vertex_part, dtype=np.int64)
-
-
-def mixed(weight: Float[np.ndarray, " weights"], other: Shaped[np.ndarray, " weights"], share: float) -> Float[np.ndarray, " weights"]:
-    """Weights of which a share of the sum is another's; partitioners balance one weight only."""
-    return (1 - share) * weight + share * float(weight.sum()) / max(1.0, float(other.sum())) * other
-
-
-def seeds_of(share: float, seeds: int) -> int:
-    """The seeds of which parts are made that balance bytes, too."""
-    return max(1, seeds // FEWER) if share else seeds
 
 
 @contextmanager

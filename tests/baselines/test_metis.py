@@ -49,13 +49,3 @@ def test_nothing_is_printed_where_parts_stay_empty(capfd):
     metis(posed, simulate, units_name="ops")
     ctypes.CDLL(None).fflush(None)
     assert capfd.readouterr() == ("", "")
-
-
-def test_bytes_are_balanced_where_parts_of_equal_work_do_not_fit():
-    """One op is half of the work; the others hold 200 bytes together, more than one device has."""
-    ops = [op("heavy", 100, persistent_bytes=10), *(op(f"light{i}", 10, persistent_bytes=20) for i in range(10))]
-    graph = ComputationGraph.from_ops("uneven", ops, [])
-    for memory_bytes, most in ((1000, 100), (140, 160)):
-        posed = problem(graph, equal_gpus(2, memory_bytes=memory_bytes))
-        (result,) = simulate(posed, [metis(posed, simulate, units_name="ops")])
-        assert result.infeasible is None and result.step_time_ns <= most

@@ -80,13 +80,3 @@ def test_without_the_library_it_is_said_how_to_get_it(monkeypatch):
     one = Weighted(np.array([0, 1, 2]), np.array([1, 0]), np.array([1, 1]), np.array([1, 1]))
     with pytest.raises(MissingScotchError, match=r"apt-get install libscotch-7\.0"):
         mapped(one, one, 0)
-
-
-def test_bytes_are_balanced_where_parts_of_equal_work_do_not_fit():
-    """One op is half of the work; the others hold 200 bytes together, more than one device has."""
-    ops = [op("heavy", 100, persistent_bytes=10), *(op(f"light{i}", 10, persistent_bytes=20) for i in range(10))]
-    graph = ComputationGraph.from_ops("uneven", ops, [])
-    for memory_bytes, most in ((1000, 100), (140, 160)):
-        posed = problem(graph, equal_gpus(2, memory_bytes=memory_bytes))
-        (result,) = simulate(posed, [scotch(posed, simulate, units_name="ops")])
-        assert result.infeasible is None and result.step_time_ns <= most

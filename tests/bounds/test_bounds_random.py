@@ -16,7 +16,7 @@ from support.tight_problems import crowded_case, tight_case
 from gnnplace.bounds import bounds as module
 from gnnplace.bounds.bounds import bound_name, bounds, least_times, lower_bound
 from gnnplace.cluster import Cluster, Device, Link
-from gnnplace.graph import Op
+from gnnplace.graph import Op, Output
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate_devices
 
@@ -66,12 +66,19 @@ def zigzag_case(seed):
 
 
 def offload_case(seed):
-    """Weights that fit no memory, which few ops read on a slow device and many on two fast ones."""
+    """Weights that fit no memory, as aliases or not, whose readers take long on the slow device and little on two fast ones."""
     random = Random(seed)
-    weights = [op(f"w{i}", 1, random.randint(200, 400), persistent_bytes=random.randint(200, 400)) for i in range(4)]
-    readers = [Op(f"op{i}", "Op", time_ns={"gpu": random.randint(1, 9), "cpu": random.randint(300, 5000)}) for i in range(5)]
-    edges = [(i, 0, 4 + i) for i in range(4)] + [(random.randrange(4), 0, 8)]
-    return posed([*weights, *readers], edges, host_and_gpus(2, memory_bytes=random.randint(600, 900)))
+    weights, views, edges = [], [], []
+    for i in range(4):
+        size = random.randint(200, 400)
+        weights.append(op(f"w{i}", 1, random.randint(200, 400), persistent_bytes=size))
+        if aliased := random.random() < 0.5:
+            views.append(Op(f"view{i}", "View", (Output(random.randint(100, 200), alias_of=(i, 0)),), time_ns={"gpu": 1, "cpu": 1}))
+            edges.append((i, 0, 3 + len(views)))
+        edges.append((3 + len(views) if aliased else i, 0, i - 4))
+    readers = [Op(f"op{i}", "Op", time_ns={"gpu": random.randint(1, 9), "cpu": random.randint(300, 5000)}) for i in range(4)]
+    ops = [*weights, *views, *readers]
+    return posed(ops, [(src, out, dst % len(ops)) for src, out, dst in edges], host_and_gpus(2, memory_bytes=random.randint(600, 900)))
 
 
 def host_and_gpus(count, memory_bytes):
