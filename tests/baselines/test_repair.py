@@ -8,11 +8,13 @@ from support.random_problems import random_case
 from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
+from gnnplace.baselines import repair
 from gnnplace.baselines.fastest import score
 from gnnplace.baselines.repair import WAYS, blocks_of, hastened, relieved
 from gnnplace.baselines.repairing.frozen import frozen
 from gnnplace.baselines.repairing.moves import best_move
-from gnnplace.baselines.repairing.scale import held_bytes, weighed
+from gnnplace.baselines.repairing.relief import hasten
+from gnnplace.baselines.repairing.scale import busy_ns, held_bytes, weighed
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, Placement, check
@@ -117,34 +119,97 @@ def test_a_frozen_step_holds_what_the_simulated_one_holds(seeds):
     assert exact > tried / 2
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 6), slow(range(600))], ids=str)
-def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
-    tried = 0
+def frozen_steps(seeds):
+    """Random problems with a frozen step, half of them just in time, the blocks with a device where they are, and all devices."""
     for seed in seeds:
         case = random_case(seed)
         made, placement = case.problem(), case.placement()
         result, blocks = stepped(made, placement), blocks_of(made)
-        if result.timeline is None or made.num_devices == 1 or not len(blocks.op):
-            continue
-        still, device = frozen(made, placement.device, result.timeline), placement.device
+        if result.timeline is not None and made.num_devices > 1 and len(blocks.op):
+            device = placement.device
+            ops = [blocks.op[low:high] for low, high in zip(blocks.ptr[:-1], blocks.ptr[1:], strict=True)]
+            yield made, frozen(made, device, result.timeline, seed % 2 == 1), [(each, int(device[each[0]])) for each in ops], device
+
+
+def moved(device, ops, here, there):
+    after = device.copy()
+    after[ops[device[ops] == here]] = there
+    return after
+
+
+@pytest.mark.parametrize("seeds", [range(0, 300, 6), slow(range(600))], ids=str)
+def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
+    tried = 0
+    for made, still, blocks, device in frozen_steps(seeds):
         scale = weighed(still, device, np.zeros(made.num_devices), 0, 1.0)
-        for low, high in zip(blocks.ptr[:-1], blocks.ptr[1:], strict=True):
-            ops, here = blocks.op[low:high], int(device[blocks.op[low]])
+        for ops, here in blocks:
             _, there = best_move(still, ops, device, here, scale, False)
             if there == here:
                 continue
-            after = device.copy()
-            after[ops[device[ops] == here]] = there
-            carried = scale.carried + scale.carries[there]
-            assert np.array_equal(carried, weighed(still, after, np.zeros(made.num_devices), 0, 1.0).carried), seed
+            after = moved(device, ops, here, there)
+            assert np.array_equal(scale.carried + scale.carries[there], busy_ns(still, after)[1])
             held = held_bytes(still, after, scale.held.shape[1])
-            assert np.array_equal(scale.held[here] + scale.here, held[here]), seed
-            assert np.array_equal(scale.held[there] + scale.there[there], held[there]), seed
+            assert np.array_equal(scale.held[here] + scale.here, held[here])
+            assert np.array_equal(scale.held[there] + scale.there[there], held[there])
             tried += 1
     assert tried > len(seeds) / 4
 
 
-@pytest.mark.parametrize("seeds", [range(0, 200, 8), slow(range(400))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 6), slow(range(600))], ids=str)
+def test_a_move_saves_what_devices_and_channels_are_busy_less(seeds):
+    """With what is too long counted twice: time beyond a limit costs once more."""
+    tried = 0
+    for made, still, blocks, device in frozen_steps(seeds):
+        limit_ns = int(weighed(still, device, np.zeros(made.num_devices), 0, 1.0).load.max()) // 2
+
+        def cost_ns(device, still=still, limit_ns=limit_ns):
+            load, carried = busy_ns(still, device)
+            return sum(int(each.sum() + np.maximum(0, each - limit_ns).sum()) for each in (load, carried))
+
+        scale = weighed(still, device, np.zeros(made.num_devices), limit_ns, 1.0)
+        for ops, here in blocks:
+            _, there = best_move(still, ops, device, here, scale, False)
+            if there != here:
+                assert scale.saved_ns[there] == cost_ns(device) - cost_ns(moved(device, ops, here, there))
+                tried += 1
+    assert tried > len(seeds) / 4
+
+
+@pytest.mark.parametrize("seeds", [range(0, 300, 6), slow(range(600))], ids=str)
+def test_what_is_hastened_holds_no_more_than_there_is_room_for(seeds):
+    moves = 0
+    for made, still, _, device in frozen_steps(seeds):
+        before, after = held_bytes(still, device, int(still.last.max()) + 1), device.copy()
+        room, blocks = before.max(axis=1) * 1.2, blocks_of(made)
+        moves += hasten(still, blocks.ptr, blocks.op, after, room, 0.5)
+        assert (held_bytes(still, after, before.shape[1]).max(axis=1) <= room).all()
+    assert moves > len(seeds) / 10
+
+
+def test_just_in_time_is_no_earlier_than_when_it_is_read():
+    """What `x` makes is read at the end. If the last op were elsewhere, it would lie there from the start, or only then."""
+    ops = [op("x", 10, 100), op("y", 1000), op("z", 1000), op("last", 10)]
+    made = posed(ops, [(0, -1, 1), (1, -1, 2), (2, -1, 3), (0, 0, 3)], equal_gpus(2, memory_bytes=1000))
+    result, there = stepped(made, on(made, 0, 0, 0, 0)), np.array([0, 0, 0, 1], dtype=np.int32)
+    early, late = (frozen(made, np.zeros(4, np.int32), result.timeline, just_in_time) for just_in_time in (False, True))
+    slices = int(early.last.max()) + 1
+    assert (held_bytes(early, there, slices)[1] == 100).all()
+    assert np.flatnonzero(held_bytes(late, there, slices)[1] == 100).tolist() == list(range(early.first[3], slices)) != [0]
+
+
+def test_the_best_round_is_returned_not_the_last(monkeypatch):
+    made = posed([op(f"w{i}", persistent_bytes=70) for i in range(4)], [], equal_gpus(2, memory_bytes=100))
+    rounds = iter([on(made, 0, 0, 1, 1), *[on(made, 0, 0, 0, 1)] * 9])
+
+    def simulated(problem, evaluate, *others):
+        placement = next(rounds)
+        return repair._Round(placement, *evaluate(problem, [placement], timeline=True))
+
+    monkeypatch.setattr(repair, "_simulated", simulated)
+    assert relieved(made, simulate, on(made, 0, 0, 0, 0), WAYS[0]).device.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("seeds", [range(0, 200, 20), slow(range(400))], ids=str)
 def test_repairs_are_legal_never_worse_and_mostly_fit_where_something_does(seeds):
     fitted, overflowed = 0, 0
     for seed in seeds:

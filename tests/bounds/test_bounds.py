@@ -55,6 +55,24 @@ def test_what_is_not_beside_its_readers_goes_through_a_channel():
     assert "channels" not in bounds(roomy)
 
 
+def test_readers_may_run_beside_what_is_not_on_their_fastest_device():
+    """Of four weights the GPU holds two and a half. A reader takes 50 ns on the CPU, and 400 to be sent what it reads."""
+    weights = [op(f"w{i}", 1, 400, persistent_bytes=1000) for i in range(4)]
+    readers = [Op(f"op{i}", "Op", time_ns={"gpu": 1, "cpu": 50}) for i in range(4)]
+    made = posed([*weights, *readers], [(i, 0, 4 + i) for i in range(4)], cpu_and_gpu(2500))
+    assert 66 <= bounds(made)["channels"] <= 70 and bounds(made)["channels"] <= best_step(made)  # 4/3 of 50 ns, 1/6 of 400 ns
+
+
+def test_several_devices_send_through_several_channels():
+    """The CPU, which has to run all readers, holds one of four weights; the others are sent from two GPUs."""
+    weights = [op(f"w{i}", 1, 400, persistent_bytes=1000) for i in range(4)]
+    readers = [Op(f"op{i}", "Op", time_ns={"cpu": 1}) for i in range(4)]
+    devices = (Device("cpu:0", "cpu", 1400, 10**12, 10**12), *equal_gpus(2, memory_bytes=10**4).devices)
+    links = tuple(Link(a.name, b.name, 10**9) for a in devices for b in devices if a is not b)
+    made = posed([*weights, *readers], [(i, 0, 4 + i) for i in range(4)], Cluster("host", devices, links))
+    assert bounds(made)["channels"] == 520  # 1.4 of 4 weights on the CPU, 2.6 * 400 ns through two channels
+
+
 def test_any_prices_prove_a_channels_bound():
     weights = [op(f"w{i}", 1, 400, persistent_bytes=1000) for i in range(4)]
     readers = [Op(f"op{i}", "Op", time_ns={"gpu": 1, "cpu": 10**3}) for i in range(4)]
