@@ -73,16 +73,17 @@ def test_several_devices_send_through_several_channels():
     assert bounds(made)["channels"] == 520  # 1.4 of 4 weights on the CPU, 2.6 * 400 ns through two channels
 
 
-def test_any_prices_prove_a_channels_bound():
+@pytest.mark.parametrize(("cpu_ns", "most_ns"), [(50, 70), (10**8, 600)])
+def test_any_prices_prove_a_channels_bound(cpu_ns, most_ns):
     weights = [op(f"w{i}", 1, 400, persistent_bytes=1000) for i in range(4)]
-    readers = [Op(f"op{i}", "Op", time_ns={"gpu": 1, "cpu": 10**3}) for i in range(4)]
+    readers = [Op(f"op{i}", "Op", time_ns={"gpu": 1, "cpu": cpu_ns}) for i in range(4)]
     made = relaxed(posed([*weights, *readers], [(i, 0, 4 + i) for i in range(4)], cpu_and_gpu(2500)), 64)
-    program = channels.program(made, 400)
-    best, generator = channels.channels_ns(made), np.random.default_rng(0)
+    program, generator = channels.program(made, 400), np.random.default_rng(0)
     prices = channels._solved(program)
-    for _ in range(200):
+    assert channels._value_ns(program, prices) == channels.channels_ns(made) <= most_ns
+    for _ in range(300):
         other = channels.Prices(*(each * generator.choice([0, 0.5, 1, 1, 2], size=each.shape) for each in prices))
-        assert channels._value_ns(program, other) <= best + 1
+        assert channels._value_ns(program, other) <= most_ns
 
 
 def test_results_are_held_like_parameters():
