@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnnplace.api import compare, load_policy, lower_bound, measure, place, problem, shortage, simulate, train
+    from gnnplace.api import compare, load_policy, lower_bound, measure, place, problem, repair, shortage, simulate, train
     from gnnplace.candidates import Candidate
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.formats.documents import load, save
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from gnnplace.version import VERSION as __version__
 
 _WHERE = {
-    "gnnplace.api": ("compare", "load_policy", "lower_bound", "measure", "place", "problem", "shortage", "simulate", "train"),
+    "gnnplace.api": ("compare", "load_policy", "lower_bound", "measure", "place", "problem", "repair", "shortage", "simulate", "train"),
     "gnnplace.candidates": ("Candidate",),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
     "gnnplace.formats.documents": ("load", "save"),

@@ -113,6 +113,22 @@ def place(
     return placement if schedule is None else scheduled(placement, schedule)
 
 
+def repair(problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None) -> Placement:
+    """A placement that overflows a memory, changed until it fits and then until it is no longer faster; one that fits as it is.
+
+    Whole families of a variable and blocks of ops move, the schedule stays. What can't be made to fit is returned as it overflows least.
+    The budget is that of `place`, which repairs what its planners propose by itself.
+
+        >>> import gnnplace as gp
+        >>> problem = gp.problem("t5-large", cluster="k40-4")
+        >>> overflows = gp.place(problem, "gpu")
+        >>> fits = gp.repair(problem, overflows, evaluations=100)
+        >>> gp.simulate(problem, overflows).infeasible is None, gp.simulate(problem, fits).infeasible is None
+        (False, True)
+    """
+    return planners.repaired(problem, simulator.simulate, placement, planners.budget(problem, seconds, evaluations))
+
+
 def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -> StepResult:
     """One simulated step: its time, why it is infeasible or None, peak memory and busy time of devices, and when what ran.
 

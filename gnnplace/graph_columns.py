@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.compiled import kernel
 
 CONTROL = -1  # the output index of a control edge
 NONE = -1  # no category, block, time step, dtype, shape or alias
@@ -151,7 +152,7 @@ def _edge_columns(edges: Iterable[tuple[int, int, int]], num_ops: int) -> dict[s
     return {"edge_src": src, "edge_output": output, "edge_dst": dst}
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def levels(num_ops, out_ptr, edge_dst):
     """Kahn's algorithm: the level of every op (-1 on a cycle or after one), and the number of ops with a level."""

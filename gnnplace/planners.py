@@ -6,15 +6,14 @@ names from `PlannerName`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import product
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from gnnplace.baselines.annealing import Found, annealing, hill_climb
-from gnnplace.baselines.best import Progress, Repair, Winner, best, improvements, searched, searched_from_few, with_repairs
+from gnnplace.baselines.best import Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.expert import expert
@@ -29,14 +28,14 @@ from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.reorder import reorder
-from gnnplace.baselines.repair import WAYS, Way, hastened, relieved
+from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.bounds.bounds import least_times
 from gnnplace.formats import strict_json
-from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.units.units import UnitsName
@@ -131,8 +130,7 @@ def portfolio(
     if starts is None:
         starts = {name: plan for name, plan in planners(problem, counted, seed, rule).items() if name not in SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
-    schedules: list[Schedule] = [rule] if schedule == rule else [rule, "memory"]
-    repairs = [_repair(evaluate, each, way) for way, each in product(WAYS, schedules)]
+    repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
     found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
     for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
     before = budget if schedule == rule else budget.until(1 - for_order)
@@ -149,14 +147,17 @@ def portfolio(
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
-def _repair(evaluate: Evaluator, schedule: Schedule, way: Way) -> Repair:
-    def relieve(problem: Problem, overflowing: Placement, budget: Budget) -> Placement:
-        return relieved(problem, Counted(evaluate, budget), scheduled(overflowing, schedule), way, budget)
+def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:
+    """A placement that overflows as the best of all repairs makes it, which may overflow less and still; one that fits as it is.
 
-    def hasten(problem: Problem, fitting: Placement, budget: Budget) -> Placement:
-        return hastened(problem, Counted(evaluate, budget), fitting, way, budget)
+    The schedule stays. Of the ways of a repair, more are tried where the budget allows it.
+    """
+    given = judged(problem, evaluate, "given", placement)
+    return with_repairs(problem, evaluate, [given], _repairs(problem, evaluate, (), budget), budget)[0].placement
 
-    return Repair(relieve, hasten)
+
+def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule], budget: Budget) -> list[Repair]:
+    return [Repair(problem, Counted(evaluate, budget), way, schedules, budget) for way in WAYS]
 
 
 def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:

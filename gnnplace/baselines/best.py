@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from gnnplace.baselines.fastest import FEASIBLE, OVERFLOWS, Score, score
 from gnnplace.baselines.searching.budget import Budget, Counted
@@ -18,20 +18,22 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
-FOR_PLANNERS, FOR_REPAIRS, LATEST = 0.5, 0.7, 0.9  # of the budget: until when planners are asked, repairs begin, and repairs end
+FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
 
+Identity = tuple[bytes, str, bytes | None]  # of a placement: devices, schedule and priorities
 Progress = Callable[[str, Score], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
 
 
-class Repair(NamedTuple):
+@runtime_checkable
+class Repair(Protocol):
     """A way to repair: what makes a placement fit, and what hastens one that fits; the result is never worse."""
 
-    relieve: Callable[[Problem, Placement, Budget], Placement]
-    hasten: Callable[[Problem, Placement, Budget], Placement]
+    def relieved(self, placement: Placement) -> Placement: ...
+    def hastened(self, placement: Placement) -> Placement: ...
 
 
 class Winner(NamedTuple):
@@ -54,11 +56,11 @@ def best(
     It asks no further planner once one has used more than is left of that half.
     Evaluations within planners count if their evaluator is `Counted` against the budget. Raises ValueError if there are no planners.
     """
-    found: dict[tuple[bytes, bytes | None], Winner] = {}
+    found: dict[Identity, Winner] = {}
     used = last = 0.0
     for name, plan in planners.items():
         if not found or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
-            winner = _judged(problem, evaluate, name, plan(problem))
+            winner = judged(problem, evaluate, name, plan(problem))
             found.setdefault(_identity(winner.placement), winner)
             progress(name, winner.score)
             last, used = budget.used - used, budget.used
@@ -77,34 +79,66 @@ def with_repairs(
 ) -> list[Winner]:
     """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired.
 
-    The fastest one is repaired in every way, for half of the time that there is, and the others in the way that serves it best. The best
-    `FEW` repairs are hastened, the first one in any case. Evaluations count against the budget.
+    The one that is fast and has least to move is repaired in every way, for half of the time that there is, and the others in the way that
+    serves it best. The best `FEW` repairs are hastened, and the first that fits at once, so that one repair is complete on a large graph
+    too. Evaluations count against the budget.
     """
-    until, ways = budget.until(LATEST), list(repairs)
-    repaired: list[tuple[Winner, Repair]] = []
+    made, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
+    for winner in sorted(winners, key=partial(_repaired_ns, problem)):
+        if made.may_begin and _promises(winner, [*winners, *made.found]):
+            until, tried = (made.used + FOR_REPAIRS) / 2, list[tuple[Winner, Repair]]()
+            for way in ways:
+                if made.used < until or not tried:
+                    tried.append((made.relieve(winner, way), way))
+            ways = [min(tried, key=lambda each: each[0].score)[1]]
+    for relieved, way in sorted(made.relieved.values(), key=lambda each: each[0].score)[:FEW]:
+        if made.may_begin:
+            made.hasten(relieved, way)
+    return sorted({_identity(each.placement): each for each in [*made.found, *winners]}.values(), key=BY_SCORE)
 
-    def used() -> float:
-        return until.used * LATEST / FOR_REPAIRS  # of the time in which repairs begin
 
-    def judged(name: str, placement: Placement) -> Winner:
-        winner = _judged(problem, Counted(evaluate, until), name, placement)
-        progress(name, winner.score)
+class _Repairs:
+    """Repairs of one problem under a budget."""
+
+    def __init__(self, problem: Problem, evaluate: Evaluator, budget: Budget, progress: Progress) -> None:
+        self.problem, self.evaluate, self.budget, self.progress = problem, Counted(evaluate, budget), budget, progress
+        self.relieved: dict[Identity, tuple[Winner, Repair]] = {}
+        self.hastened: dict[Identity, Winner] = {}  # by the placement before
+
+    @property
+    def used(self) -> float:
+        return self.budget.used
+
+    @property
+    def may_begin(self) -> bool:
+        """Until the first repair, as long as there is any budget."""
+        return self.used < FOR_REPAIRS if self.relieved else self.budget.allows(1) > 0
+
+    @property
+    def found(self) -> list[Winner]:
+        return [*self.hastened.values(), *(winner for winner, _ in self.relieved.values())]
+
+    def relieve(self, winner: Winner, way: Repair) -> Winner:
+        relieved = self._judged(f"repaired {winner.planner}", way.relieved(winner.placement))
+        self.relieved.setdefault(_identity(relieved.placement), (relieved, way))
+        if not self.hastened:
+            self.hasten(relieved, way)
+        return relieved
+
+    def hasten(self, relieved: Winner, way: Repair) -> None:
+        if relieved.score.feasibility == FEASIBLE and (same := _identity(relieved.placement)) not in self.hastened:
+            self.hastened[same] = self._judged(relieved.planner, way.hastened(relieved.placement))
+
+    def _judged(self, name: str, placement: Placement) -> Winner:
+        winner = judged(self.problem, self.evaluate, name, placement)
+        self.progress(name, winner.score)
         return winner
 
-    for winner in sorted(winners, key=lambda winner: winner.score.step_time_ns):
-        if used() < 1 and _promises(winner, [*winners, *(each for each, _ in repaired)]):
-            tried, half, name = list[tuple[Winner, Repair]](), (1 + used()) / 2, f"repaired {winner.planner}"
-            for way in ways:
-                if used() < half or not tried:
-                    tried.append((judged(name, way.relieve(problem, winner.placement, until)), way))
-            ways = [min(tried, key=lambda each: each[0].score)[1]]
-            repaired += tried
-    repaired.sort(key=lambda each: each[0].score)
-    for place, (winner, way) in enumerate(repaired[:FEW]):
-        if used() < 1 or (place == 0 and until.allows(1)):
-            repaired.append((judged(winner.planner, way.hasten(problem, winner.placement, until)), way))
-    budget.spent = until.spent
-    return sorted([*winners, *(each for each, _ in repaired)], key=BY_SCORE)
+
+def _repaired_ns(problem: Problem, winner: Winner) -> float:
+    """What the step of a repair may take: what is too much on some devices crosses a link at each step, the slowest that there is."""
+    slowest = min((link.bandwidth_bytes_per_s for link in problem.cluster.links), default=1)
+    return winner.score.step_time_ns + 1e9 * winner.score.excess_bytes / slowest
 
 
 def _promises(winner: Winner, found: Sequence[Winner]) -> bool:
@@ -127,7 +161,7 @@ def searched(
         return winner
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.score))
-    found = min(winner, _judged(problem, evaluate, name, placement), key=BY_SCORE)
+    found = min(winner, judged(problem, evaluate, name, placement), key=BY_SCORE)
     progress(found.planner, found.score)
     return found
 
@@ -175,10 +209,11 @@ def _sparing(say: Callable[[Score], object], said: Score) -> Callable[[Score], o
     return found
 
 
-def _judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placement) -> Winner:
+def judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placement) -> Winner:
+    """A placement with its score, as the planner of a name proposed it."""
     (result,) = evaluate(problem, [placement])
     return Winner(placement, score(problem, result), name)
 
 
-def _identity(placement: Placement) -> tuple[bytes, bytes | None]:
-    return placement.device.tobytes(), None if placement.priority is None else placement.priority.tobytes()
+def _identity(placement: Placement) -> Identity:
+    return placement.device.tobytes(), placement.schedule, None if placement.priority is None else placement.priority.tobytes()

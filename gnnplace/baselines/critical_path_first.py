@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
@@ -21,6 +20,7 @@ from gnnplace.baselines.scheduling.instance import Guide
 from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
 from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import sequence
+from gnnplace.compiled import kernel
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import MAX_STEP_NS, Problem
 from gnnplace.result import Evaluator
@@ -62,7 +62,7 @@ def pins_ns(
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _critical_path(first, out_ptr, edge_dst, priority):
     path = [np.int64(first)]
     while out_ptr[path[-1]] < out_ptr[path[-1] + 1]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Float
 
@@ -21,6 +20,7 @@ from gnnplace.baselines.scheduling.instance import Guide
 from gnnplace.baselines.scheduling.list_schedule import fastest_schedule
 from gnnplace.baselines.scheduling.ranks import mean_costs, message_ns
 from gnnplace.baselines.scheduling.sequence import sequence
+from gnnplace.compiled import kernel
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
@@ -47,7 +47,7 @@ def optimistic_cost_ns(problem: Problem, allowed: Bool[np.ndarray, "ops devices"
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _table(order, out_ptr, edge_dst, edge_data, time_ns, allowed, mean):
     ops, devices = time_ns.shape
     table, path = np.zeros((ops, devices)), np.empty((ops, devices))  # path: with the op's own time, infinite where it is not allowed

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Float, Int64
 
@@ -21,6 +20,7 @@ from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.layers import block_of_ops, layer_of_ops, with_families
 from gnnplace.baselines.legal import legalised
 from gnnplace.cluster import NO_LINK
+from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
@@ -56,8 +56,9 @@ def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "cri
     """The fastest of all splits, over every number of stages. Raises ValueError where a colocation group is allowed on no device."""
     made = units(problem.graph, "ops")
     first = np.unique(made.unit, return_index=True)[1]  # the ops of a unit agree
-    wanted = np.stack(list(_splits(problem)))[:, first]
-    device = expand(made, np.unique(legalised(problem, made, wanted), axis=0))
+    rows = legalised(problem, made, np.stack([split[first] for split in _splits(problem)]))
+    distinct = sorted({row.astype(">i4").tobytes(): row for row in rows}.items())  # as `np.unique` sorts, which is slow on long rows
+    device = expand(made, np.stack([row for _, row in distinct]))
     return fastest(problem, [Placement(row, schedule) for row in device], evaluate)
 
 
@@ -86,7 +87,7 @@ def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
         for devices in _orders(problem):
             for stages in _objectives(problem, row, devices):
                 for bounds in split(stages):
-                    yield devices[np.searchsorted(bounds[1:-1], place, side="right")]
+                    yield np.repeat(devices[: len(bounds) - 1], np.diff(bounds))[place]
 
 
 def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
@@ -179,7 +180,7 @@ def _transfers(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _best_starts(load, held, room, cut):
     stages, cuts = cut.shape
     start = np.zeros((stages, cuts), np.int64)

@@ -5,24 +5,27 @@ times nothing overflows (`repairing/relief`). Blocks are those of a search (`uni
 with their users, layers, time steps. Moves change times, so the next simulation may find an overflow still; then that device gets less
 room in the next round. When the step fits, rounds go on that move blocks to where they take less time and there is room.
 
-Few large moves take less work, many small ones mostly lead to a faster step. What a move makes other devices send may arrive long before it
-is read, or just in time, where a channel is always busy. Which of these ways leads to the best step is tried out.
+An order of ops that frees memory earlier may spare moves, so every round is simulated under several schedules. Few large moves take less
+work, many small ones mostly lead to a faster step. What a move makes other devices send may arrive long before it is read, or just in time,
+where a channel is always busy. Which of these ways leads to the best step is tried out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Float, Int64
 
-from gnnplace.baselines.fastest import score
-from gnnplace.baselines.repairing.frozen import frozen
+from gnnplace.baselines.fastest import Score, score
+from gnnplace.baselines.repairing.frozen import Frozen, frozen
 from gnnplace.baselines.repairing.relief import hasten, relieve
 from gnnplace.baselines.repairing.scale import held_bytes
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.placement import Placement
+from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.units.blocks import grains
@@ -32,6 +35,7 @@ ROUNDS = 16
 TIRED = 5  # rounds without a better score after which a repair ends
 ENOUGH = 0.97  # of a step time: a round that saves less is the last
 SHARES = (0.0, 1.0, 0.5, 0.25)  # of the mean load of devices, for which none should be busy longer; 0: than one is now
+FIRST = (1.0, 0.5, 0.25)  # shares of the moves that should hasten a step: the more, the less true are frozen times
 FREE = 1e-5  # of the step time: the cost of a move that costs nothing
 
 
@@ -42,14 +46,7 @@ class Way(NamedTuple):
     just_in_time: bool
 
 
-WAYS = tuple(Way(least, just_in_time) for least in (0.03, 0.01, 1e-3) for just_in_time in (False, True))
-
-
-class _Round(NamedTuple):
-    """A placement and its step with a timeline."""
-
-    placement: Placement
-    result: StepResult
+WAYS = tuple(Way(least, just_in_time) for least in (1e-3, 0.01, 0.03) for just_in_time in (False, True))
 
 
 class Blocks(NamedTuple):
@@ -59,52 +56,129 @@ class Blocks(NamedTuple):
     op: Int64[np.ndarray, " members"]
 
 
+Room = Float[np.ndarray, " devices"]  # bytes
+
 _blocks: WeakKeyDictionary[Problem, Blocks] = WeakKeyDictionary()
 
 
-def relieved(problem: Problem, evaluate: Evaluator, placement: Placement, way: Way, budget: Budget | None = None) -> Placement:
-    """The best placement of rounds that move blocks off overfull devices, up to the first that fits; one that fits, or can't run, as it is.
+@dataclass(frozen=True, eq=False)
+class Repair:
+    """A way to repair placements of a problem. The evaluator must give timelines; its evaluations count if it is `Counted`.
 
-    The schedule stays; priorities of the schedule `given` stay with their ops. The evaluator must give timelines. Its evaluations count
-    if it is `Counted`; no round begins after the end of the budget.
+    Placements may run under each of `schedules` and under their own; priorities of the schedule `given` stay with their ops. No round
+    begins after the end of the budget.
     """
-    best = here = _Round(placement, *evaluate(problem, [placement], timeline=True))
-    tired, less = 0, np.zeros(problem.num_devices)
-    for _ in range(ROUNDS):
-        if here.result.infeasible is None or here.result.timeline is None or tired == TIRED or (budget and not budget.allows(1)):
-            break
-        less = _less(problem, here.result, less)
-        here, tired = _simulated(problem, evaluate, here, less, way), tired + 1
-        if score(problem, here.result) < score(problem, best.result):
-            best, tired = here, 0
-    return best.placement
+
+    problem: Problem
+    evaluate: Evaluator
+    way: Way
+    schedules: Sequence[Schedule] = ()
+    budget: Budget | None = None
+
+    def relieved(self, placement: Placement) -> Placement:
+        """The best placement of rounds that move blocks off overfull devices, up to the first that fits; one that can't run as it is."""
+        best = here = self._simulated(placement)
+        tired, less = 0, np.zeros(self.problem.num_devices)
+        for _ in range(ROUNDS):
+            if here.result.infeasible is None or here.result.timeline is None or tired == TIRED or not self._goes_on:
+                break
+            less = self._less(here.result, less)
+            here, tired = self._relieved(here, less), tired + 1
+            if self._score(here) < self._score(best):
+                best, tired = here, 0
+        return best.placement
+
+    def hastened(self, placement: Placement) -> Placement:
+        """The best placement of rounds that move blocks to where they take less time and there is room; one that does not fit as it is.
+
+        Rounds that make no device busier than one is are followed by such that balance devices and channels, each as long as it saves
+        enough.
+        """
+        best = self._simulated(placement)
+        for share in SHARES if best.result.infeasible is None else ():
+            last = best
+            best = self._hastened(best, share)
+            if share > 0 and best is last:
+                break
+        return best.placement
+
+    def _hastened(self, best: _Round, share: float) -> _Round:
+        """The best of rounds with one share. Where only an overflow keeps one from being faster, the next one has less room."""
+        tired, less = 0, np.zeros(self.problem.num_devices)
+        while tired < TIRED and self._goes_on:
+            last, tried = best, self._faster_ones(best, less, share)
+            best = min([last, *tried], key=self._score)
+            overflowing = [each.result for each in tried if each.result.infeasible is not None and _faster(each.result, last.result)]
+            if _faster(best.result, last.result):
+                tired, less = 0, np.zeros(self.problem.num_devices)
+            elif overflowing:
+                tired, less = tired + 1, less + self._over(overflowing[0])
+            else:
+                break
+        return best
+
+    def _faster_ones(self, here: _Round, less: Room, share: float) -> list[_Round]:
+        """Rounds after all moves that should hasten a step and, until one does so by enough and fits, after the first of them only."""
+        placement, result = here
+        still, room = self._frozen(here, less)
+        blocks, tried = blocks_of(self.problem), list[_Round]()
+        moves = hasten(still, blocks.ptr, blocks.op, placement.device.copy(), room, share)
+        for part in FIRST if moves else ():
+            if self._goes_on and not any(each.result.infeasible is None and _faster(each.result, result) for each in tried):
+                device = placement.device.copy()
+                for block, left, to in moves[: int(np.ceil(part * len(moves)))]:
+                    ops = blocks.op[blocks.ptr[block] : blocks.ptr[block + 1]]
+                    device[ops[device[ops] == left]] = to
+                tried.append(self._simulated(Placement(device, placement.schedule, placement.priority)))
+        return tried
+
+    def _relieved(self, here: _Round, less: Room) -> _Round:
+        """The round after moves off overfull devices."""
+        placement, result = here
+        assert result.step_time_ns is not None
+        (still, room), blocks, device = self._frozen(here, less), blocks_of(self.problem), placement.device.copy()
+        limit_ns, free_ns = int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
+        relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, self.way.least)
+        return self._simulated(Placement(device, placement.schedule, placement.priority))
+
+    def _frozen(self, here: _Round, less: Room) -> tuple[Frozen, Room]:
+        """A step with frozen times, and the room of devices by these. Slices say that devices hold more than they do."""
+        placement, result = here
+        assert result.timeline is not None and result.peak_memory_bytes is not None
+        still = frozen(self.problem, placement.device, result.timeline, self.way.just_in_time)
+        coarse = held_bytes(still, placement.device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes
+        return still, self.problem.cluster.memory_bytes + coarse - less
+
+    def _simulated(self, placement: Placement) -> _Round:
+        """A placement under the schedule that serves it best; the first on a tie."""
+        others = [each for each in self.schedules if placement.schedule not in ("given", each)]
+        tried = [placement, *(scheduled(placement, each) for each in others)]
+        results = self.evaluate(self.problem, tried, timeline=True)
+        return min((_Round(each, result) for each, result in zip(tried, results, strict=True)), key=self._score)
+
+    def _score(self, made: _Round) -> Score:
+        return score(self.problem, made.result)
+
+    @property
+    def _goes_on(self) -> bool:
+        return self.budget is None or self.budget.allows(1) > 0
+
+    def _less(self, result: StepResult, less: Room) -> Room:
+        """By how much less room than its memory each device is given: what it had too much in all rounds since its first overflow."""
+        over = self._over(result)
+        return np.where(less > 0, less + over, np.minimum(over, 1.0))
+
+    def _over(self, result: StepResult) -> Room:
+        """What each device holds too much."""
+        assert result.peak_memory_bytes is not None
+        return np.maximum(0.0, result.peak_memory_bytes - self.problem.cluster.memory_bytes.astype(np.float64))
 
 
-def hastened(problem: Problem, evaluate: Evaluator, placement: Placement, way: Way, budget: Budget | None = None) -> Placement:
-    """The best placement of rounds that move blocks to where they take less time and there is room; one that does not fit as it is.
+class _Round(NamedTuple):
+    """A placement and its step with a timeline."""
 
-    Rounds that make no device busier than one is are followed by such that balance devices and channels, each as long as it saves
-    enough. A round that leads to an overflow is taken back, and the next one has less room. Evaluations and budget as in `relieved`.
-    """
-    best = _Round(placement, *evaluate(problem, [placement], timeline=True))
-    for share in SHARES if best.result.infeasible is None else ():
-        last = best
-        best = _hastened(problem, evaluate, best, way, budget, share)
-        if share > 0 and best is last:
-            break
-    return best.placement
-
-
-def _hastened(problem: Problem, evaluate: Evaluator, best: _Round, way: Way, budget: Budget | None, share: float) -> _Round:
-    """The best of rounds with one share, as long as they save enough."""
-    here, less, enough, tired = best, np.zeros(problem.num_devices), True, 0
-    while enough and tired < TIRED and (budget is None or budget.allows(1)):
-        last, here = here, _simulated(problem, evaluate, best, less, way, share)
-        enough = _faster(here.result, best.result) and not np.array_equal(here.placement.device, last.placement.device)
-        if enough and here.result.infeasible is not None:
-            tired, less = tired + 1, less + _over(problem, here.result)
-        best = min(best, here, key=lambda each: score(problem, each.result))
-    return best
+    placement: Placement
+    result: StepResult
 
 
 def _faster(result: StepResult, than: StepResult) -> bool:
@@ -133,33 +207,3 @@ def _build(problem: Problem) -> Blocks:
         ops.append(by_unit[at])
         sizes.append(np.diff(ends[ptr]))
     return Blocks(np.cumsum(np.concatenate(sizes)), np.concatenate(ops).astype(np.int64))
-
-
-def _less(problem: Problem, result: StepResult, less: Float[np.ndarray, " devices"]) -> Float[np.ndarray, " devices"]:
-    """By how much less room than its memory each device is given: what it had too much in all rounds since its first overflow."""
-    over = _over(problem, result)
-    return np.where(less > 0, less + over, np.minimum(over, 1.0))
-
-
-def _over(problem: Problem, result: StepResult) -> Float[np.ndarray, " devices"]:
-    """What each device holds too much."""
-    assert result.peak_memory_bytes is not None
-    return np.maximum(0.0, result.peak_memory_bytes - problem.cluster.memory_bytes.astype(np.float64))
-
-
-def _simulated(
-    problem: Problem, evaluate: Evaluator, here: _Round, less: Float[np.ndarray, " devices"], way: Way, share: float = 0.0
-) -> _Round:
-    """The round after moves off overfull devices or, where there are none, to where there is room and ops take less time."""
-    placement, result = here
-    assert result.timeline is not None and result.peak_memory_bytes is not None and result.step_time_ns is not None
-    blocks, device = blocks_of(problem), placement.device.copy()
-    still = frozen(problem, device, result.timeline, way.just_in_time)
-    coarse = held_bytes(still, device, int(still.last.max()) + 1).max(axis=1) - result.peak_memory_bytes  # slices say too much
-    room, limit_ns, free_ns = problem.cluster.memory_bytes + coarse - less, int(result.busy_ns.max()), max(1.0, FREE * result.step_time_ns)
-    if result.infeasible is None:
-        hasten(still, blocks.ptr, blocks.op, device, room, share)
-    else:
-        relieve(still, blocks.ptr, blocks.op, device, room, limit_ns, free_ns, way.least)
-    moved = Placement(device, placement.schedule, placement.priority)
-    return _Round(moved, *evaluate(problem, [moved], timeline=True))

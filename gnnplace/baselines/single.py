@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from jaxtyping import Int64
 
@@ -13,21 +15,20 @@ from gnnplace.result import Evaluator
 from gnnplace.units.units import expand, units
 
 
-def on_device(problem: Problem, device: int, schedule: Schedule = "critical-path") -> Placement:
-    """Everything on `device`. A colocation group that is not allowed there goes where it is fastest."""
+def on_each(
+    problem: Problem, devices: Sequence[int] | Int64[np.ndarray, " devices"], schedule: Schedule = "critical-path"
+) -> list[Placement]:
+    """Everything on each of `devices`. A colocation group that is not allowed there goes where it is fastest."""
     made = units(problem.graph, "ops")
-    return Placement(expand(made, legalised(problem, made, np.full(made.num_units, device))), schedule)
+    wanted = np.asarray(devices)[:, None].repeat(made.num_units, axis=1)
+    return [Placement(device, schedule) for device in expand(made, legalised(problem, made, wanted))]
 
 
 def single_cpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
     """Everything on the fastest CPU. Raises ValueError where the cluster has no CPU."""
-    return _best(problem, processors(problem), evaluate, schedule)
+    return fastest(problem, on_each(problem, processors(problem), schedule), evaluate)
 
 
 def single_gpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
     """Everything on the fastest accelerator with enough memory; if none has, on the one with the least overflow."""
-    return _best(problem, problem.cluster.accelerators, evaluate, schedule)
-
-
-def _best(problem: Problem, devices: Int64[np.ndarray, " devices"], evaluate: Evaluator, schedule: Schedule) -> Placement:
-    return fastest(problem, [on_device(problem, int(device), schedule) for device in devices], evaluate)
+    return fastest(problem, on_each(problem, problem.cluster.accelerators, schedule), evaluate)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import NamedTuple, no_type_check
 from weakref import WeakKeyDictionary
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.schedules.buffers import buffers
 
@@ -77,7 +77,7 @@ def least_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " outputs"]:
     return least
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _alive(order, out_ptr, edge_dst, edge_data, output_ptr, output_op, is_result, by_root, root_ptr, least, among, ops, found):
     """Each bit of a word stands for one of up to `WORD` ops."""

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Float, Float32, Int64
+
+from gnnplace.compiled import kernel
 
 OBSERVATIONS = (
     "load", "load_above_least", "slowdown", "persistent", "memory", "bytes_shared", "bytes_to_move", "finish_above_earliest",
@@ -96,7 +97,7 @@ class PartialPlacements:
         return tuple(self.tables), tuple(self.scales), state
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _observe(step, tables, scale, state):
     time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
@@ -152,7 +153,7 @@ def _observe(step, tables, scale, state):
             observed[s, d, 8] = estimate[s, d] / ideal_ns
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _sent_to(sent, step, device, ptr, peer, sends):
     """The bytes that a unit sends to each device: what several units there take is sent once, so it is the most that one takes."""
@@ -163,7 +164,7 @@ def _sent_to(sent, step, device, ptr, peer, sends):
             sent[there] = max(sent[there], sends[k])
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _mean_ns_per_byte(ns_per_byte):
     total, count = 0.0, 0
@@ -174,7 +175,7 @@ def _mean_ns_per_byte(ns_per_byte):
     return total / count if count else 0.0
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _place(step, chosen, tables, scale, state):
     time_ns, persistent, memory, block, ptr, peer, sends, receives, ns_per_byte, latency_ns, capacity = tables
@@ -202,7 +203,7 @@ def _place(step, chosen, tables, scale, state):
                 per_device[s, 4, other] += missing * ns_per_byte[other, d]
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _replay(chosen, observed, tables, scale, state):
     device, finish, per_device, block_work, copied, now, estimate = state

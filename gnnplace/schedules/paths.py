@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import ComputationGraph
 
 
@@ -28,7 +28,7 @@ def longest_paths(graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]) -
     return Paths(*_longest_paths(graph.order, graph.out_ptr, graph.edge_dst, np.ascontiguousarray(time_ns)))
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _longest_paths(order, out_ptr, edge_dst, time_ns):
     head = np.zeros(len(order), np.int64)

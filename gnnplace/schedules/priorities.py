@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Int64, UInt32
 
+from gnnplace.compiled import kernel
 from gnnplace.placement import Placement, Schedule, missing_link
 from gnnplace.problems import Problem
 from gnnplace.schedules.buffers import buffers
@@ -52,7 +52,7 @@ def computed(problem: Problem, schedules: Sequence[Schedule], device: UInt32[np.
     return priority
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def depths(delays):
     """The number of ops on the longest path that begins with each op, itself included."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple, no_type_check
 from weakref import WeakKeyDictionary
 
-import numba
 import numpy as np
 from jaxtyping import Int32, Int64, Shaped, UInt32
 from numpy.typing import DTypeLike
 
 from gnnplace.cluster import NO_CHANNEL, NO_LINK
+from gnnplace.compiled import kernel
 from gnnplace.placement import missing_link
 from gnnplace.problems import Problem
 
@@ -83,7 +83,7 @@ def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.nda
     return rank[0]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def fill_ranks(delays, device, wanted, rank):
     """`rank[i] = time[i] + max(0, max over consumers j of (delay(i, j) + rank[j]))`, last op first, in each wanted row.

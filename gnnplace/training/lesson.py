@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gnnplace.baselines.single import on_device
+from gnnplace.baselines.single import on_each
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
@@ -55,7 +55,7 @@ def reference_ns(problem: Problem, evaluate: Evaluator) -> int:
 
     Where none fits, the fastest all the same; where none has a time (missing links), all work on the fastest devices.
     """
-    results = evaluate(problem, [on_device(problem, device) for device in range(problem.num_devices)])
+    results = evaluate(problem, on_each(problem, range(problem.num_devices)))
     feasible = [result.feasible_ns for result in results if result.feasible_ns is not None]
     timed = [result.step_time_ns for result in results if result.step_time_ns is not None]
     return min(feasible or timed or [int(problem.time_ns.min(axis=1).sum())])

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
-from gnnplace.baselines.single import on_device
+from gnnplace.baselines.single import on_each
 from gnnplace.config.run import RunConfig
 from gnnplace.execution.evaluator import HEURISTICS, LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
@@ -69,7 +69,7 @@ def _host(config: RunConfig, text: str, stack: ExitStack) -> LastingHost:
 
 def _require_support(problem: Problem, evaluate: Evaluator) -> None:
     """Raises ValueError where this machine can't run even a placement on one device."""
-    results = evaluate(problem, [on_device(problem, device) for device in range(problem.num_devices)])
+    results = evaluate(problem, on_each(problem, range(problem.num_devices)))
     reasons = [result.infeasible for result in results]
     if all(reason is not None and reason.startswith("unsupported") for reason in reasons):
         raise ValueError(f"{problem.graph.name} can't be measured on {problem.cluster.name}: {reasons[0]}")

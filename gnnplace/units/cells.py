@@ -13,6 +13,7 @@ from jaxtyping import Int64
 
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.units.contraction import contract
+from gnnplace.units.rows import row_numbers
 from gnnplace.units.variables import families, merged
 
 LIMIT = 1000
@@ -33,10 +34,10 @@ def coarse(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[n
 def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """A number for the device rules of each group (`allowed` and given times). Only groups with equal rules may be merged."""
     columns = np.concatenate([graph.allowed.index[:, None], graph.given_time_ns != NONE], axis=1)
-    rule = np.unique(columns, axis=0, return_inverse=True)[1].reshape(-1)
-    distinct = np.unique(np.stack([group, rule], axis=1), axis=0)
+    rule = row_numbers(columns)
+    distinct = np.unique(group * np.int64(len(rule)) + rule)
     rules: dict[int, tuple[int, ...]] = {}
-    for label, number in distinct.tolist():
+    for label, number in zip((distinct // len(rule)).tolist(), (distinct % len(rule)).tolist(), strict=True):
         rules[label] = (*rules.get(label, ()), number)
     table = {found: index for index, found in enumerate(sorted(set(rules.values())))}
     number_of = np.zeros(graph.num_ops, dtype=np.int64)
@@ -65,7 +66,7 @@ def _at_depth(
     layer = np.array([number[scope] for scope in scopes] + [NONE], dtype=np.int64)[graph.layer.index]
     cell = np.concatenate([layer[:, None], key], axis=1)[_leader(graph, group)]
     known = (cell[:, 0] != NONE) | (cell[:, 3] >= 0)
-    index = np.unique(cell, axis=0, return_inverse=True)[1].reshape(-1)
+    index = row_numbers(cell)
     return merged(group, np.where(known, index, NONE))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import ComputationGraph
 
 FLOPS_PER_BYTE = 16  # the weight of arithmetic against memory traffic in a load; GPUs since the K40 have 13 to 20
@@ -49,7 +49,7 @@ def _mergeable(graph: ComputationGraph, unit: Int64[np.ndarray, " ops"], rule: I
     return np.concatenate([connected, np.stack([alone[:-1], alone[1:]])[:, same]], axis=1)
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _merge_under(first, second, load, cap, surplus):
     """Joins pairs in order, at most `surplus` times, while the load of the joined unit is at most `cap`."""

@@ -166,12 +166,11 @@ def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " uni
 
 def allowed(problem: Problem, units: Units) -> Bool[np.ndarray, "units devices"]:
     """True where a device is allowed for every op of a unit. Raises ValueError where a unit is allowed on no device."""
-    forbidden = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
-    np.add.at(forbidden, units.unit, ~problem.allowed)
-    legal = forbidden == 0
+    legal = np.ones((units.num_units, problem.num_devices), dtype=bool)
+    op, device = np.nonzero(~problem.allowed)
+    legal[units.unit[op], device] = False
     if not legal.any(axis=1).all():
-        op = int(np.flatnonzero(units.unit == np.argmin(legal.any(axis=1)))[0])
-        name = problem.graph.op_names[op]
+        name = problem.graph.op_names[int(np.flatnonzero(units.unit == np.argmin(legal.any(axis=1)))[0])]
         raise ValueError(f"op {name!r}: no device of {problem.cluster.name} is allowed for it and for all ops of its unit")
     return legal
 

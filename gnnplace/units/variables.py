@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
+from gnnplace.units.rows import row_numbers
 
 SCALAR_BYTES = 8  # a tensor this small (a norm, a learning rate, a power of beta) joins nothing
 
@@ -33,7 +34,7 @@ def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) 
     users = np.flatnonzero((used != NONE) & (found.owner == NONE))
     keys = np.stack([used[users], graph.phase.index[users], graph.block[users]], axis=1)
     joined = np.full(graph.num_ops, NONE, dtype=np.int64)
-    joined[users] = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1) if len(users) else 0
+    joined[users] = row_numbers(keys)
     return merged(label, joined)
 
 
@@ -102,7 +103,7 @@ def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, 
     return used
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _join(label, first, second, wanted):
     """The union of the labels of `first[k]` and `second[k]` where `wanted[k]`. The label of a set is its lowest member."""
@@ -127,7 +128,7 @@ def _join(label, first, second, wanted):
     return joined
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, by_size, largest, size, owner):
     """In reverse order, an op joins a family that reads all its outputs. Then, in order, an op joins a family that gives all its inputs."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.best import Repair, Winner, best, improvements, searched, searched_from_few, with_repairs
+from gnnplace.baselines.best import Winner, best, improvements, searched, searched_from_few, with_repairs
 from gnnplace.baselines.fastest import FEASIBLE, Score, score
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.costs.roofline import problem
@@ -134,46 +134,62 @@ def winner(name, *device):
     return Winner(placement, score(TIGHT, simulate(TIGHT, [placement])[0]), name)
 
 
-def repair(name, called, to, faster=None):
-    """A repair that leads to these devices, and is hastened to those."""
+class Repair:
+    """A repair that leads to these devices, and is hastened to those; each takes ten evaluations."""
 
-    def step(kind, device):
-        def made(posed, placement, budget):
-            called.append(f"{name} {kind} {placement.device.tolist()}")
-            budget.spent += 10
-            return placement if device is None else Placement(np.array(device, dtype=np.int32))
+    def __init__(self, name, called, budget, to, faster=None):
+        self.name, self.called, self.budget, self.to, self.faster = name, called, budget, to, faster
 
-        return made
+    def relieved(self, placement):
+        return self._made("relieves", placement, self.to)
 
-    return Repair(step("relieves", to), step("hastens", faster))
+    def hastened(self, placement):
+        return self._made("hastens", placement, self.faster)
+
+    def _made(self, what, placement, device):
+        self.called.append(f"{self.name} {what} {placement.device.tolist()}")
+        self.budget.spent += 10
+        return placement if device is None else Placement(np.array(device, dtype=np.int32))
 
 
 def test_the_fastest_is_repaired_in_every_way_and_the_others_in_the_best_one():
-    called, said = [], []
-    ways = [repair("bad", called, [0, 0, 0, 0]), repair("good", called, [0, 0, 1, 1], [0, 1, 1, 0])]
+    called, said, budget = [], [], Budget(evaluations=1000)
+    ways = [Repair("bad", called, budget, [0, 0, 0, 0]), Repair("good", called, budget, [0, 0, 1, 1], [0, 1, 1, 0])]
     asked = [winner("slow", 0, 0, 0, 0), winner("quick", 0, 0, 0, 1), winner("fits", 1, 1, 0, 0)]
     assert [each.score.step_time_ns for each in asked] == [46, 33, 25]
-    budget = Budget(evaluations=1000)
     found = with_repairs(TIGHT, simulate, asked[:2], ways, budget, lambda *news: said.append(news))
-    assert called == ["bad relieves [0, 0, 0, 1]", "good relieves [0, 0, 0, 1]", "good hastens [0, 0, 1, 1]", "bad hastens [0, 0, 0, 0]"]
-    assert found[0].planner == "repaired quick" and found[0].score == (FEASIBLE, 0, 23) and budget.spent == 44
-    assert [name for name, _ in said] == ["repaired quick"] * 4
+    assert called == ["bad relieves [0, 0, 0, 1]", "good relieves [0, 0, 0, 1]", "good hastens [0, 0, 1, 1]"]  # what fits is hastened
+    assert found[0].planner == "repaired quick" and found[0].score == (FEASIBLE, 0, 23) and budget.spent == 33
+    assert [name for name, _ in said] == ["repaired quick"] * 3
 
 
 def test_what_is_no_faster_than_what_fits_is_not_repaired():
-    called = []
+    called, budget = [], Budget(evaluations=1000)
     asked = [winner("slow", 0, 0, 0, 0), winner("quick", 0, 0, 0, 1), winner("fits", 1, 1, 0, 0)]
-    assert with_repairs(TIGHT, simulate, asked, [repair("any", called, [0, 0, 1, 1])], Budget(evaluations=1000))[0].planner == "fits"
+    assert with_repairs(TIGHT, simulate, asked, [Repair("any", called, budget, [0, 0, 1, 1])], budget)[0].planner == "fits"
     assert not called
 
 
-def test_few_repairs_begin_late_and_the_best_is_hastened_once():
+def test_the_first_repair_that_fits_is_hastened_before_others_begin_and_no_placement_twice():
+    called, budget = [], Budget(evaluations=1000)
+    ways = [Repair(name, called, budget, to) for name, to in (("bad", [0, 0, 0, 0]), ("one", [0, 0, 1, 1]), ("two", [0, 0, 1, 1]))]
+    found = with_repairs(TIGHT, simulate, [winner("quick", 0, 0, 0, 1)], ways, budget)
+    assert [each.rsplit(" [")[0] for each in called] == ["bad relieves", "one relieves", "one hastens", "two relieves"]
+    assert [each.placement.device.tolist() for each in found] == [[0, 0, 1, 1], [0, 0, 0, 1], [0, 0, 0, 0]]
+
+
+def test_few_repairs_begin_late_but_the_first_one_does():
     called, budget = [], Budget(evaluations=100)
-    ways = [repair(name, called, [0, 0, 0, 0]) for name in ("one", "two", "three")]
+    ways = [Repair(name, called, budget, [0, 0, 0, 0]) for name in ("one", "two", "three")]
+    asked = [winner("quick", 0, 0, 0, 1), winner("slow", 0, 0, 0, 0)]
     budget.spent = 55
-    with_repairs(TIGHT, simulate, [winner("quick", 0, 0, 0, 1), winner("slow", 0, 0, 0, 0)], ways, budget)
-    assert called == ["one relieves [0, 0, 0, 1]", "one relieves [0, 0, 0, 0]", "one hastens [0, 0, 0, 0]"]
+    with_repairs(TIGHT, simulate, asked, ways, budget)
+    assert called == ["one relieves [0, 0, 0, 1]", "one relieves [0, 0, 0, 0]"]
     called.clear()
     budget.spent = 80
-    with_repairs(TIGHT, simulate, [winner("quick", 0, 0, 0, 1)], ways, budget)
+    with_repairs(TIGHT, simulate, asked, ways, budget)
+    assert called == ["one relieves [0, 0, 0, 1]"]
+    called.clear()
+    budget.spent = 100
+    with_repairs(TIGHT, simulate, asked, ways, budget)
     assert not called

@@ -1,5 +1,7 @@
 """Repairs: what overflows fits afterwards wherever blocks can move, and the frozen step says what the simulator says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.by_hand import op as gpu_op
@@ -10,7 +12,7 @@ from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.baselines import repair
 from gnnplace.baselines.fastest import score
-from gnnplace.baselines.repair import WAYS, blocks_of, hastened, relieved
+from gnnplace.baselines.repair import WAYS, Repair, blocks_of
 from gnnplace.baselines.repairing.frozen import frozen
 from gnnplace.baselines.repairing.moves import best_move
 from gnnplace.baselines.repairing.relief import hasten
@@ -33,9 +35,9 @@ def on(made, *device):
 
 def repaired(made, evaluate, placement):
     """The best of all ways, hastened."""
-    found = [relieved(made, evaluate, placement, way) for way in WAYS]
+    found = [Repair(made, evaluate, way).relieved(placement) for way in WAYS]
     way, relief = min(zip(WAYS, found, strict=True), key=lambda each: score(made, evaluate(made, [each[1]])[0]))
-    return hastened(made, evaluate, relief, way)
+    return Repair(made, evaluate, way).hastened(relief)
 
 
 def peaks(made, placement):
@@ -45,7 +47,7 @@ def peaks(made, placement):
 
 def test_weights_move_until_they_fit_and_no_more_than_needed_and_then_to_where_it_is_faster():
     made = posed([op(f"w{i}", persistent_bytes=30) for i in range(6)], [], equal_gpus(3, memory_bytes=100))
-    infeasible, held = peaks(made, relieved(made, simulate, on(made, *[0] * 6), WAYS[0]))
+    infeasible, held = peaks(made, Repair(made, simulate, WAYS[0]).relieved(on(made, *[0] * 6)))
     assert infeasible is None and sorted(held) in ([0, 90, 90], [30, 60, 90])
     assert peaks(made, repaired(made, simulate, on(made, *[0] * 6))) == (None, [60, 60, 60])
 
@@ -75,9 +77,9 @@ def test_what_fits_is_hastened_where_there_is_room():
     made = posed(ops, [(0, -1, 1), (1, -1, 2)], equal_gpus(2, memory_bytes=120))
     tight = posed(ops, [(0, -1, 1), (1, -1, 2)], equal_gpus(2, memory_bytes=100))
     slow = on(made, 1, 1, 1)
-    assert hastened(made, simulate, slow, WAYS[0]).device.tolist() == [0, 0, 0]
+    assert Repair(made, simulate, WAYS[0]).hastened(slow).device.tolist() == [0, 0, 0]
     full = on(tight, 1, 0, 1)
-    assert hastened(tight, simulate, full, WAYS[0]).device.tolist() == [1, 0, 0]
+    assert Repair(tight, simulate, WAYS[0]).hastened(full).device.tolist() == [1, 0, 0]
 
 
 def test_where_nothing_fits_the_overflow_is_no_larger():
@@ -181,8 +183,12 @@ def test_what_is_hastened_holds_no_more_than_there_is_room_for(seeds):
     for made, still, _, device in frozen_steps(seeds):
         before, after = held_bytes(still, device, int(still.last.max()) + 1), device.copy()
         room, blocks = before.max(axis=1) * 1.2, blocks_of(made)
-        moves += hasten(still, blocks.ptr, blocks.op, after, room, 0.5)
+        made_moves = hasten(still, blocks.ptr, blocks.op, after, room, 0.5)
         assert (held_bytes(still, after, before.shape[1]).max(axis=1) <= room).all()
+        for block, here, there in made_moves:
+            device = moved(device, blocks.op[blocks.ptr[block] : blocks.ptr[block + 1]], here, there)
+        assert device.tolist() == after.tolist()
+        moves += len(made_moves)
     assert moves > len(seeds) / 10
 
 
@@ -202,12 +208,39 @@ def test_the_best_round_is_returned_not_the_last(monkeypatch):
     made = posed([op(f"w{i}", persistent_bytes=70) for i in range(4)], [], equal_gpus(2, memory_bytes=100))
     rounds = iter([on(made, 0, 0, 1, 1), *[on(made, 0, 0, 0, 1)] * 9])
 
-    def simulated(problem, evaluate, *others):
+    def simulated(self, _):
         placement = next(rounds)
-        return repair._Round(placement, *evaluate(problem, [placement], timeline=True))
+        return repair._Round(placement, *self.evaluate(self.problem, [placement], timeline=True))
 
-    monkeypatch.setattr(repair, "_simulated", simulated)
-    assert relieved(made, simulate, on(made, 0, 0, 0, 0), WAYS[0]).device.tolist() == [0, 0, 1, 1]
+    monkeypatch.setattr(Repair, "_simulated", simulated)
+    assert Repair(made, simulate, WAYS[0]).relieved(on(made, 0, 0, 0, 0)).device.tolist() == [0, 0, 1, 1]
+
+
+def test_an_order_that_frees_memory_earlier_repairs_without_a_move():
+    """Each of three ops makes 60 bytes for one that makes 1 of it; breadth first, all are held at once."""
+    ops = [op("start", 1, 1), *(op(f"large{i}", 10, 60) for i in range(3)), *(op(f"small{i}", 10, 1) for i in range(3))]
+    edges = [*((0, 0, 1 + i) for i in range(3)), *((1 + i, 0, 4 + i) for i in range(3))]
+    made = posed(ops, edges, equal_gpus(2, memory_bytes=100))
+    breadth = Placement(np.zeros(7, dtype=np.int32), "fifo")
+    assert stepped(made, breadth).infeasible is not None
+    found = Repair(made, simulate, WAYS[0], ["fifo", "memory"]).relieved(breadth)
+    assert (found.schedule, found.device.tolist()) == ("memory", [0] * 7) and stepped(made, found).infeasible is None
+    assert Repair(made, simulate, WAYS[0]).relieved(breadth).schedule == "fifo"
+
+
+def test_where_all_moves_make_a_step_slower_the_first_of_them_are_tried(monkeypatch):
+    """Eight equal ops are on one of two devices. Rounds that move more than two at once are said to be slow."""
+    made = posed([op(f"op{i}", 100) for i in range(8)], [], equal_gpus(2, memory_bytes=100))
+    seen, real = [], Repair._simulated
+
+    def simulated(self, placement):
+        found, changed = real(self, placement), int(placement.device.sum())
+        seen.append(changed)
+        return found._replace(result=replace(found.result, step_time_ns=10**6)) if changed > 2 else found
+
+    monkeypatch.setattr(Repair, "_simulated", simulated)
+    found = Repair(made, simulate, WAYS[0]).hastened(on(made, *[0] * 8))
+    assert int(found.device.sum()) == 2 and seen[:4] == [0, 4, 2, 4]
 
 
 @pytest.mark.parametrize("seeds", [range(0, 200, 20), slow(range(400))], ids=str)
@@ -222,7 +255,7 @@ def test_repairs_are_legal_never_worse_and_mostly_fit_where_something_does(seeds
             before = stepped(made, placement)
             if check(made, placement) is not None or before.infeasible is None:
                 if before.infeasible is None:
-                    faster = stepped(made, hastened(made, simulate, placement, WAYS[0]))
+                    faster = stepped(made, Repair(made, simulate, WAYS[0]).hastened(placement))
                     assert faster.infeasible is None and faster.step_time_ns <= before.step_time_ns, seed
                 continue
             after = stepped(made, repaired(made, simulate, placement))

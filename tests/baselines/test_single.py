@@ -1,7 +1,7 @@
 import pytest
 from support.graphs import chains, op
 
-from gnnplace.baselines.single import on_device, single_cpu, single_gpu
+from gnnplace.baselines.single import on_each, single_cpu, single_gpu
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
@@ -36,4 +36,4 @@ def test_where_none_fits_it_is_the_one_that_overflows_least():
 def test_a_cluster_without_a_cpu_is_named():
     with pytest.raises(ValueError, match=r"gpus-2: no device of kind 'cpu'"):
         single_cpu(chains(1, 2, 2), simulate)
-    assert on_device(chains(1, 2, 2), 1).device.tolist() == [1, 1]
+    assert [each.device.tolist() for each in on_each(chains(1, 2, 2), [1, 0])] == [[1, 1], [0, 0]]

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import CONTROL, NONE, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, missing_link
 from gnnplace.problems import Problem
@@ -65,7 +65,7 @@ def _parts(graph: ComputationGraph, unit: Int64[np.ndarray, " ops"]) -> Int64[np
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _depth(order, out_ptr, edge_dst, unit):
     depth = np.zeros(len(order), np.int64)
     for op in order:

@@ -8,16 +8,16 @@ from __future__ import annotations
 import heapq
 from typing import no_type_check
 
-import numba
 import numpy as np
 
 from gnnplace.baselines.repairing.moves import best_move
-from gnnplace.baselines.repairing.scale import busy_ns, carry_all, num_channels, overflow, weighed
+from gnnplace.baselines.repairing.scale import add, busy_ns, carry_all, num_channels, overflow, weighed
+from gnnplace.compiled import kernel
 
 TRIFLE = 1e-4  # of the time for which devices may be busy: what a move has to be able to save
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
     """Moves blocks in `device` until nothing overflows or nothing relieves; returns the number of moves.
@@ -27,13 +27,13 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
     """
     scale = weighed(still, device, room, limit_ns, free_ns)
     heap = _candidates(still, block_ptr, block_op, device, scale, least)
-    return _moved(still, block_ptr, block_op, device, scale, heap, False)
+    return len(_moved(still, block_ptr, block_op, device, scale, heap, False))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def hasten(still, block_ptr, block_op, device, room, share):
-    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the number of moves.
+    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the moves in order.
 
     No device or channel should be busy for longer than one is now or, with a `share` above 0, than this share of the mean over devices.
     """
@@ -59,12 +59,13 @@ def hasten(still, block_ptr, block_op, device, room, share):
     return _moved(still, block_ptr, block_op, device, scale, heap, True)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
-    """Makes the moves of a heap, the best first, as long as one is worth something."""
+    """Makes the moves of a heap, the best first, as long as one is worth something; returns each block, what it left and where it went."""
     heapq.heapify(heap)
-    moves = 0
+    moves = [(np.int64(-1), np.int64(-1), np.int64(-1))]
+    moves.clear()
     while len(heap) > 0:
         _, block, here = heapq.heappop(heap)
         ops = block_op[block_ptr[block] : block_ptr[block + 1]]
@@ -79,16 +80,16 @@ def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
                 device[op] = there
                 scale.load[here] -= still.time_ns[op, here]
                 scale.load[there] += still.time_ns[op, there]
-        scale.carried[:] += scale.carries[there]
-        scale.held[here] += scale.here
-        scale.held[there] += scale.there[there]
+        add(scale.carried, scale.carries[there])
+        add(scale.held[here], scale.here)
+        add(scale.held[there], scale.there[there])
         for each in (here, there):
             scale.over[each] = overflow(scale.held[each], scale.room[each])
-        moves += 1
+        moves.append((block, here, there))
     return moves
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _candidates(still, block_ptr, block_op, device, scale, least):
     """Every block of some weight on an overfull device whose move is worth something: (-worth, block, here)."""
@@ -109,7 +110,7 @@ def _candidates(still, block_ptr, block_op, device, scale, least):
     return heap
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _held_by_op(still, device, here, at):
     """What each op of a device has it hold in one slice: what is persistent, and the buffers of its outputs."""
@@ -137,7 +138,7 @@ def _held_by_op(still, device, here, at):
     return weight
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def _most_saved_ns(still, device):
     """What an op's move can save at most: time that it takes less elsewhere, and transfers of what it touches."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
+
+from gnnplace.compiled import kernel
 
 
 class Scale(NamedTuple):
@@ -37,14 +38,16 @@ class Scale(NamedTuple):
     carries: Int64[np.ndarray, "devices channels"]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def weighed(still, device, room, limit_ns, free_ns):
     """The scale of a placement, empty of moves."""
     num_devices, slices = still.allowed.shape[1], int(still.last.max()) + 1
     held, (load, carried) = held_bytes(still, device, slices), busy_ns(still, device)
     carries = np.zeros((num_devices, len(carried)), np.int64)
-    over = np.array([overflow(held[d], room[d]) for d in range(num_devices)])
+    over = np.zeros(num_devices)
+    for each in range(num_devices):
+        over[each] = overflow(held[each], room[each])
     seen, mark = np.full(len(still.touches.root_op), -1, np.int64), np.zeros(1, np.int64)
     first, last, size = np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64)
     saved_ns, linked = np.zeros(num_devices, np.int64), np.ones(num_devices, np.bool_)
@@ -55,7 +58,7 @@ def weighed(still, device, room, limit_ns, free_ns):
     )
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def held_bytes(still, device, slices):
     """What every device holds in every slice."""
@@ -97,7 +100,7 @@ def held_bytes(still, device, slices):
     return held[:, :slices]
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def arrives(still, root, on, first):
     """When a root arrives on a device that needs it from `first`: as it does now, or else just in time."""
@@ -105,7 +108,7 @@ def arrives(still, root, on, first):
     return arrives if still.known[root, on] else max(arrives, first)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def busy_ns(still, device):
     """For how long every device runs ops, and every channel carries transfers."""
@@ -118,7 +121,7 @@ def busy_ns(still, device):
     return load, carried
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def carry_all(still, root, device, carried, sent):
     """Adds the times of all transfers of a root."""
@@ -131,7 +134,7 @@ def carry_all(still, root, device, carried, sent):
             carry(still, root, home, here, carried, 1)
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def carry(still, root, home, on, carried, sign):
     """Adds the time of a root's transfer to a device to that of its channel, or takes it away; False where there is no link."""
@@ -144,14 +147,22 @@ def carry(still, root, home, on, carried, sign):
     return True
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
+@no_type_check
+def add(total, more):
+    """Adds to every number of an array. A loop, because the operator on slices takes seconds to compile."""
+    for at in range(len(total)):
+        total[at] += more[at]
+
+
+@kernel
 @no_type_check
 def num_channels(still):
     """The number of channels; one where there are none, since numba's arrays need a length."""
     return int(still.channel.max()) + 1 if len(still.channel) > 0 else 1
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 @no_type_check
 def overflow(held, room):
     """What a device holds beyond its room in its worst slice, plus the mean over slices.

@@ -11,7 +11,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.baselines.scheduling.compiled import allocates_nothing
+from gnnplace.compiled import allocates_nothing
 
 KEPT = 512
 NEVER = 2**62

@@ -15,9 +15,9 @@ from jaxtyping import Bool, Int32
 
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import device_sets
-from gnnplace.baselines.scheduling.compiled import allocates_nothing
 from gnnplace.baselines.scheduling.gaps import earliest, take
 from gnnplace.baselines.scheduling.instance import Guide, Instance, instance, nothing_yet
+from gnnplace.compiled import allocates_nothing
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator

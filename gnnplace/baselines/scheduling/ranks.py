@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Float
 
 from gnnplace.cluster import NO_CHANNEL
+from gnnplace.compiled import kernel
 from gnnplace.graph import CONTROL
 from gnnplace.problems import Problem
 
@@ -48,14 +48,14 @@ def downward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def message_ns(mean, output):
     """The mean time of the transfer of an edge that carries `output`."""
     return mean.control if output == CONTROL else mean.data[output]
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _upward(order, out_ptr, edge_dst, edge_data, mean):
     rank = np.zeros(len(order))
     for op in order[::-1]:
@@ -67,7 +67,7 @@ def _upward(order, out_ptr, edge_dst, edge_data, mean):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _downward(order, out_ptr, edge_dst, edge_data, mean):
     rank = np.zeros(len(order))
     for op in order:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple, no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from gnnplace.baselines.scheduling.compiled import allocates_nothing
+from gnnplace.compiled import allocates_nothing, kernel
 from gnnplace.graph import ComputationGraph
 
 
@@ -43,7 +42,7 @@ def costly(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _costly(order, out_ptr, edge_dst, kernel):
     costs = kernel.copy()
     for op in order:
@@ -53,7 +52,7 @@ def _costly(order, out_ptr, edge_dst, kernel):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def _sequence(by_priority, free, out_ptr, edge_dst, in_ptr, in_edges, edge_src):
     ops = len(by_priority)
     sequence, leader, count, stack = np.empty(ops, np.int64), np.full(ops, -1), 0, np.empty(len(edge_src) + 1, np.int64)
@@ -75,7 +74,7 @@ def _sequence(by_priority, free, out_ptr, edge_dst, in_ptr, in_edges, edge_src):
 
 
 @no_type_check
-@numba.njit(cache=True)
+@kernel
 def costly_inputs(free, in_ptr, in_edges, edge_src):
     """The number of in-edges of each op from ops with a cost."""
     waiting = np.zeros(len(free), np.int64)

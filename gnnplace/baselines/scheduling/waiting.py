@@ -10,11 +10,11 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from gnnplace.baselines.scheduling.compiled import allocates_nothing
 from gnnplace.baselines.scheduling.heaps import Heaps, heaps, push
 from gnnplace.baselines.scheduling.instance import Instance
 from gnnplace.baselines.scheduling.list_schedule import OWN_END, choose, fits, ready_everywhere, ready_ns, settle
 from gnnplace.baselines.scheduling.sequence import costly_inputs
+from gnnplace.compiled import allocates_nothing
 from gnnplace.graph import NONE
 
 

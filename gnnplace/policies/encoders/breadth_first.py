@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-import numba
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import ComputationGraph
 
 
@@ -16,7 +16,7 @@ def breadth_first_index(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     return _index(np.diff(graph.in_ptr), graph.out_ptr, graph.edge_dst)
 
 
-@numba.njit(cache=True)
+@kernel
 @no_type_check
 def _index(num_inputs, out_ptr, edge_dst):
     num_ops = len(num_inputs)
