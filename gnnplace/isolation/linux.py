@@ -9,6 +9,8 @@ import resource
 import signal
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _PR_SET_PDEATHSIG = 1
 _CPUCLOCK_SCHED = 2  # with a process' id, the clock of its processor time
@@ -67,6 +69,17 @@ def limit_memory(memory_bytes: int | None = None) -> None:
 def lift_memory_limit() -> None:
     """Removes the memory limit of this process."""
     _set_limit(resource.getrlimit(resource.RLIMIT_DATA)[1])
+
+
+@contextmanager
+def without_memory_limit() -> Iterator[None]:
+    """Removes the memory limit of this process for a while."""
+    before = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    lift_memory_limit()
+    try:
+        yield
+    finally:
+        _set_limit(before)
 
 
 def _kibibytes(path: str, name: str) -> int:

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gnnplace.isolation.linux import keep_freed_memory, limit_memory, processor_ns, short_slices
+from gnnplace.isolation.linux import keep_freed_memory, limit_memory, processor_ns, short_slices, without_memory_limit
 from gnnplace.isolation.worker import Worker, answers
 
 CALLS, TENSORS, ELEMENTS = 8, 8, 2**21  # 128 MiB a call
@@ -57,6 +57,19 @@ def test_a_limit_below_nothing_is_one():
         return resource.getrlimit(resource.RLIMIT_DATA)[0]
 
     assert 0 < int(in_a_fork(limit_bytes)) < 2**50
+
+
+def test_a_limit_is_lifted_for_a_while():
+    def limits() -> list[int]:
+        limit_memory(2**20)
+        before = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        with without_memory_limit():
+            bytearray(2**24)
+        with pytest.raises(MemoryError):
+            bytearray(2**24)
+        return int(resource.getrlimit(resource.RLIMIT_DATA)[0] == before)
+
+    assert int(in_a_fork(limits)) == 1
 
 
 def test_workers_keep_their_memory():

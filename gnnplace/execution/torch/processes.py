@@ -18,7 +18,7 @@ from gnnplace.execution.torch.shared_memory import SharedMemory
 from gnnplace.execution.torch.slots import lifetimes, slots
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch.training import TracedStep
-from gnnplace.isolation.linux import lift_memory_limit
+from gnnplace.isolation.linux import lift_memory_limit, without_memory_limit
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import Worker, answers, usable_cores
 
@@ -109,7 +109,9 @@ class _Life:
             what, *arguments = connection.recv()
             if what in ("memory", "op_memory"):
                 lift_memory_limit()  # the profiler's own memory is not the step's
-            connection.send(getattr(device, what)(*arguments))
+            answer = getattr(device, what)(*arguments)
+            with without_memory_limit():  # variables are copied to be sent, which is not the step's
+                connection.send(answer)
 
     def _meet(self, step: int) -> None:
         self._shared.step = step

@@ -224,6 +224,21 @@ def test_a_device_that_cannot_hold_what_it_receives_is_out_of_memory_before_anyt
     assert caught.value.outcome == "out_of_memory"
 
 
+def test_what_a_device_holds_can_be_read_where_it_fills_its_memory() -> None:
+    """Adam's state of a layer: 200 MB, all that the device has beside a step's buffers. To send it takes as much again."""
+    module, rows = nn.Linear(4096, 4096, bias=False), torch.randn(1, 4096)
+    step = TorchWorkload(TorchStep(module, lambda net, rows: net(rows).square().mean(), (rows,)), "layer")
+    posed = problem(step.graph, 1)
+    plan, _ = planned(posed, Placement(np.zeros(step.graph.num_ops, dtype=np.int32)))
+    (result,) = simulate(posed, [Placement(plan.device)])
+    placed = step.start(replace(plan, devices=(replace(plan.devices[0], memory_bytes=int(result.peak_memory_bytes[0])),)))
+    try:
+        placed.run(1)
+        assert sum(value.nbytes for value in placed.outputs().variables.values()) > 2e8
+    finally:
+        placed.close()
+
+
 def test_links_are_timed_by_the_messages_of_the_step_itself() -> None:
     step = workload("branches")
     samples = step.links(problem(step.graph, 2).cluster.devices)
