@@ -10,12 +10,10 @@ operating system keeps (a process has 32 MB and 16 KB for each op besides, docs/
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import nn
 
 import gnnplace as gp
 from experiments import output
@@ -43,22 +41,14 @@ def layers() -> gp.TorchStep:
     return gp.TorchStep(module, lambda net, rows: (net(rows) ** 2).mean(), (batch,))
 
 
-def convolutions() -> gp.TorchStep:
-    """Twelve convolutions of 24 channels: what the backward pass reads is most of what they hold."""
-    widths = [3, *[24] * 12]
-    module = nn.Sequential(
-        *(layer for made, width in pairwise(widths) for layer in (nn.Conv2d(made, width, 3, padding=1), nn.ReLU())),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(24, 10),
-    )  # fmt: skip
-
-    def loss(net: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(net(images), labels)
-
-    batch = torch.randn(40, 3, 96, 96), torch.randint(10, (40,))
-    return gp.TorchStep(module, loss, batch, "sgd")
+def attention() -> gp.TorchStep:
+    """Six layers of a Transformer on long sequences: what the backward pass reads is most of what they hold."""
+    layer = nn.TransformerEncoderLayer(256, 4, 1024, dropout=0.0, batch_first=True)
+    module = nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+    return gp.TorchStep(module, lambda net, rows: net(rows).square().mean(), (torch.randn(32, 256, 256),), "sgd")
 
 
-WORKLOADS = {"layers": layers, "convolutions": convolutions}
+WORKLOADS = {"layers": layers, "attention": attention}
 
 
 def cores_with(memory_bytes: int) -> Cluster:

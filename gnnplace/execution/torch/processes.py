@@ -43,8 +43,8 @@ class TorchProcesses(OneHost):
         overhead = OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
         limits = []
         for device, received in zip(plan.devices, placed.arena_bytes, strict=True):  # which all processes share and no limit of one counts
-            limits.append(device.memory_bytes - received + overhead)
-            if limits[-1] < 0:
+            limits.append(device.memory_bytes + overhead)  # messages have places for the whole step, but the device less at its peak
+            if received > limits[-1]:
                 reason = f"{device.name} receives {received} bytes in a step, and has {device.memory_bytes}"
                 raise MeasurementError("out_of_memory", reason)
         shared = SharedMemory(placed, max((what.number for what in sent), default=-1) + 1, len(written))
