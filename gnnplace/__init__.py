@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnnplace.api import compare, load_policy, lower_bound, measure, place, problem, repair, shortage, simulate, train
+    from gnnplace.api import compare, lower_bound, place, problem, repair, shortage, simulate
     from gnnplace.candidates import Candidate
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.formats.documents import load, save
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from gnnplace.placement import Placement
     from gnnplace.problems import Problem
     from gnnplace.result import StepResult
+    from gnnplace.runs import load_policy, measure, train
     from gnnplace.version import VERSION as __version__
 
 _WHERE = {
-    "gnnplace.api": ("compare", "load_policy", "lower_bound", "measure", "place", "problem", "repair", "shortage", "simulate", "train"),
+    "gnnplace.api": ("compare", "lower_bound", "place", "problem", "repair", "shortage", "simulate"),
     "gnnplace.candidates": ("Candidate",),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
     "gnnplace.formats.documents": ("load", "save"),
@@ -47,6 +48,7 @@ _WHERE = {
     "gnnplace.placement": ("Placement",),
     "gnnplace.problems": ("Problem",),
     "gnnplace.result": ("StepResult",),
+    "gnnplace.runs": ("load_policy", "measure", "train"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = sorted(_MODULE_OF)

@@ -1,4 +1,4 @@
-"""The Python API, which `import gnnplace as gp` offers: a problem, its placement, its step, its bound; policies; measurements; files.
+"""The Python API, which `import gnnplace as gp` offers: a problem, its placement, its step, its bound.
 
 >>> import gnnplace as gp
 >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -10,13 +10,11 @@ True
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gnnplace import candidates, planners
 from gnnplace.baselines.best import Progress
@@ -25,22 +23,14 @@ from gnnplace.bounds import shortage as shortages
 from gnnplace.bounds.shortage import Shortage
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
-from gnnplace.formats import strict_json
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Planner, StepResult
+from gnnplace.result import Planner, StepResult
 from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.code_graph import graph_of
 from gnnplace.sources.graphs import Format, Mode, Reading
-
-if TYPE_CHECKING:  # these import torch
-    from lightning import Callback
-
-    from gnnplace.execution.measured_step import MeasuredStep
-    from gnnplace.training.in_memory import Trained
-    from gnnplace.training.zero_shot import ZeroShot
 
 
 def problem(
@@ -178,98 +168,3 @@ def compare(
     """
     more = {getattr(policy, "name", None) or f"policy {number}": policy for number, policy in enumerate(policies, 1)}
     return candidates.compared(problem, planners.budget(problem, seconds, evaluations), seed, schedule, more=more)
-
-
-def load_policy(checkpoint: PathText, *, samples: int = 0, seed: int = 0) -> ZeroShot:
-    """The policy of a checkpoint as a planner of any problem: its greedy placement, or the fastest of that and of `samples` samples.
-
-    Raises ValueError (one line) where the checkpoint is damaged, or of another version.
-    """
-    from gnnplace.training import zero_shot
-
-    return zero_shot.planner(checkpoint, seed, samples)
-
-
-def train(
-    problems: Problem | Sequence[Problem],
-    policy: PathText = "hierarchical",
-    encoder: str | None = None,
-    settings: str | None = None,
-    *,
-    knobs: Mapping[str, Any] | None = None,
-    teachers: Sequence[Placement | None] | None = None,
-    evaluate: Evaluator = simulator.simulate,
-    callbacks: Sequence[Callback] = (),
-) -> Trained:
-    """Trains one policy on problems, in memory. `gnnplace train` besides writes a run folder, tracks with MLflow and resumes.
-
-    Args:
-        problems: what it trains on
-        policy: which policy ("unit-placer" is another), or a complete YAML file of knobs
-        encoder: "paper" or "gnn", for a policy that has a choice; as its settings say unless given
-        settings: "tuned" unless given, or "published": the policy's paper and nothing else
-        knobs: what differs from them, by dotted name: `{"training.updates": 100, "policy.width": 32}`
-        teachers: placements that a warm start imitates, one each; those of the best heuristics unless given
-        evaluate: what a placement takes; the simulator unless given
-        callbacks: Lightning's
-
-    Raises ValueError for knobs that are none, and for problems that one policy can't place.
-
-        >>> import gnnplace as gp
-        >>> few = {"training.updates": 1, "training.warm_start.updates": 0, "training.placements": 2, "policy.width": 8}
-        >>> problem = gp.problem("squeezenet", cluster="k40-2")
-        >>> trained = gp.train(problem, "unit-placer", knobs=few)
-        >>> gp.simulate(problem, gp.place(problem, trained.policy)).step_time_ns > 0
-        True
-    """
-    from gnnplace.config import files
-    from gnnplace.training import in_memory
-
-    overrides = [f"--{name}={json.dumps(value) if not isinstance(value, str) else value}" for name, value in (knobs or {}).items()]
-    if (named := os.fspath(policy)).endswith(".yaml"):
-        chosen = files.read_config(Path(named), overrides, encoder)
-    else:
-        chosen = files.read_settings(named, settings, overrides, encoder)
-    given = [problems] if isinstance(problems, Problem) else problems
-    return in_memory.train(chosen, given, teachers, evaluate, callbacks)
-
-
-def measure(
-    workload: str,
-    placement: Placement | Planner,
-    cluster: PathText | Cluster,
-    *,
-    against: Placement | Planner | None = None,
-    protocol: str = "steady",
-    limit_s: float = 600.0,
-    seed: int = 0,
-) -> MeasuredStep:
-    """A placed step run on this machine, in a process of its own: proved equal to the unplaced step, and timed in turns with a reference.
-
-    Args:
-        workload: FILE.py:FUNCTION, package.module:FUNCTION or a name of the corpus
-        placement: of the workload's graph on the cluster, or a planner
-        cluster: this machine, as `gnnplace calibrate` describes it
-        against: the reference; every op on its first device unless given
-        protocol: "steady", or "paper": ten steps, of which the last five count
-        limit_s: seconds to load, and again to measure
-        seed: of initial values and inputs
-
-    Raises ValueError for what is no workload or no legal placement, MeasurementError where the step does not run, or not right.
-    """
-    from gnnplace.execution.host import Host
-    from gnnplace.execution.measured_step import first_device, measured_step
-    from gnnplace.execution.timing import PROTOCOLS, ProtocolName
-    from gnnplace.sources.workload import LOADER
-
-    if protocol not in PROTOCOLS:
-        raise ValueError(strict_json.unknown("protocol", protocol, tuple(PROTOCOLS)))
-    named: ProtocolName = "paper" if protocol == "paper" else "steady"
-    machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
-    with Host(LOADER, workload, seed, limit_s=limit_s) as host:
-        reference = first_device if against is None else _planner(against)
-        return measured_step(host, machine, _planner(placement), reference, PROTOCOLS[named], limit_s)
-
-
-def _planner(given: Placement | Planner) -> Planner:
-    return candidates.known(given) if isinstance(given, Placement) else given

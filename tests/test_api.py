@@ -15,7 +15,7 @@ from support.short_searches import shorten_searches
 from support.slow import slow
 
 import gnnplace as gp
-from gnnplace import api
+from gnnplace import api, runs
 from gnnplace.formats import documents
 from gnnplace.isolation import python
 
@@ -38,7 +38,7 @@ def problem(folder) -> Iterator[gp.Problem]:
     yield gp.problem("graph.json", cluster="cluster.json")
 
 
-@pytest.mark.parametrize("module", [gp, slow(api), documents], ids=["gnnplace", "gnnplace.api", "gnnplace.formats.documents"])
+@pytest.mark.parametrize("module", [gp, slow(api), slow(runs), documents], ids=["gnnplace", "api", "runs", "documents"])
 def test_examples_of_docstrings_run(module):
     found = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
     assert found.attempted and not found.failed

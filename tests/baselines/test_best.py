@@ -1,11 +1,13 @@
 """The portfolio: in order, within its budget, never worse than any of its planners, and it says who won."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.best import Winner, best, improvements, searched, searched_from_few, with_repairs
-from gnnplace.baselines.fastest import FEASIBLE, Score, score
+from gnnplace.baselines.fastest import FEASIBLE, OVERFLOWS, Score, score
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
@@ -161,6 +163,20 @@ def test_the_fastest_is_repaired_in_every_way_and_the_others_in_the_best_one():
     assert called == ["bad relieves [0, 0, 0, 1]", "good relieves [0, 0, 0, 1]", "good hastens [0, 0, 1, 1]"]  # what fits is hastened
     assert found[0].planner == "repaired quick" and found[0].score == (FEASIBLE, 0, 23) and budget.spent == 33
     assert [name for name, _ in said] == ["repaired quick"] * 3
+
+
+def test_what_is_fast_and_has_little_to_move_is_repaired_first():
+    """`quick` is faster by 10 and 13 have to move, on a link of so many bytes a second that they take 26: then `slow` is first."""
+    called, budget = [], Budget(evaluations=1000)
+    asked = [winner("quick", 0, 0, 0, 1), winner("slow", 1, 1, 1, 0)]
+    scores = [Score(OVERFLOWS, 13, 30), Score(OVERFLOWS, 1, 40)]
+    for bytes_per_s, first in ((5 * 10**8, [1, 1, 1, 0]), (5 * 10**9, [0, 0, 0, 1])):
+        links = tuple(replace(link, bandwidth_bytes_per_s=bytes_per_s) for link in TIGHT.cluster.links)
+        posed = problem(TIGHT.graph, replace(TIGHT.cluster, links=links))
+        overflowing = [each._replace(score=score) for each, score in zip(asked, scores, strict=True)]
+        with_repairs(posed, simulate, overflowing, [Repair("any", called, budget, None)], budget)
+        assert called[0] == f"any relieves {first}"
+        called.clear()
 
 
 def test_what_is_no_faster_than_what_fits_is_not_repaired():

@@ -20,14 +20,14 @@ TRIFLE = 1e-4  # of the time for which devices may be busy: what a move has to b
 @kernel
 @no_type_check
 def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
-    """Moves blocks in `device` until nothing overflows or nothing relieves; returns the number of moves.
+    """Moves blocks in `device` until nothing overflows or nothing relieves; returns the moves in order.
 
     `room` is what each device may hold. A device may be busy for `limit_ns`; `free_ns` is the cost of a move that costs no time. Blocks
     that hold less than the share `least` of what a device has too much stay.
     """
     scale = weighed(still, device, room, limit_ns, free_ns)
     heap = _candidates(still, block_ptr, block_op, device, scale, least)
-    return len(_moved(still, block_ptr, block_op, device, scale, heap, False))
+    return _moved(still, block_ptr, block_op, device, scale, heap, False)
 
 
 @kernel

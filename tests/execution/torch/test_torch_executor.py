@@ -224,6 +224,24 @@ def test_a_device_that_cannot_hold_what_it_receives_is_out_of_memory_before_anyt
     assert caught.value.outcome == "out_of_memory"
 
 
+def test_the_limit_of_a_process_leaves_out_the_places_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are taken for the whole step, and its device needs them for a part of it: the measured peak says whether it fits."""
+    step, seen = workload("branches"), list[int]()
+
+    class Recorded:
+        def __init__(self, name: str, core: int, limit: int, serve: object) -> None:
+            seen.append(limit)
+
+        def kill(self) -> None: ...
+
+    monkeypatch.setattr(torch_processes, "Worker", Recorded)
+    plan, simulated = planned(problem(step.graph, 2), random_placement(problem(step.graph, 2), 0))
+    assert simulated.transfers
+    step.start(plan).close()
+    overhead = torch_processes.OVERHEAD_BYTES + torch_processes.OVERHEAD_OP_BYTES * step.graph.num_ops
+    assert seen == [device.memory_bytes + overhead for device in plan.devices]
+
+
 def test_what_a_device_holds_can_be_read_where_it_fills_its_memory() -> None:
     """Adam's state of a layer: 200 MB, all that the device has beside a step's buffers. To send it takes as much again."""
     module, rows = nn.Linear(4096, 4096, bias=False), torch.randn(1, 4096)
