@@ -86,9 +86,9 @@ def with_repairs(
     made, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
     for winner in sorted(winners, key=partial(_repaired_ns, problem)):
         if made.may_begin and _promises(winner, [*winners, *made.found]):
-            until, tried = (made.used + FOR_REPAIRS) / 2, list[tuple[Winner, Repair]]()
+            until, tried = (budget.used + FOR_REPAIRS) / 2, list[tuple[Winner, Repair]]()
             for way in ways:
-                if made.used < until or not tried:
+                if budget.used < until or not tried:
                     tried.append((made.relieve(winner, way), way))
             ways = [min(tried, key=lambda each: each[0].score)[1]]
     for relieved, way in sorted(made.relieved.values(), key=lambda each: each[0].score)[:FEW]:
@@ -106,13 +106,9 @@ class _Repairs:
         self.hastened: dict[Identity, Winner] = {}  # by the placement before
 
     @property
-    def used(self) -> float:
-        return self.budget.used
-
-    @property
     def may_begin(self) -> bool:
-        """Until the first repair, as long as there is any budget."""
-        return self.used < FOR_REPAIRS if self.relieved else self.budget.allows(1) > 0
+        """Until the first repair is made, as long as there is any budget."""
+        return self.budget.used < FOR_REPAIRS if self.relieved else self.budget.allows(1) > 0
 
     @property
     def found(self) -> list[Winner]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from support.pretended_gpu import GPU, REAL_GPU, using
+from support.slow import slow
 
 from gnnplace import testing
 from gnnplace.costs import roofline
@@ -39,7 +40,12 @@ def named(config):
     return "-".join([config.kind, *(getattr(config, knob) for knob in SWITCHES if hasattr(config, knob))])
 
 
-@pytest.fixture(params=CONFIGS, ids=named)
+def between(config):
+    """Whether only `make test-all` checks it: what each switch does alone and all together is seen without it."""
+    return isinstance(config, HierarchicalConfig) and (config.features, config.neighbours) in (("paper", "messages"), ("costs", "indices"))
+
+
+@pytest.fixture(params=[slow(config) if between(config) else config for config in CONFIGS], ids=named)
 def make(request):
     return partial(testing.built, request.param)
 

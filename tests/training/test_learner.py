@@ -279,7 +279,7 @@ class WithCritic(TablePolicy):
         return self.worth.expand(state.samples)
 
 
-@pytest.mark.parametrize("fast", [0, 1])
+@pytest.mark.parametrize("fast", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_critic_learns_what_states_are_worth_and_the_policy_from_it(fast):
     config = settings(updates=40, lr=0.1, credit=CreditConfig(baseline="critic", normalise=False))
     taught = learner([one_op(fast)], config, algorithm=PpoConfig(value=1.0, decisions="sum"), policy=WithCritic())
