@@ -23,11 +23,14 @@ from jaxtyping import Int64
 from experiments.problems import problem_of
 from gnnplace import planners
 from gnnplace.baselines.annealing import TOGETHER
-from gnnplace.baselines.searching.moves import guide, moved, moves
+from gnnplace.moves.drawing import draw
+from gnnplace.moves.guide import guide
+from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.result import StepResult, Timeline
+from gnnplace.schedules.critical_chain import chain_ns
 from gnnplace.simulator.simulator import simulate, simulate_devices, usable_cores
 
 HERE = Path(__file__).resolve().parent
@@ -39,12 +42,14 @@ HEADER = ["graph", "cluster", "schedule", "unchanged, mean", "median", "9 of 10 
 
 def drawn(problem: Problem, start: Placement, count: int) -> list[Placement]:
     """The placement at hand, then moves from it; none that changes nothing."""
-    around, generator = moves(problem), np.random.default_rng(SEED)
+    around, generator = neighbourhood(problem), np.random.default_rng(SEED)
     device = around.start(start)
-    (result,) = simulate(problem, [around.placement(device, start.schedule)], timeline=True)
-    found, chances = [around.placement(device, start.schedule)], guide(problem, around, device, result)
+    found = [around.placement(device, start.schedule)]
+    (result,) = simulate(problem, found, timeline=True)
+    assert result.timeline is not None
+    where = guide(around, device, result.peak_memory_bytes, chain_ns(problem, found[0].device, result.timeline))
     while len(found) <= count:
-        there = moved(around, device, chances, generator)
+        there = draw(around, device, where, generator, 1).after(0, device)
         if not np.array_equal(there, device):
             found.append(around.placement(there, start.schedule))
     return found

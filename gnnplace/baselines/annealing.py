@@ -7,7 +7,6 @@ search evaluates the current placement with its timeline, to draw moves where th
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,10 +14,13 @@ import numpy as np
 
 from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.searching.moves import Devices, Guide, Moves, guide, moved, moves
+from gnnplace.moves.drawing import Guide, draw, hash_of
+from gnnplace.moves.guide import guide
+from gnnplace.moves.neighbourhood import Devices, Neighbourhood, neighbourhood
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator
+from gnnplace.result import Evaluator, StepResult
+from gnnplace.schedules.critical_chain import chain_ns
 
 TOGETHER = 4  # moves evaluated together
 LOOKS = 50  # evaluations between timelines of the current placement
@@ -33,7 +35,7 @@ class _Here(NamedTuple):
 
     device: Devices
     score: Score
-    guide: Guide | None
+    guide: Guide
 
 
 def annealing(
@@ -51,20 +53,20 @@ def annealing(
 
     `hot` is the first temperature; at 0 the search accepts no worse placement. Raises ValueError where a unit is allowed on no device.
     """
-    around = moves(problem)
+    around = neighbourhood(problem)
 
     def look(device: Devices) -> _Here:
         budget.spent += 1
         (result,) = evaluate(problem, [around.placement(device, schedule)], timeline=True)
-        return _Here(device, score(problem, result), guide(problem, around, device, result))
+        return _Here(device, score(problem, result), _guide(problem, around, device, result))
 
     here = best = look(around.start(start))
-    seen, looked, fresh = {_digest(here.device)}, budget.spent, True
+    seen, looked, fresh = {int(hash_of(here.device))}, budget.spent, True
     while around.grains and (count := budget.allows(TOGETHER)):
         if not fresh and budget.spent - looked >= LOOKS:
             here, looked, fresh = look(here.device), budget.spent, True
             continue
-        drawn = [_new(around, here, seen, generator) for _ in range(count)]
+        drawn = _new(around, here, count, seen, generator)
         worst = _worst(here.score, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
         results = evaluate(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
         budget.spent += count
@@ -91,18 +93,23 @@ def hill_climb(
     return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, hot=0.0, found=found)
 
 
-def _new(around: Moves, here: _Here, seen: set[bytes], generator: np.random.Generator) -> Devices:
-    """A new placement; after `REDRAWS` moves to known placements, the last of these."""
-    for _ in range(REDRAWS):
-        device = moved(around, here.device, here.guide, generator)
-        if (digest := _digest(device)) not in seen:
+def _guide(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Guide:
+    timeline, ops = result.timeline, device[around.closure.unit]
+    return guide(around, device, result.peak_memory_bytes, None if timeline is None else chain_ns(problem, ops, timeline))
+
+
+def _new(around: Neighbourhood, here: _Here, count: int, seen: set[int], generator: np.random.Generator) -> list[Devices]:
+    """New placements; after `REDRAWS` moves to known placements for each, the last of these."""
+    known, found = int(hash_of(here.device)), list[Devices]()
+    for attempt in range(REDRAWS):
+        drawn = draw(around, here.device, here.guide, generator, count - len(found))
+        for move, change in enumerate(drawn.change.tolist()):
+            if (known ^ change) not in seen or attempt == REDRAWS - 1:
+                seen.add(known ^ change)
+                found.append(drawn.after(move, here.device))
+        if len(found) == count:
             break
-    seen.add(digest)
-    return device
-
-
-def _digest(device: Devices) -> bytes:
-    return hashlib.blake2b(device.tobytes(), digest_size=16).digest()
+    return found
 
 
 def _worst(here: Score, temperature: float, generator: np.random.Generator) -> Score:

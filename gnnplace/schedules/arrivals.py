@@ -1,15 +1,17 @@
-"""The arrival time of every edge in a step, read off its timeline; and which op or transfer ends as another starts."""
+"""The arrival time of every edge in a step, read off its timeline."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
 from gnnplace.result import Timeline
+from gnnplace.schedules.ranks import NOTHING, delays
 
 
 class Arrivals(NamedTuple):
@@ -21,17 +23,18 @@ class Arrivals(NamedTuple):
 
 def arrivals(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Arrivals:
     """The arrivals of every edge; `device` and `timeline` are the placement of the step and its timeline."""
-    graph, cluster = problem.graph, problem.cluster
-    here, there = device[graph.edge_src], device[graph.edge_dst]
-    time_ns, transfer = timeline.end_ns[graph.edge_src].copy(), np.full(graph.num_edges, NONE, dtype=np.int64)
-    crosses, carries = here != there, graph.edge_data != NONE
-    control, data = np.flatnonzero(crosses & ~carries), np.flatnonzero(crosses & carries)
-    time_ns[control] += np.maximum(1, cluster.link_latency_ns[cluster.link_index[here[control], there[control]]])
-    key = timeline.transfer_output * problem.num_devices + timeline.transfer_dst
-    order = np.argsort(key)
-    transfer[data] = order[np.searchsorted(key[order], graph.edge_data[data] * problem.num_devices + there[data])]
-    time_ns[data] = arrived_ns(problem, timeline)[transfer[data]]
-    return Arrivals(time_ns, transfer)
+    outputs = len(problem.graph.output_bytes)
+    return Arrivals(
+        *_arrivals(
+            delays(problem),
+            outputs,
+            device,
+            timeline.end_ns,
+            timeline.transfer_output,
+            timeline.transfer_dst,
+            arrived_ns(problem, timeline),
+        )
+    )
 
 
 def arrived_ns(problem: Problem, timeline: Timeline) -> Int64[np.ndarray, " transfers"]:
@@ -40,10 +43,22 @@ def arrived_ns(problem: Problem, timeline: Timeline) -> Int64[np.ndarray, " tran
     return np.maximum(timeline.transfer_end_ns, timeline.receive_end_ns) + problem.cluster.link_latency_ns[link]
 
 
-def ending(ends: Int64[np.ndarray, "2 rows"], starts: Int64[np.ndarray, "2 rows"]) -> Int64[np.ndarray, " rows"]:
-    """For each column (place, start) of `starts`, the first column of `ends` with the same place and time, or `NONE`."""
-    order = np.lexsort(ends[::-1])
-    width = int(max(ends[1].max(initial=0), starts[1].max(initial=0))) + 1
-    key, wanted = (rows[0] * width + rows[1] for rows in (ends[:, order], starts))
-    at = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-    return np.where(key[at] == wanted, order[at], NONE) if len(key) else np.full(len(wanted), NONE)
+@kernel
+@no_type_check
+def _arrivals(delays, outputs, device, end_ns, transfer_output, transfer_dst, arrived_ns):
+    brings = np.empty((outputs, delays.time_ns.shape[1]), np.int32)  # the transfer that brings an output to a device, where there is one
+    for transfer in range(len(transfer_output)):
+        brings[transfer_output[transfer], transfer_dst[transfer]] = transfer
+    time_ns, through = np.empty(len(delays.edges), np.int64), np.full(len(delays.edges), NONE, np.int64)
+    for op in range(len(device)):
+        here = device[op]
+        for edge in range(delays.out_ptr[op], delays.out_ptr[op + 1]):
+            output, there = delays.edges[edge].output, device[delays.edges[edge].dst]
+            time_ns[edge] = end_ns[op]
+            if there != here:
+                if output == NOTHING:
+                    time_ns[edge] += max(1, delays.link_latency_ns[delays.link_index[here, there]])
+                else:
+                    through[edge] = brings[output, there]
+                    time_ns[edge] = arrived_ns[through[edge]]
+    return time_ns, through

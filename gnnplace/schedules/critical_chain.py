@@ -6,15 +6,16 @@ the critical path of the step, with waiting for busy devices and channels includ
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
 from gnnplace.result import Timeline
-from gnnplace.schedules.arrivals import Arrivals, arrivals, ending
+from gnnplace.schedules.arrivals import Arrivals, arrivals
 
 
 class Waiting(NamedTuple):
@@ -33,29 +34,21 @@ class Waiting(NamedTuple):
 
     def chain(self, node: int) -> Int64[np.ndarray, " chain"]:
         """The node itself, the node it waited for, the node that one waited for, and so on back to the start of the step."""
-        found, behind = [node], self.behind.tolist()
-        while (node := behind[node]) != NONE:
-            found.append(node)
-        return np.array(found, dtype=np.int64)
+        return _chain(self.behind, node)
 
 
-def waiting(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Waiting:
-    """What ops and transfers waited for; `device` and `timeline` are the placement of the step and its timeline."""
-    graph, found = problem.graph, arrivals(problem, device, timeline)
+def waiting(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, found: Arrivals | None = None) -> Waiting:
+    """What ops and transfers waited for; `device` and `timeline` are the placement of the step and its timeline, `found` its arrivals."""
+    graph, cluster = problem.graph, problem.cluster
+    found = arrivals(problem, device, timeline) if found is None else found
     source = graph.output_op[timeline.transfer_output].astype(np.int64)
-    ready_ns = np.zeros(problem.num_ops, dtype=np.int64)
-    np.maximum.at(ready_ns, graph.edge_dst, found.time_ns)
-    ops = _behind_ops(problem, device, timeline, found)
-    transfers = _behind_transfers(problem, timeline, source)
-    blocked = (timeline.start_ns > ready_ns) & (ops != NONE)
-    late = (transfers >= problem.num_ops) | (timeline.receive_start_ns > timeline.transfer_end_ns)
-    return Waiting(
-        behind=np.concatenate([ops, transfers]),
-        start_ns=np.concatenate([timeline.start_ns, timeline.transfer_start_ns]),
-        op=np.concatenate([np.arange(problem.num_ops), source]),
-        queued=np.concatenate([blocked, late]),
-        ready_ns=ready_ns,
-    )
+    channel = cluster.link_channel[cluster.link_index[timeline.transfer_src, timeline.transfer_dst]].astype(np.int32)
+    behind, queued, ready_ns = _waiting(
+        device, timeline.start_ns, timeline.end_ns, graph.edge_src, graph.edge_dst, found,
+        source, channel, timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.receive_start_ns,
+    )  # fmt: skip
+    starts, ops = np.concatenate([timeline.start_ns, timeline.transfer_start_ns]), np.concatenate([np.arange(problem.num_ops), source])
+    return Waiting(behind, starts, ops, queued, ready_ns)
 
 
 def chain_ns(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Int64[np.ndarray, " ops"]:
@@ -68,20 +61,78 @@ def chain_ns(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Time
     return waited
 
 
-def _behind_ops(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, found: Arrivals) -> Int64[np.ndarray, " ops"]:
-    """The node that ends as each op starts: an input (or the transfer that brings it) if there is one, else an op on the same device."""
-    graph = problem.graph
-    behind = ending(np.stack([device, timeline.end_ns]), np.stack([device, timeline.start_ns]))
-    through = np.where(found.transfer == NONE, graph.edge_src, problem.num_ops + found.transfer)
-    last = np.flatnonzero(found.time_ns == timeline.start_ns[graph.edge_dst])
-    behind[graph.edge_dst[last]] = through[last]
-    return behind
+@kernel
+@no_type_check
+def _waiting(device, start_ns, end_ns, edge_src, edge_dst, arrivals, source, channel, transfer_start_ns, transfer_end_ns, receive_start_ns):
+    """`Waiting.behind`, `queued` and `ready_ns`.
+
+    Behind an op is the last input that arrives as it starts (or the transfer that brings it) if there is one, else an op that ends then on
+    its device. Behind a transfer is its sender if that ends as it starts, else the transfer that ends then on the channel, else the sender.
+    """
+    ops, transfers = len(device), len(source)
+    behind, queued, ready_ns = np.full(ops + transfers, NONE), np.zeros(ops + transfers, np.bool_), np.zeros(ops, np.int64)
+    ended = _table(device, end_ns)
+    for op in range(ops):
+        behind[op] = _ending(ended, device, end_ns, device[op], start_ns[op])
+    for edge in range(len(edge_src)):
+        op, arrival = edge_dst[edge], arrivals.time_ns[edge]
+        ready_ns[op] = max(ready_ns[op], arrival)
+        if arrival == start_ns[op]:
+            behind[op] = edge_src[edge] if arrivals.transfer[edge] == NONE else ops + arrivals.transfer[edge]
+    for op in range(ops):
+        queued[op] = start_ns[op] > ready_ns[op] and behind[op] != NONE
+    ended = _table(channel, transfer_end_ns)
+    for transfer in range(transfers):
+        before = NONE
+        if end_ns[source[transfer]] != transfer_start_ns[transfer]:
+            before = _ending(ended, channel, transfer_end_ns, channel[transfer], transfer_start_ns[transfer])
+        behind[ops + transfer] = source[transfer] if before == NONE else ops + before
+        queued[ops + transfer] = before != NONE or receive_start_ns[transfer] > transfer_end_ns[transfer]
+    return behind, queued, ready_ns
 
 
-def _behind_transfers(problem: Problem, timeline: Timeline, source: Int64[np.ndarray, " transfers"]) -> Int64[np.ndarray, " transfers"]:
-    """The sender where a transfer starts as it ends; else the transfer that ends on the channel at that time; else the sender."""
-    start_ns, end_ns, cluster = timeline.transfer_start_ns, timeline.transfer_end_ns, problem.cluster
-    channel = cluster.link_channel[cluster.link_index[timeline.transfer_src, timeline.transfer_dst]].astype(np.int64)
-    before = ending(np.stack([channel, end_ns]), np.stack([channel, start_ns]))
-    at_once = (timeline.end_ns[source] == start_ns) | (before == NONE)
-    return np.where(at_once, source, problem.num_ops + before)
+@kernel
+@no_type_check
+def _table(place, end_ns):
+    """A hash table of rows by place and end; of those with the same, the first."""
+    size = 2
+    while size < 2 * len(place):
+        size *= 2
+    table = np.full(size, NONE, np.int32)
+    for row in range(len(place)):
+        at = _slot(table, place[row], end_ns[row])
+        while table[at] != NONE and not (place[table[at]] == place[row] and end_ns[table[at]] == end_ns[row]):
+            at = (at + 1) & (size - 1)
+        if table[at] == NONE:
+            table[at] = row
+    return table
+
+
+@kernel
+@no_type_check
+def _ending(table, place, end_ns, wanted, time_ns):
+    """The first row with this place and end, or `NONE`."""
+    at = _slot(table, wanted, time_ns)
+    while table[at] != NONE and not (place[table[at]] == wanted and end_ns[table[at]] == time_ns):
+        at = (at + 1) & (len(table) - 1)
+    return table[at]
+
+
+@kernel
+@no_type_check
+def _slot(table, place, time_ns):
+    word = (np.uint64(time_ns) + (np.uint64(place) << np.uint64(52))) * np.uint64(0x9E3779B97F4A7C15)
+    return np.int64(word >> np.uint64(32)) & (len(table) - 1)
+
+
+@kernel
+@no_type_check
+def _chain(behind, node):
+    size, at = 1, node
+    while behind[at] != NONE:
+        size, at = size + 1, behind[at]
+    chain = np.empty(size, np.int64)
+    for place in range(size):
+        chain[place] = node
+        node = behind[node]
+    return chain

@@ -15,6 +15,10 @@ from jaxtyping import Float, Int64
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.units.units import Units, units
 
+GRAINS = (
+    "ops", "weights", "coarse", "block", "time step", "block, time step", "layer", "layer, time step", "block, phase", "layer, phase",
+)  # fmt: skip
+
 
 class Grain(NamedTuple):
     """The blocks of one grain: block b consists of the units `member[ptr[b]:ptr[b+1]]` (units `ops`)."""
@@ -44,19 +48,10 @@ def grains(graph: ComputationGraph) -> tuple[Grain, ...]:
 
 def _build(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
     block, step, layer, phase = (column.astype(np.int64) for column in (graph.block, graph.time_step, graph.layer.index, graph.phase.index))
-    labels = {
-        "ops": [np.arange(graph.num_ops)],
-        "weights": [units(graph, "weights").unit.astype(np.int64)],
-        "coarse": [units(graph, "coarse").unit.astype(np.int64)],
-        "block": [block],
-        "time step": [step],
-        "block, time step": [block, step],
-        "layer": [layer],
-        "layer, time step": [layer, step],
-        "block, phase": [block, phase],
-        "layer, phase": [layer, phase],
-    }
-    found = [_grain(name, columns, closure) for name, columns in labels.items()]
+    weights, coarse = (units(graph, name).unit.astype(np.int64) for name in ("weights", "coarse"))
+    labels = ([np.arange(graph.num_ops)], [weights], [coarse],
+              [block], [step], [block, step], [layer], [layer, step], [block, phase], [layer, phase])  # fmt: skip
+    found = [_grain(name, columns, closure) for name, columns in zip(GRAINS, labels, strict=True)]
     return tuple(grain for grain in found if grain.num_blocks > 1)
 
 
