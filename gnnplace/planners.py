@@ -27,6 +27,7 @@ from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
+from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.reorder import reorder
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.scotch import min_cut, scotch
@@ -44,9 +45,9 @@ UnitPlannerName = Literal["heft", "peft", "critical-path-first", "m-topo", "m-et
 PlannerName = Literal[
     "cpu", "gpu", "expert", "pipeline",
     UnitPlannerName,
-    "random", "hill-climb", "annealing", "genetic", "exact",
+    "random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact",
 ]  # fmt: skip
-SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "annealing", "genetic", "exact")  # take as long as they are given
+SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact")  # take what they are given
 SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
@@ -88,6 +89,8 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(_random, evaluate=evaluate, seed=seed, schedule=rule)
         case "hill-climb":
             return _from_best_heuristic(hill_climb, evaluate, seed, rule)
+        case "ranked-climb":
+            return _from_best_heuristic(ranked_climb, evaluate, seed, rule)
         case "annealing":
             return _from_best_heuristic(annealing, evaluate, seed, rule)
         case "genetic":

@@ -94,7 +94,7 @@ def _draw(blocks, device, guide, generator, count, chances):
             moving = touched[at]
             if there[moving] != device[moving]:
                 unit[found], target[found] = moving, there[moving]
-                change[move] ^= _hash(moving, device[moving]) ^ _hash(moving, there[moving])
+                change[move] ^= hash_of_unit(moving, device[moving]) ^ hash_of_unit(moving, there[moving])
                 there[moving] = device[moving]
                 found += 1
         ptr[move + 1] = found
@@ -107,13 +107,13 @@ def hash_of(device):
     """The Zobrist hash of a placement (Zobrist, 1970): the xor of a random word for each unit on its device."""
     word = np.uint64(0)
     for unit in range(len(device)):
-        word ^= _hash(unit, device[unit])
+        word ^= hash_of_unit(unit, device[unit])
     return word
 
 
 @kernel
 @no_type_check
-def _hash(unit, device):
+def hash_of_unit(unit, device):
     word = np.uint64(unit) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(device + 1) * np.uint64(0xD1B54A32D192ED03)
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

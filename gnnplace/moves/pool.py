@@ -1,0 +1,81 @@
+"""Sets of moves: some of them, two sets together, and the same moves from another placement."""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from gnnplace.compiled import kernel
+from gnnplace.moves.drawing import Drawn, hash_of_unit
+from gnnplace.moves.neighbourhood import Devices
+
+
+def some(moves: Drawn, which: Int64[np.ndarray, " some"]) -> Drawn:
+    """The moves of these numbers, in this order."""
+    size = np.diff(moves.ptr)[which]
+    ptr = np.concatenate([[0], np.cumsum(size)])
+    at = np.repeat(moves.ptr[which] - ptr[:-1], size) + np.arange(ptr[-1])
+    return Drawn(ptr, moves.unit[at], moves.device[at], *(column[which] for column in moves[3:]))
+
+
+def together(first: Drawn, second: Drawn) -> Drawn:
+    """The moves of both, the first ones first."""
+    ptr = np.concatenate([first.ptr, first.ptr[-1] + second.ptr[1:]])
+    return Drawn(ptr, *(np.concatenate(columns) for columns in zip(first[1:], second[1:], strict=True)))
+
+
+def from_there(moves: Drawn, device: Devices) -> Drawn:
+    """The moves as moves from another placement: each puts its units on the same devices. Those that change nothing there are left out."""
+    ptr, unit, target, change = _from_there(moves.ptr, moves.unit, moves.device, device)
+    found = Drawn(ptr, unit, target, moves.kind, moves.guided, moves.blocks, change)
+    return some(found, np.flatnonzero(np.diff(ptr)))
+
+
+@kernel
+@no_type_check
+def _from_there(ptr, unit, target, device):
+    new_ptr, change = np.zeros(len(ptr), np.int64), np.zeros(len(ptr) - 1, np.uint64)
+    kept = np.zeros(len(unit), np.bool_)
+    for move in range(len(change)):
+        new_ptr[move + 1] = new_ptr[move]
+        for at in range(ptr[move], ptr[move + 1]):
+            if target[at] != device[unit[at]]:
+                kept[at] = True
+                new_ptr[move + 1] += 1
+                change[move] ^= hash_of_unit(unit[at], device[unit[at]]) ^ hash_of_unit(unit[at], target[at])
+    return new_ptr, unit[kept], target[kept], change
+
+
+def distinct(moves: Drawn, order: Int64[np.ndarray, " moves"], count: int, alike: float) -> Int64[np.ndarray, " chosen"]:
+    """The first `count` moves in an order that share at most `alike` of their changes with any one before, then the first others.
+
+    Every move changes something.
+    """
+    chosen, devices = list[int](), 1 + int(moves.device.max(initial=0))
+    sets = list[Int64[np.ndarray, " changes"]]()
+    for move in order.tolist():
+        if len(chosen) == count:
+            break
+        own = slice(moves.ptr[move], moves.ptr[move + 1])
+        changes = moves.unit[own] * devices + moves.device[own]
+        if all(_shared(changes, other) <= alike for other in sets):
+            chosen.append(move)
+            sets.append(changes)
+    others = [move for move in order.tolist() if move not in chosen]
+    return np.array([*chosen, *others[: count - len(chosen)]], dtype=np.int64)
+
+
+def _shared(first: Int64[np.ndarray, " first"], second: Int64[np.ndarray, " second"]) -> float:
+    both = len(np.intersect1d(first, second, assume_unique=True))
+    return both / (len(first) + len(second) - both)
+
+
+def unknown(words: list[int], known: set[int]) -> Bool[np.ndarray, " moves"]:
+    """Which hashes are neither known nor come twice; the first of the same is."""
+    met, new = set(known), np.zeros(len(words), dtype=bool)
+    for number, word in enumerate(words):
+        new[number] = word not in met
+        met.add(word)
+    return new
