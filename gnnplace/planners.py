@@ -123,9 +123,9 @@ def portfolio(
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
-    A small problem is searched exactly, then annealing takes what is left of the budget. With the schedule `given`, all of them plan for
-    that of the critical path, and the last of the budget goes to a search for a faster order. `starts`, where they are given, are asked
-    instead of all planners. Progress is what is better than all before.
+    A small problem is searched exactly. Then a climb over ranked moves goes on from the best few, and annealing from the best of these.
+    With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
+    order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before.
     """
     progress = improvements(progress)
     rule, small = _rule(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
@@ -141,8 +141,8 @@ def portfolio(
     if small:
         solved = partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)
         winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
-    annealed = partial(_annealed, evaluate=evaluate, seed=seed)
-    winner = searched_from_few(problem, counted, winners, "annealing", annealed, before, progress)
+    climbed, annealed = (partial(search, evaluate=evaluate, seed=seed) for search in (_climbed, _annealed))
+    winner = searched_from_few(problem, counted, winners, ("ranked-climb", climbed), ("annealing", annealed), before, progress)
     if schedule == rule:
         return winner
     budget.spent = before.spent
@@ -161,6 +161,11 @@ def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget
 
 def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule], budget: Budget) -> list[Repair]:
     return [Repair(problem, Counted(evaluate, budget), way, schedules, budget) for way in WAYS]
+
+
+def _climbed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
+    generator, schedule = np.random.default_rng(seed), _rule(start.schedule)
+    return ranked_climb(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, found=found)
 
 
 def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:

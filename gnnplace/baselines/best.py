@@ -2,7 +2,7 @@
 
 Planners get the first half of the budget and the searches the rest, because searches find better placements. Placements that overflow a
 memory but would be faster than all that fit are repaired in between. Which start leads to the best result is unknown in advance: the best
-few share a tenth of a search, and the best result of these gets the rest.
+few share a tenth of the rest for a search that is quick to improve, and the best result of these gets what is left.
 """
 
 from __future__ import annotations
@@ -166,18 +166,21 @@ def searched_from_few(
     problem: Problem,
     evaluate: Evaluator,
     winners: Sequence[Winner],
-    name: str,
-    search: Search,
+    brief: tuple[str, Search],
+    long: tuple[str, Search],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> Winner:
-    """Searches from the best `FEW` winners with equal parts of `FOR_FEW` of the budget, then from the best result with the rest."""
+    """A brief search from each of the best `FEW` winners, then a long one from the best result; both have names.
+
+    The brief ones share `FOR_FEW` of the budget.
+    """
     few = list(winners[:FEW])
     for place, winner in enumerate(few if len(few) > 1 else []):
         part = budget.left(FOR_FEW / (len(few) - FOR_FEW * place))
-        few[place] = searched(problem, evaluate, winner, name, search, part, progress)
+        few[place] = searched(problem, evaluate, winner, *brief, part, progress)
         budget.spent += part.spent
-    return searched(problem, evaluate, min(few, key=BY_SCORE), name, search, budget, progress)
+    return searched(problem, evaluate, min(few, key=BY_SCORE), *long, budget, progress)
 
 
 def improvements(say: Progress) -> Progress:

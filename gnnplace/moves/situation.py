@@ -7,11 +7,12 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float, Int32
 
+from gnnplace.cluster import NO_CHANNEL
 from gnnplace.compiled import kernel
 from gnnplace.graph import NONE
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood
 from gnnplace.problems import Problem
-from gnnplace.result import StepResult
+from gnnplace.result import StepResult, Timeline
 from gnnplace.schedules.arrivals import arrivals
 from gnnplace.schedules.critical_chain import waiting
 from gnnplace.schedules.ranks import NOTHING
@@ -55,7 +56,7 @@ class Situation(NamedTuple):
 def situation(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Situation:
     """The situation of a placement; its result must have a timeline."""
     timeline, terrain = result.timeline, around.terrain
-    assert timeline is not None and result.peak_memory_bytes is not None and result.occupied_ns is not None
+    assert timeline is not None and result.peak_memory_bytes is not None
     on = device[around.closure.unit]
     arrive = arrivals(problem, on, timeline)
     waits = waiting(problem, on, timeline, arrive)
@@ -76,9 +77,20 @@ def situation(problem: Problem, around: Neighbourhood, device: Devices, result: 
         busy_ns=_busy(on, problem.num_devices, start_ns, end_ns, float(end_ns[last])),
         load_ns=result.busy_ns / problem.cluster.streams,
         chain_load_ns=chain_load_ns,
-        occupied_ns=result.occupied_ns.astype(np.float64),
+        occupied_ns=_occupied_ns(problem, timeline),
         peak_bytes=result.peak_memory_bytes.astype(np.float64),
     )
+
+
+def _occupied_ns(problem: Problem, timeline: Timeline) -> Float[np.ndarray, " channels"]:
+    """The time that each channel carries transfers, which a measured result does not have."""
+    cluster, occupied_ns = problem.cluster, np.zeros(problem.cluster.num_channels)
+    link = cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
+    np.add.at(occupied_ns, cluster.link_channel[link], timeline.transfer_end_ns - timeline.transfer_start_ns)
+    twice = cluster.link_receive_channel[link] != NO_CHANNEL
+    received_ns = timeline.receive_end_ns - timeline.receive_start_ns
+    np.add.at(occupied_ns, cluster.link_receive_channel[link[twice]], received_ns[twice])
+    return occupied_ns
 
 
 @kernel

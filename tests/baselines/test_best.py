@@ -84,7 +84,7 @@ def test_a_tenth_of_a_search_goes_to_the_best_few_in_equal_parts_and_the_rest_to
 
     budget = Budget(evaluations=100)
     budget.spent = 20
-    found = searched_from_few(POSED, simulate, winners, "search", search, budget)
+    found = searched_from_few(POSED, simulate, winners, ("search", search), ("search", search), budget)
     starts = [winner.placement.device.tolist() for winner in winners[:4]]
     assert asked == [*((start, 2) for start in starts), (DEVICES["split"], 72)] and budget.spent == 100
     assert found.planner == f"search from {winners[2].planner}" and found.score == (0, 0, 3000)
@@ -98,7 +98,9 @@ def test_one_start_gets_all_of_a_search():
         return start
 
     winners = best(POSED, simulate, planners("one"), Budget(evaluations=100))
-    assert searched_from_few(POSED, simulate, winners, "search", search, Budget(evaluations=100)) is winners[0] and asked == [100]
+    assert searched_from_few(POSED, simulate, winners, ("search", search), ("search", search), Budget(evaluations=100)) is winners[
+        0
+    ] and asked == [100]
 
 
 def test_a_search_is_heard_when_it_finds_a_good_deal_more():
