@@ -11,6 +11,7 @@ device or channel would be busy for longer than the step at hand takes come last
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from jaxtyping import Float, Float32, Float64
 
 from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.moves import features as columns
+from gnnplace.moves import columns
 from gnnplace.moves.drawing import Drawn, draw, hash_of
 from gnnplace.moves.features import Work, features, work
 from gnnplace.moves.guide import guide
@@ -89,8 +90,7 @@ def ranked_climb(
         pool = _filled(around, at, pool, seen, scratch, generator)
         order = np.argsort(-rank(pool.rows), kind="stable")
         chosen = distinct(pool.moves, order, count - (union is not None), ALIKE)
-        tried = [pool.moves.after(int(move), at.device) for move in chosen]
-        tried = tried if union is None else [union, *tried]
+        tried = [*([] if union is None else [union]), *(pool.moves.after(int(move), at.device) for move in chosen)]
         if not tried:
             break
         seen |= {int(hash_of(device)) for device in tried}
@@ -100,8 +100,8 @@ def ranked_climb(
         left = order[~np.isin(order, chosen)]
         first = min(range(len(tried)), key=scores.__getitem__)
         if scores[first] <= at.score and results[first].timeline is not None:
-            better = sorted((index for index in range(len(tried)) if scores[index] < at.score), key=scores.__getitem__)
-            union = _union(at.device, [tried[index] for index in better], seen)
+            better = sorted(zip(scores, tried, strict=True), key=itemgetter(0))
+            union = _union(at.device, [device for reached, device in better if reached < at.score], seen)
             if scores[first] < at.score:
                 found(scores[first])
             at = _Here(tried[first], scores[first], situation(problem, around, tried[first], results[first]))

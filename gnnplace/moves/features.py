@@ -15,51 +15,59 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float, Float32, Int32, Int64, UInt32
 
-from gnnplace.cluster import NO_LINK
 from gnnplace.compiled import allocates_nothing, kernel
-from gnnplace.graph import NONE
+from gnnplace.moves.carried import lag_ns, neighbours, transfers
+from gnnplace.moves.columns import (
+    CHAIN,
+    CHAIN_LOCAL,
+    CHAIN_MORE,
+    CHAIN_ON_DEVICE,
+    CHAIN_QUEUE,
+    CHAIN_SENT,
+    CHAIN_SOURCE,
+    CHAIN_TARGET,
+    CHAIN_TRANSFERS,
+    CHAIN_WORK,
+    CHANNEL_AFTER,
+    CHANNEL_BEFORE,
+    DEVICES,
+    DRAWN,
+    FIRST_START,
+    IDLE_BY_WORK,
+    IDLE_SOURCE,
+    IDLE_TARGET,
+    LOAD_AFTER,
+    LOAD_BEFORE,
+    LOAD_SOURCE,
+    LOAD_TARGET,
+    LOAD_TARGET_AFTER,
+    LOG_OPS,
+    MEMORY_LEFT,
+    NAMES,
+    OVERFLOW_BEFORE,
+    OVERFLOW_MORE,
+    PATH_AFTER,
+    PATH_BEFORE,
+    PATH_BEYOND,
+    SHARE,
+    SLACK_LEAST,
+    SLACK_MEAN,
+    SOURCES,
+    SPAN,
+    SQUARES_MORE,
+    START_LATER,
+    TARGETS,
+    UNLINKED,
+    UTILISATION,
+    WORK_AFTER,
+    WORK_BEFORE,
+    WORK_MORE,
+    WORK_RATIO,
+)
 from gnnplace.moves.drawing import WALK, Drawn
 from gnnplace.moves.neighbourhood import Terrain
-from gnnplace.moves.situation import AT_ONCE, BLOCKS, ON_CHANNEL, ON_DEVICE, ON_INPUT, RECEIVES, WINDOWS, Situation
-from gnnplace.schedules.ranks import NOTHING
-from gnnplace.units.blocks import GRAINS
+from gnnplace.moves.situation import AT_ONCE, BLOCKS, ON_CHANNEL, ON_DEVICE, ON_INPUT, WINDOWS, Situation
 
-NAMES = (
-    # the moved ops and their time on the critical chain (shares of the step time), in all and by kind
-    "log10 ops", "share of ops",
-    "chain", "chain on device", "chain on input", "chain on channel", "chain at once", "chain blocked", "chain received",
-    # their time before and after
-    "work before", "work after", "work more", "log work ratio",
-    # loads of devices: the largest, the sum of squares, and those of the devices that they leave and join
-    "largest load before", "largest load after", "squared loads more", "load of source", "load of target", "load of target after",
-    # idle time of devices while they could run, in units of their time, and shares of it
-    "idle of target by work", "idle of source", "idle of target",
-    # transfers, their sum and the most on a channel
-    "sent before", "sent after", "sent more", "most on a channel before", "most on a channel after",
-    # shares of the bytes of edges to and from other ops that lie within a device
-    "bytes beside on target", "bytes beside on source", "inputs on target", "outputs on target",
-    # the longest path through them, and the change of the critical chain
-    "path after", "path before", "path beyond step",
-    "chain work more", "chain sent more", "chain queue more", "chain more", "chain local more", "start later",
-    "chain on source", "chain on target", "chain of transfers",
-    # what is free: time, memory
-    "least slack", "mean slack", "span", "first start", "memory left", "overflow before", "overflow more", "no link",
-    # devices: how many they leave and join, and of the machine
-    "sources", "targets", "devices", "utilisation",
-)  # fmt: skip
-(
-    LOG_OPS, SHARE, CHAIN, CHAIN_ON_DEVICE, CHAIN_ON_INPUT, CHAIN_ON_CHANNEL, CHAIN_AT_ONCE, CHAIN_BLOCKED, CHAIN_RECEIVED,
-    WORK_BEFORE, WORK_AFTER, WORK_MORE, WORK_RATIO,
-    LOAD_BEFORE, LOAD_AFTER, SQUARES_MORE, LOAD_SOURCE, LOAD_TARGET, LOAD_TARGET_AFTER,
-    IDLE_BY_WORK, IDLE_SOURCE, IDLE_TARGET,
-    SENT_BEFORE, SENT_AFTER, SENT_MORE, CHANNEL_BEFORE, CHANNEL_AFTER,
-    BESIDE_TARGET, BESIDE_SOURCE, INPUTS_TARGET, OUTPUTS_TARGET,
-    PATH_AFTER, PATH_BEFORE, PATH_BEYOND, CHAIN_WORK, CHAIN_SENT, CHAIN_QUEUE, CHAIN_MORE, CHAIN_LOCAL,
-    START_LATER, CHAIN_SOURCE, CHAIN_TARGET, CHAIN_TRANSFERS,
-    SLACK_LEAST, SLACK_MEAN, SPAN, FIRST_START, MEMORY_LEFT, OVERFLOW_BEFORE, OVERFLOW_MORE, UNLINKED,
-    SOURCES, TARGETS, DEVICES, UTILISATION,
-) = range(len(NAMES))  # fmt: skip
-DRAWN = (*(f"grain {name}" for name in (*GRAINS, "walk")), "blocks", "guided", "same grain")  # how a move was drawn
 MOST_IDLE = 4.0  # times the work
 
 
@@ -147,8 +155,8 @@ def _features(terrain, found, drawn, op_ptr, op, work, rows):
         _mark(drawn, move, terrain, work)
         _times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_ns, window)
         _paths(terrain, found, work, ops, row, window)
-        _neighbours(terrain, found, work, ops, row)
-        _transfers(terrain, found, work, ops, row, occupied_ns)
+        neighbours(terrain, found, work, ops, row)
+        transfers(terrain, found, work, ops, row, occupied_ns)
         _devices(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window)
         row[LOG_OPS], row[SHARE] = np.log10(len(ops)), len(ops) / len(found.device)
         row[CHAIN_MORE] = row[CHAIN_WORK] + row[CHAIN_SENT] + row[CHAIN_QUEUE]
@@ -229,21 +237,6 @@ def _times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins
 
 @no_type_check
 @allocates_nothing
-def _lag_ns(terrain, edge_output, here, there):
-    """From the end of an op to the arrival of its output on a device, without waiting; -1 without a link."""
-    if here == there:
-        return 0.0
-    link = terrain.delays.link_index[here, there]
-    if link == NO_LINK:
-        return -1.0
-    latency = terrain.delays.link_latency_ns[link]
-    if edge_output == NOTHING:
-        return float(max(1, latency))
-    return float(latency + terrain.delays.transfer_ns[edge_output, terrain.delays.link_rate[link]] * terrain.delays.link_hops[link])
-
-
-@no_type_check
-@allocates_nothing
 def _paths(terrain, found, work, ops, row, window):
     """The longest path through the moved ops after the move, and when they could run."""
     stamp, edges, step_ns = work.stamp[0], terrain.delays.edges, found.step_ns
@@ -255,7 +248,7 @@ def _paths(terrain, found, work, ops, row, window):
             edge = terrain.in_edge[at]
             source = terrain.edge_src[edge]
             moved = work.moved[source] == stamp
-            lag = _lag_ns(terrain, edges[edge].output, work.to[source] if moved else found.device[source], there)
+            lag = lag_ns(terrain, edges[edge].output, work.to[source] if moved else found.device[source], there)
             unlinked |= lag < 0
             ready = max(ready, (work.end_ns[source] if moved else found.end_ns[source]) + lag)
         work.end_ns[op] = ready + terrain.delays.time_ns[op, there]
@@ -273,7 +266,7 @@ def _paths(terrain, found, work, ops, row, window):
                 device, behind = work.to[reader], work.tail_ns[reader] + terrain.delays.time_ns[reader, work.to[reader]]
             else:
                 device, behind = found.device[reader], found.tail_ns[reader] + found.end_ns[reader] - found.start_ns[reader]
-            lag = _lag_ns(terrain, edges[edge].output, there, device)
+            lag = lag_ns(terrain, edges[edge].output, there, device)
             unlinked |= lag < 0
             tail = max(tail, lag + behind)
         work.tail_ns[op] = tail
@@ -281,108 +274,6 @@ def _paths(terrain, found, work, ops, row, window):
         window[1, 1, there] = max(window[1, 1, there], step_ns - tail)
     row[PATH_AFTER], row[PATH_BEYOND], row[UNLINKED] = longest / step_ns, max(0.0, longest / step_ns - 1), unlinked
     row[START_LATER] = later / weight / step_ns if weight > 0 else 0.0
-
-
-@no_type_check
-@allocates_nothing
-def _neighbours(terrain, found, work, ops, row):
-    """The edges between moved ops and others: shares of their bytes within the new devices and within the old ones; the chain on them."""
-    stamp, edges = work.stamp[0], terrain.delays.edges
-    inputs, outputs, inputs_there, outputs_there, beside_here, chain_sent = 1e-9, 1e-9, 0.0, 0.0, 0.0, 0.0
-    for op in ops:
-        here, there = found.device[op], work.to[op]
-        for at in range(terrain.in_ptr[op], terrain.in_ptr[op + 1]):
-            edge = terrain.in_edge[at]
-            source = terrain.edge_src[edge]
-            moved = work.moved[source] == stamp
-            new = work.to[source] if moved else found.device[source]
-            chain_sent += _chain_sent(terrain, found, edges[edge].output, source, op, new, there)
-            if not moved:
-                size = terrain.edge_bytes[edge] + 1.0
-                inputs += size
-                inputs_there += size if new == there else 0.0
-                beside_here += size if new == here else 0.0
-        for edge in range(terrain.delays.out_ptr[op], terrain.delays.out_ptr[op + 1]):
-            reader = edges[edge].dst
-            if work.moved[reader] != stamp:
-                new, size = found.device[reader], terrain.edge_bytes[edge] + 1.0
-                chain_sent += _chain_sent(terrain, found, edges[edge].output, op, reader, there, new)
-                outputs += size
-                outputs_there += size if new == there else 0.0
-                beside_here += size if new == here else 0.0
-    row[BESIDE_TARGET], row[BESIDE_SOURCE] = (inputs_there + outputs_there) / (inputs + outputs), beside_here / (inputs + outputs)
-    row[INPUTS_TARGET], row[OUTPUTS_TARGET] = inputs_there / inputs, outputs_there / outputs
-    row[CHAIN_SENT] = chain_sent / found.step_ns
-
-
-@no_type_check
-@allocates_nothing
-def _chain_sent(terrain, found, output, source, reader, new, new_there):
-    """What the chain takes longer from an op to one that reads its output: without a transfer that it waited for, or with a new one."""
-    if output == NOTHING:
-        return 0.0
-    old, old_there, received = found.device[source], found.device[reader], found.chain_ns[reader, RECEIVES]
-    if old != old_there and new == new_there and received > 0:
-        return -min(received, found.chain_ns[source, ON_CHANNEL] + found.chain_ns[source, AT_ONCE])
-    if old == old_there and new != new_there and found.chain_ns[reader, ON_INPUT] > 0 and found.end_ns[source] == found.start_ns[reader]:
-        on_chain = found.chain_ns[source, ON_DEVICE] + found.chain_ns[source, ON_INPUT] > 0
-        return max(0.0, _lag_ns(terrain, output, new, new_there)) if on_chain else 0.0
-    return 0.0
-
-
-@no_type_check
-@allocates_nothing
-def _transfers(terrain, found, work, ops, row, occupied_ns):
-    """The transfers of all outputs that moved ops read or produce, before and after: one to each other device with readers."""
-    stamp, size, edges = work.stamp[0], 0, terrain.delays.edges
-    for op in ops:
-        here, there = found.device[op], work.to[op]
-        for output in range(terrain.output_ptr[op], terrain.output_ptr[op + 1]):
-            size = _touch(work, output, size)
-        for at in range(terrain.in_ptr[op], terrain.in_ptr[op + 1]):
-            output = edges[terrain.in_edge[at]].output
-            if output != NOTHING:
-                size = _touch(work, output, size)
-                work.more[output, here] -= 1
-                work.more[output, there] += 1
-    before = after = 0.0
-    for output in work.outputs[:size]:
-        source = terrain.output_op[output]
-        old = found.device[source]
-        new = work.to[source] if work.moved[source] == stamp else old
-        for device in range(len(found.load_ns)):
-            readers = found.readers[output, device]
-            if readers > 0 and device != old:
-                before += _send(terrain, output, old, device, occupied_ns, -1.0)
-            if readers + work.more[output, device] > 0 and device != new:
-                after += _send(terrain, output, new, device, occupied_ns, 1.0)
-    row[SENT_BEFORE], row[SENT_AFTER] = before / found.step_ns, after / found.step_ns
-    row[SENT_MORE] = row[SENT_AFTER] - row[SENT_BEFORE]
-
-
-@no_type_check
-@allocates_nothing
-def _touch(work, output, size):
-    if work.touched[output] != work.stamp[0]:
-        work.touched[output], work.outputs[size] = work.stamp[0], output
-        for device in range(work.more.shape[1]):
-            work.more[output, device] = 0
-        return size + 1
-    return size
-
-
-@no_type_check
-@allocates_nothing
-def _send(terrain, output, here, there, occupied_ns, sign):
-    """Adds a transfer to its channels, or takes it off. Returns its time on one of them, 0 without a link."""
-    link = terrain.delays.link_index[here, there]
-    if link == NO_LINK:
-        return 0.0
-    time_ns = float(terrain.delays.transfer_ns[output, terrain.delays.link_rate[link]])
-    occupied_ns[terrain.channel[link]] += sign * time_ns
-    if terrain.receive_channel[link] != NONE:
-        occupied_ns[terrain.receive_channel[link]] += sign * time_ns
-    return time_ns
 
 
 @no_type_check

@@ -15,9 +15,10 @@ from gnnplace.baselines.ranked_climb import CERTAIN, path_estimate, ranked_climb
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
-from gnnplace.moves import features as columns
+from gnnplace.moves import columns
+from gnnplace.moves.columns import DRAWN, NAMES
 from gnnplace.moves.drawing import draw
-from gnnplace.moves.features import DRAWN, NAMES, features, work
+from gnnplace.moves.features import features, work
 from gnnplace.moves.guide import NO_GUIDE
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import situation

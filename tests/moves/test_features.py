@@ -9,9 +9,10 @@ from support.random_problems import tiny_problems
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
-from gnnplace.moves import features as names
+from gnnplace.moves import columns as names
+from gnnplace.moves.columns import DRAWN, NAMES
 from gnnplace.moves.drawing import Drawn, draw
-from gnnplace.moves.features import DRAWN, NAMES, features, work
+from gnnplace.moves.features import MOST_IDLE, features, work
 from gnnplace.moves.guide import NO_GUIDE
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import Situation, situation
@@ -117,7 +118,7 @@ def test_an_op_that_leaves_a_queue_shortens_the_chain_by_its_time():
     (row,) = features(around.terrain, found, moving([first], [1]), work(around.terrain))
     lasts = found.end_ns[first]
     assert row[names.CHAIN_QUEUE] == pytest.approx(-lasts / 15) and row[names.LOAD_AFTER] == pytest.approx((15 - lasts) / 15)
-    assert row[names.IDLE_TARGET] == 1 and row[names.IDLE_BY_WORK] == pytest.approx(min(names.MOST_IDLE, 15 / lasts), rel=0.5)
+    assert row[names.IDLE_TARGET] == 1 and row[names.IDLE_BY_WORK] == pytest.approx(min(MOST_IDLE, 15 / lasts), rel=0.5)
 
 
 def test_memory_that_overflows_is_seen_before_and_after():
