@@ -1,4 +1,4 @@
-"""What pyproject.toml can't say: a wheel carries configurations and corpus, which lie beside the package, inside it as `gnnplace/data`."""
+"""What pyproject.toml can't say: a wheel carries weights, configurations and corpus, which lie beside the package, inside it as `gnnplace/data`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-DATA = ("configs/*/*.yaml", "datasets/manifest.json", "datasets/clusters/*", "datasets/graphs/*.arrow")
+DATA = ("checkpoints/*", "configs/*/*.yaml", "datasets/manifest.json", "datasets/clusters/*", "datasets/graphs/*.arrow")
 
 
 class BuildWithData(build_py):

@@ -25,6 +25,7 @@ from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.planners import SEARCH, SearchName
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator import simulator
@@ -80,12 +81,14 @@ def place(
     evaluations: int | None = None,
     schedule: Schedule | None = None,
     seed: int = 0,
+    search: SearchName = SEARCH,
     progress: Progress = lambda planner, score: None,
 ) -> Placement:
     """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
 
     `seconds` or `evaluations` is the budget of `best`; with evaluations the result is the same on every machine, without either they are
-    as many as take some ten seconds. `best` orders ops by itself, other planners plan for `critical-path`, unless a schedule is named.
+    as many as take some ten seconds. Its `search` ranks moves by the shipped policy ("learned") or not ("plain"). `best` orders ops by
+    itself, other planners plan for `critical-path`, unless a schedule is named.
     Raises ValueError for an unknown planner, and where a budget is given to one that takes none.
 
         >>> import gnnplace as gp
@@ -95,7 +98,7 @@ def place(
     """
     if planner == BEST:
         budget = planners.budget(problem, seconds, evaluations)
-        return candidates.best(problem, budget, seed, schedule or "given", progress=progress).placement
+        return candidates.best(problem, budget, seed, schedule or "given", search=search, progress=progress).placement
     if seconds is not None or evaluations is not None:
         raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
     asked = planners.planner_named(planner, problem, simulator.simulate, seed) if isinstance(planner, str) else planner

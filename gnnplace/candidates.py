@@ -13,6 +13,7 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.planners import SEARCH, SearchName
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator.simulator import simulate
@@ -68,6 +69,7 @@ def best(
     *,
     policy: Planner | None = None,
     starts: Mapping[str, Planner] | None = None,
+    search: SearchName = SEARCH,
     progress: Progress = lambda planner, score: None,
 ) -> Candidate:
     """The winner of `planners.portfolio`, whose arguments these are, named `best: ` and whose placement it is."""
@@ -77,7 +79,7 @@ def best(
         return planned(policy(problem), schedule)
 
     start, own = time.perf_counter_ns(), None if policy is None else asked
-    winner = planners.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts)
+    winner = planners.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts, search)
     return candidate(problem, f"{BEST}: {winner.planner}", winner.placement, time.perf_counter_ns() - start)
 
 

@@ -1,4 +1,4 @@
-"""Files that come with the package: complete configurations (`configs`) and the corpus with its cluster presets (`datasets`).
+"""Files that come with the package: configurations (`configs`), the corpus with its presets (`datasets`), trained weights (`checkpoints`).
 
 A wheel carries them inside the package (see setup.py). In a checkout, an editable install included, they lie beside it.
 """
@@ -18,6 +18,6 @@ def is_checkout() -> bool:
     return not INSTALLED.is_dir() and (CHECKOUT / ".git").exists()
 
 
-def folder(name: Literal["configs", "datasets"]) -> Path:
+def folder(name: Literal["checkpoints", "configs", "datasets"]) -> Path:
     """The folder of that name."""
     return (INSTALLED if INSTALLED.is_dir() else CHECKOUT) / name

@@ -7,11 +7,12 @@ names from `PlannerName`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
+from gnnplace import package_data
 from gnnplace.baselines.annealing import Found, annealing, hill_climb
 from gnnplace.baselines.best import Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
 from gnnplace.baselines.critical_path_first import critical_path_first
@@ -20,6 +21,7 @@ from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.genetic import genetic
 from gnnplace.baselines.heft import heft
+from gnnplace.baselines.improve import improve
 from gnnplace.baselines.m_etf import m_etf
 from gnnplace.baselines.m_sct import m_sct
 from gnnplace.baselines.m_topo import m_topo
@@ -27,7 +29,7 @@ from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.random_units import random_units
-from gnnplace.baselines.ranked_climb import ranked_climb
+from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reorder
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.scotch import min_cut, scotch
@@ -36,6 +38,7 @@ from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.bounds.bounds import least_times
 from gnnplace.formats import strict_json
+from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
@@ -50,6 +53,11 @@ PlannerName = Literal[
 SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact")  # take what they are given
 SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
+
+SearchName = Literal["learned", "plain"]
+SEARCH: SearchName = "plain"
+SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"
+LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
 RANDOM_EVALUATIONS = 64
 SEARCH_EVALUATIONS = 500
@@ -120,12 +128,14 @@ def portfolio(
     policy: Planner | None = None,
     progress: Progress = lambda planner, score: None,
     starts: Mapping[str, Planner] | None = None,
+    search: SearchName = SEARCH,
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
     A small problem is searched exactly. Then a climb over ranked moves goes on from the best few, and annealing from the best of these.
     With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
-    order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before.
+    order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before. A "learned"
+    search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone.
     """
     progress = improvements(progress)
     rule, small = _rule(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
@@ -141,7 +151,9 @@ def portfolio(
     if small:
         solved = partial(_solved, evaluate=evaluate, most_s=EXACT_S, schedule=rule)
         winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
-    climbed, annealed = (partial(search, evaluate=evaluate, seed=seed) for search in (_climbed, _annealed))
+    ranks: Sequence[Rank] = [path_estimate] if search == "plain" else [shipped(), path_estimate]
+    climbed = partial(_climbed, evaluate=evaluate, seed=seed, ranks=ranks)
+    annealed = partial(_annealed, evaluate=evaluate, seed=seed)
     winner = searched_from_few(problem, counted, winners, ("ranked-climb", climbed), ("annealing", annealed), before, progress)
     if schedule == rule:
         return winner
@@ -163,9 +175,28 @@ def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule
     return [Repair(problem, Counted(evaluate, budget), way, schedules, budget) for way in WAYS]
 
 
-def _climbed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
-    generator, schedule = np.random.default_rng(seed), _rule(start.schedule)
-    return ranked_climb(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, found=found)
+def improved(problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None) -> Placement:
+    """The placement that a learned ranking of moves makes of `start`, or of random list schedules, beside `path_estimate`."""
+    schedule: Schedule = "critical-path" if start is None else _rule(start.schedule)
+    return improve(
+        problem, evaluate, np.random.default_rng(seed), budget=budget, start=start, schedule=schedule, ranks=(rank, path_estimate),
+        drawn=LEARNED_DRAWN,
+    )  # fmt: skip
+
+
+@cache
+def shipped() -> Ranking:
+    """The learned ranking that comes with the package. Raises ValueError (one line) where its file is damaged or of another version."""
+    return read_ranking(SHIPPED)
+
+
+def _climbed(
+    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, ranks: Sequence[Rank]
+) -> Placement:
+    generator, drawn = np.random.default_rng(seed), LEARNED_DRAWN if len(ranks) > 1 else DRAWN
+    return ranked_climb(
+        problem, evaluate, generator, start=start, budget=budget, schedule=_rule(start.schedule), ranks=ranks, drawn=drawn, found=found
+    )
 
 
 def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:

@@ -54,6 +54,35 @@ class StepResult:
         return self.step_time_ns if self.infeasible is None else None
 
 
+FEASIBLE, OVERFLOWS, TIMELESS = range(3)
+
+
+class Score(NamedTuple):
+    """Sorts results, best first: feasible ones by step time, then those that overflow a memory by the excess, then those without a time.
+
+    `feasibility` is `FEASIBLE`, `OVERFLOWS` or `TIMELESS`. `excess_bytes` is the sum over devices of the bytes beyond their memories.
+    """
+
+    feasibility: int
+    excess_bytes: int
+    step_time_ns: int
+
+    @property
+    def limit_ns(self) -> int | None:
+        """A longer step than this scores worse. None for an overflow, where a longer step with a smaller overflow scores better."""
+        return self.step_time_ns if self.feasibility == FEASIBLE else None
+
+
+def score(problem: Problem, result: StepResult) -> Score:
+    """The score of a result of `problem`."""
+    if result.step_time_ns is None or result.peak_memory_bytes is None:
+        return Score(TIMELESS, 0, 0)
+    if result.infeasible is None:
+        return Score(FEASIBLE, 0, result.step_time_ns)
+    excess = np.maximum(0, result.peak_memory_bytes - problem.cluster.memory_bytes)
+    return Score(OVERFLOWS, int(excess.sum()), result.step_time_ns)
+
+
 @dataclass(frozen=True, eq=False)
 class LeastTimes:
     """Lower bounds that hold for every step of every feasible placement.

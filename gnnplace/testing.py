@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +18,15 @@ from gnnplace.costs import roofline
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, check
 from gnnplace.policies import registry
-from gnnplace.policies.protocol import ClampsFeatures, Policy, PolicyConfig
+from gnnplace.policies.protocol import ClampsFeatures, Policy, PolicyConfig, asks
 from gnnplace.policies.tape import Tape
 from gnnplace.problems import Problem
-from gnnplace.training.rollout import greedy, replay, rollout
+from gnnplace.result import Evaluator
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training.rollout import Proposals, greedy, replay, rollout
 
 Make = Callable[[Problem], Any]
-SAMPLES = 6
+SAMPLES, MOST_CHANGES = 6, 10
 close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
@@ -48,28 +50,28 @@ def ranges_do_not_change_how_a_training_problem_is_placed(make: Make) -> None:
     problem = branches()
     policy = make(problem)
     if isinstance(policy, ClampsFeatures):
-        before = _sampled(policy, problem)[0].log_probability()
+        before = _sampled(policy, problem).tape.log_probability()
         policy.widen_ranges([problem])
-        close(_sampled(policy, problem)[0].log_probability(), before)
+        close(_sampled(policy, problem).tape.log_probability(), before)
 
 
 def every_op_is_placed_by_a_decision(make: Make) -> None:
     problem = branches()
     policy = make(problem)
-    tape, (placement,) = _sampled(policy, problem, samples=1)
+    tape, (placement,), _ = _sampled(policy, problem, samples=1)
     moved = np.zeros(problem.num_ops, dtype=bool)
     for choices in _changed(tape):
-        (changed,) = rollout(policy, problem, Tape.of(choices, 1), None)[-1].placements
-        moved |= changed.device != placement.device
+        for step in rollout(policy, problem, Tape("argmax", 1, given=choices), evaluator(policy)):
+            moved |= step.placements[0].device != placement.device
     assert moved.all(), f"no decision moves ops {np.flatnonzero(~moved).tolist()}"
 
 
 def replay_gives_the_same_placements_and_log_probabilities(make: Make) -> None:
     problem = branches()
     policy = make(problem)
-    tape, placements = _sampled(policy, problem)
-    scored = replay(policy, problem, tape).tape
-    again = rollout(policy, problem, scored.replaying(tape), None)[-1].placements
+    tape, placements, episode = _sampled(policy, problem)
+    scored = replay(policy, problem, tape, episode).tape
+    again = rollout(policy, problem, scored.replaying(tape), evaluator(policy))[-1].placements
     assert _devices(again) == _devices(placements)
     close(scored.log_probability(), tape.log_probability())
     close(scored.entropy(), tape.entropy())
@@ -80,23 +82,23 @@ def replay_keeps_the_noise_that_was_measured(make: Make) -> None:
     problem = branches()
     policy = make(problem)
     tape = Tape("sample", SAMPLES, torch.Generator().manual_seed(0), noise=1.0)
-    rollout(policy, problem, tape, None)
-    close(replay(policy, problem, tape).tape.log_probability(), tape.log_probability())
+    episode = rollout(policy, problem, tape, evaluator(policy))
+    close(replay(policy, problem, tape, episode).tape.log_probability(), tape.log_probability())
 
 
 def the_same_seed_gives_the_same_samples_and_greedy_is_deterministic(make: Make) -> None:
     problem = branches()
-    first, second = (_sampled(make(problem), problem)[1] for _ in range(2))
+    first, second = (_sampled(make(problem), problem).placements for _ in range(2))
     assert _devices(first) == _devices(second)
     policy = make(problem)
-    decoded = [greedy(each)(problem) for each in (policy, make(problem), policy)]
+    decoded = [greedy(each, evaluator(each))(problem) for each in (policy, make(problem), policy)]
     assert _devices(decoded) == _devices([decoded[0]] * 3)
 
 
 def other_seeds_give_other_samples(make: Make) -> None:
     problem = branches()
     policy = make(problem)
-    drawn = [devices for seed in range(3) for devices in _devices(_sampled(policy, problem, seed=seed)[1])]
+    drawn = [devices for seed in range(3) for devices in _devices(_sampled(policy, problem, seed=seed).placements)]
     assert any(devices != drawn[0] for devices in drawn)
 
 
@@ -104,9 +106,9 @@ def every_parameter_gets_a_gradient(make: Make) -> None:
     problem = branches()
     policy = make(problem)
     for seed in range(4):  # one grouping alone may leave groups empty, which some weights read
-        tape, _ = _sampled(policy, problem, seed=seed)
+        tape, _, episode = _sampled(policy, problem, seed=seed)
         weights = torch.randn(SAMPLES, generator=torch.Generator().manual_seed(seed))
-        (weights * replay(policy, problem, tape).tape.log_probability()).sum().backward()
+        (weights * replay(policy, problem, tape, episode).tape.log_probability()).sum().backward()
     missing = [name for name, parameter in policy.named_parameters() if parameter.grad is None or not parameter.grad.abs().sum() > 0]
     assert missing == [], f"no gradient reaches {missing}"
 
@@ -114,15 +116,15 @@ def every_parameter_gets_a_gradient(make: Make) -> None:
 def tiny_problems_are_placed(make: Make) -> None:
     for problem in tiny_problems():
         policy = make(problem)
-        tape, placements = _sampled(policy, problem)
-        for placement in (*placements, greedy(policy)(problem)):
+        tape, placements, episode = _sampled(policy, problem)
+        for placement in (*placements, greedy(policy, evaluator(policy))(problem)):
             _assert_legal(problem, placement)
-        close(replay(policy, problem, tape).tape.log_probability(), tape.log_probability())
+        close(replay(policy, problem, tape, episode).tape.log_probability(), tape.log_probability())
 
 
 def ops_are_placed_where_they_may_stand(make: Make) -> None:
     problem = restricted()
-    for placement in _sampled(make(problem), problem, samples=24)[1]:
+    for placement in _sampled(make(problem), problem, samples=24).placements:
         _assert_legal(problem, placement)
 
 
@@ -130,7 +132,7 @@ def samples_are_as_many_as_asked(make: Make) -> None:
     problem = branches()
     policy = make(problem)
     for samples in (1, 2, 5):
-        assert len(_sampled(policy, problem, samples)[1]) == samples
+        assert len(_sampled(policy, problem, samples).placements) == samples
 
 
 CHECKS: tuple[Callable[[Make], None], ...] = (
@@ -188,18 +190,32 @@ def _problem(name: str, ops: list[Op], edges: list[tuple[int, int, int]], gpus: 
     return roofline.problem(ComputationGraph.from_ops(name, ops, edges), Cluster(f"gpus-{gpus}", devices, links))
 
 
-def _sampled(policy: Any, problem: Problem, samples: int = SAMPLES, seed: int = 0) -> tuple[Tape, tuple[Placement, ...]]:
+class Sampled(NamedTuple):
+    """An episode: its decisions, what it ends with, and all its steps."""
+
+    tape: Tape
+    placements: tuple[Placement, ...]
+    episode: tuple[Proposals, ...]
+
+
+def _sampled(policy: Any, problem: Problem, samples: int = SAMPLES, seed: int = 0) -> Sampled:
     tape = Tape("sample", samples, torch.Generator().manual_seed(seed))
-    return tape, rollout(policy, problem, tape, None)[-1].placements
+    episode = rollout(policy, problem, tape, evaluator(policy))
+    return Sampled(tape, episode[-1].placements, episode)
+
+
+def evaluator(policy: Any) -> Evaluator | None:
+    """What gives a policy the feedback that it asks for."""
+    return None if asks(policy).feedback == "none" else simulate
 
 
 def _changed(tape: Tape) -> Iterator[dict[str, torch.Tensor]]:
-    """The choices of a tape of one sample with one of them changed, in every way."""
+    """The first step's choices of a tape of one sample with one of them changed, in every way, `MOST_CHANGES` at most."""
     choices = {name: made.choice() for name, made in tape.steps[0].items()}
     for name, choice in choices.items():
         options = tape.steps[0][name].logits[0].shape[-1]
         for index in range(choice.numel()):
-            for shift in range(1, options):
+            for shift in range(1, min(options, MOST_CHANGES)):
                 other = choice.clone()
                 other.view(-1)[index] = (other.view(-1)[index] + shift) % options
                 yield {**choices, name: other}

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.moves.drawing import Guide, draw, hash_of
 from gnnplace.moves.guide import guide
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood, neighbourhood
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, StepResult
+from gnnplace.result import Evaluator, Score, StepResult, score
 from gnnplace.schedules.critical_chain import chain_ns
 
 TOGETHER = 4  # moves evaluated together

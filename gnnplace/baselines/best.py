@@ -12,11 +12,10 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from gnnplace.baselines.fastest import FEASIBLE, OVERFLOWS, Score, score
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Planner
+from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, Planner, Score, score
 
 FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together

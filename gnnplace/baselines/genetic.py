@@ -14,12 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int32
 
-from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.random_keys import Code, Plan, code, decoded, encoded, placements
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator
+from gnnplace.result import Evaluator, Score, score
 from gnnplace.schedules.priorities import priorities
 
 POPULATION = 20

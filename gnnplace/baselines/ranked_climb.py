@@ -2,39 +2,40 @@
 
 Each round draws moves, ranks them with those left of the rounds before, and evaluates the first few that differ, with their timelines. The
 best of these becomes the placement at hand unless it is worse; where several improve the step, all of them together are tried in the next
-round. The best of what is left is ranked again from the new placement.
+round. The best of what is left is ranked again from the new placement. Moves after which a device or channel would be busy for longer than
+the step at hand takes come last, because they can't improve it.
 
-`path_estimate` ranks without learning: the change of the critical chain and of the longest path through the moved ops. Moves after which a
-device or channel would be busy for longer than the step at hand takes come last, because they can't improve it.
+`path_estimate` ranks without learning: the change of the critical chain and of the longest path through the moved ops. Several rankings
+take turns, more often those whose moves have gained more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64
+from jaxtyping import Bool, Float, Float32, Float64, Int64
 
-from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.moves import columns
-from gnnplace.moves.drawing import Drawn, draw, hash_of
+from gnnplace.moves.columns import hopeless
+from gnnplace.moves.drawing import Drawn, hash_of
 from gnnplace.moves.features import Work, features, work
-from gnnplace.moves.guide import guide
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood, neighbourhood
-from gnnplace.moves.pool import distinct, from_there, some, together, unknown
+from gnnplace.moves.pool import Pool, distinct, fresh, from_there, some, together, unknown
 from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator
+from gnnplace.result import Evaluator, Score, score
 
 TOGETHER = 4  # moves evaluated together
-DRAWN, AGAIN = 150, 75  # moves drawn from a new placement, and in each further round from the same one
+DRAWN = 150  # moves drawn from a new placement; half as many in each further round from the same one
 KEPT, MOST_KEPT = 24, 400  # of the best moves that are left: so many for the next placement, and for the next round
 ALIKE = 0.7  # moves that share more of their changes than this are not evaluated together
-CERTAIN = 100.0  # more than any estimate
+LEAST_SHARE = 0.2  # of the moves, of each of several rankings
+EXPECTED, DOUBTS = 0.001, 2  # the gain of a move before any was seen, and how many moves that counts for
 
 Rank = Callable[[Float32[np.ndarray, "moves features"]], Float[np.ndarray, " moves"]]  # the higher, the sooner
 Found = Callable[[Score], object]
@@ -42,9 +43,43 @@ Found = Callable[[Score], object]
 
 def path_estimate(rows: Float32[np.ndarray, "moves features"]) -> Float64[np.ndarray, " moves"]:
     """By how much the critical chain gets shorter, less what the longest path through the moved ops then exceeds the step by."""
-    busy = np.maximum(rows[:, columns.LOAD_AFTER], rows[:, columns.CHANNEL_AFTER])
-    estimate = -(rows[:, columns.PATH_BEYOND] + rows[:, columns.CHAIN_MORE]).astype(np.float64)
-    return estimate - CERTAIN * ((busy >= 1) & (rows[:, columns.OVERFLOW_BEFORE] == 0))
+    return -(rows[:, columns.PATH_BEYOND] + rows[:, columns.CHAIN_MORE]).astype(np.float64)
+
+
+class Turns:
+    """How several rankings take turns: the share of each follows the mean gain of the moves that it chose so far."""
+
+    def __init__(self, rankings: int) -> None:
+        self.gained, self.chosen = np.full(rankings, EXPECTED * DOUBTS), np.full(rankings, float(DOUBTS))
+
+    @property
+    def shares(self) -> Float64[np.ndarray, " rankings"]:
+        """They sum to 1; each is at least `LEAST_SHARE`, or what equal shares would be."""
+        least, gain = min(LEAST_SHARE, 1 / len(self.gained)), self.gained / self.chosen
+        return least + (1 - least * len(gain)) * gain / gain.sum()
+
+    def merged(
+        self, estimates: Sequence[Float[np.ndarray, " moves"]], last: Bool[np.ndarray, " moves"]
+    ) -> tuple[Int64[np.ndarray, " moves"], Int64[np.ndarray, " moves"]]:
+        """All moves in the order in which the rankings choose them, the `last` ones last, and the ranking that chooses each move."""
+        orders = [np.lexsort((-estimate, last)) for estimate in estimates]
+        if len(orders) == 1:
+            return orders[0], np.zeros(len(last), dtype=np.int64)
+        # Ranking r makes its nth choice at time n / share: a move goes to the ranking that comes to it first.
+        at = np.stack([np.argsort(order) for order in orders]) / self.shares[:, None]
+        return np.lexsort((at.min(axis=0), last)), at.argmin(axis=0)
+
+    def learn(self, whose: Int64[np.ndarray, " tried"], gains: Sequence[float]) -> None:
+        """Takes note of what moves have gained, and which rankings chose them."""
+        np.add.at(self.gained, whose, gains)
+        np.add.at(self.chosen, whose, 1.0)
+
+
+def _gain(before: Score, after: Score) -> float:
+    """The share of the step time that a move saves; 0 where it is no better, EXPECTED where it is but a memory overflows."""
+    if after >= before:
+        return 0.0
+    return 1 - after.step_time_ns / before.step_time_ns if before.limit_ns is not None else EXPECTED
 
 
 class _Here(NamedTuple):
@@ -55,13 +90,6 @@ class _Here(NamedTuple):
     situation: Situation
 
 
-class _Pool(NamedTuple):
-    """Moves that are not evaluated yet, with their features, from the placement at hand."""
-
-    moves: Drawn
-    rows: Float32[np.ndarray, "moves features"]
-
-
 def ranked_climb(
     problem: Problem,
     evaluate: Evaluator,
@@ -70,7 +98,8 @@ def ranked_climb(
     start: Placement,
     budget: Budget,
     schedule: Schedule = "critical-path",
-    rank: Rank = path_estimate,
+    ranks: Sequence[Rank] = (path_estimate,),
+    drawn: int = DRAWN,
     found: Found = lambda score: None,
 ) -> Placement:
     """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
@@ -85,10 +114,10 @@ def ranked_climb(
     if result.timeline is None:
         return around.placement(here, schedule)
     at = _Here(here, score(problem, result), situation(problem, around, here, result))
-    seen, pool, union = {int(hash_of(here))}, None, None
+    seen, pool, union, turns = {int(hash_of(here))}, None, None, Turns(len(ranks))
     while around.grains and (count := budget.allows(TOGETHER)):
-        pool = _filled(around, at, pool, seen, scratch, generator)
-        order = np.argsort(-rank(pool.rows), kind="stable")
+        pool = _filled(around, at, pool, seen, scratch, generator, drawn)
+        order, whose = turns.merged([rank(pool.rows) for rank in ranks], hopeless(pool.rows))
         chosen = distinct(pool.moves, order, count - (union is not None), ALIKE)
         tried = [*([] if union is None else [union]), *(pool.moves.after(int(move), at.device) for move in chosen)]
         if not tried:
@@ -97,6 +126,7 @@ def ranked_climb(
         results = evaluate(problem, [around.placement(device, schedule) for device in tried], timeline=True, limit_ns=at.score.limit_ns)
         budget.spent += len(tried)
         scores = [score(problem, result) for result in results]
+        turns.learn(whose[chosen], [_gain(at.score, reached) for reached in scores[len(tried) - len(chosen) :]])
         left = order[~np.isin(order, chosen)]
         first = min(range(len(tried)), key=scores.__getitem__)
         if scores[first] <= at.score and results[first].timeline is not None:
@@ -107,28 +137,25 @@ def ranked_climb(
             at = _Here(tried[first], scores[first], situation(problem, around, tried[first], results[first]))
             pool = _seen_from(around, at, some(pool.moves, left[:KEPT]), scratch)
         else:
-            union, pool = None, _Pool(some(pool.moves, left[:MOST_KEPT]), pool.rows[left[:MOST_KEPT]])
+            union, pool = None, Pool(some(pool.moves, left[:MOST_KEPT]), pool.rows[left[:MOST_KEPT]])
     return around.placement(at.device, schedule)
 
 
-def _filled(around: Neighbourhood, at: _Here, pool: _Pool | None, seen: set[int], scratch: Work, generator: np.random.Generator) -> _Pool:
+def _filled(
+    around: Neighbourhood, at: _Here, pool: Pool | None, seen: set[int], scratch: Work, generator: np.random.Generator, count: int
+) -> Pool:
     """The pool with new moves: none leads to a placement that was evaluated, and no two lead to the same one."""
-    where = guide(around, at.device, at.situation.peak_bytes.astype(np.int64), at.situation.waited_ns)
-    drawn = draw(around, at.device, where, generator, DRAWN if pool is None else AGAIN)
-    old = [] if pool is None else pool.moves.change.tolist()
-    here = int(hash_of(at.device))
-    new = unknown([here ^ change for change in [*old, *drawn.change.tolist()]], seen)
-    drawn = some(drawn, np.flatnonzero(new[len(old) :]))
-    added = _Pool(drawn, features(around.terrain, at.situation, drawn, scratch))
+    known = seen if pool is None else seen | {int(hash_of(at.device)) ^ change for change in pool.moves.change.tolist()}
+    new = fresh(around, at.device, at.situation, generator, count if pool is None else count // 2, known, scratch)
     if pool is None:
-        return added
-    kept = np.flatnonzero(new[: len(old)])
-    return _Pool(together(some(pool.moves, kept), added.moves), np.concatenate([pool.rows[kept], added.rows]))
+        return new
+    kept = np.flatnonzero(unknown([int(hash_of(at.device)) ^ change for change in pool.moves.change.tolist()], seen))
+    return Pool(together(some(pool.moves, kept), new.moves), np.concatenate([pool.rows[kept], new.rows]))
 
 
-def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: Work) -> _Pool:
+def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: Work) -> Pool:
     moves = from_there(moves, at.device)
-    return _Pool(moves, features(around.terrain, at.situation, moves, scratch))
+    return Pool(moves, features(around.terrain, at.situation, moves, scratch))
 
 
 def _union(device: Devices, better: list[Devices], seen: set[int]) -> Devices | None:

@@ -14,11 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import RULES, Placement
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, StepResult
+from gnnplace.result import Evaluator, Score, StepResult, score
 from gnnplace.schedules.critical_chain import Waiting, waiting
 from gnnplace.schedules.priorities import priorities
 

@@ -20,14 +20,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Float, Int64
 
-from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.repairing.frozen import Frozen, frozen
 from gnnplace.baselines.repairing.relief import hasten, relieve
 from gnnplace.baselines.repairing.scale import held_bytes
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, StepResult
+from gnnplace.result import Evaluator, Score, StepResult, score
 from gnnplace.units.blocks import grains
 from gnnplace.units.units import units
 

@@ -9,13 +9,12 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.best import Progress
-from gnnplace.baselines.fastest import FEASIBLE, Score
 from gnnplace.baselines.searching.clock import compiling_s
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, Say
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.result import StepResult, metrics
+from gnnplace.result import FEASIBLE, Score, StepResult, metrics
 
 Column = tuple[str, ...]
 MOST_WIDTH = 140

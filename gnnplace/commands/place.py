@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from gnnplace import candidates, planners
 from gnnplace.bounds.bounds import bound_name
@@ -18,6 +18,7 @@ from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, write_placement
+from gnnplace.planners import SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
 from gnnplace.result import Planner
@@ -69,11 +70,17 @@ def _parser() -> Parser:
     parser.add_argument(
         "--planner",
         metavar="NAME",
-        help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a checkpoint and no budget)",
+        help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a checkpoint and no --budget)",
     )
     parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of that and of N samples"
+    )
+    parser.add_argument(
+        "--search",
+        choices=get_args(SearchName),
+        default=planners.SEARCH,
+        help=f"how {BEST} ranks moves: by the policy that comes with the package, or by an estimate alone (default: %(default)s)",
     )
     inputs.add_budget_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
@@ -86,7 +93,7 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
         for option in ("checkpoint", "budget", "evaluations"):
             if getattr(chosen, option) is not None:
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
-    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None or chosen.evaluations is not None):
+    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
         chosen.planner = BEST
     if chosen.schedule is None:
         chosen.schedule = "given" if chosen.planner == BEST else "critical-path"
@@ -98,7 +105,9 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
 def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser) -> Candidate:
     if chosen.planner == BEST:
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
-        return candidates.best(problem, inputs.budget(chosen, problem), chosen.seed, chosen.schedule, policy=policy, progress=progress)
+        return candidates.best(
+            problem, inputs.budget(chosen, problem), chosen.seed, chosen.schedule, policy=policy, search=chosen.search, progress=progress
+        )
     asked = _one(problem, chosen, parser) if chosen.planner else source.planners
     return candidates.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
 
@@ -115,7 +124,8 @@ def _one(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Mappin
 def _policy(chosen: argparse.Namespace) -> Source:
     from gnnplace.training import zero_shot  # torch, which no other way needs
 
-    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples)
+    own = {} if chosen.planner == BEST or chosen.evaluations is None else {"evaluations": chosen.evaluations}
+    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples, **own)
     checksum = hashlib.sha256(Path(chosen.checkpoint).read_bytes()).hexdigest()
     return Source({policy.name: policy}, policy.encoder, checksum)
 

@@ -21,6 +21,7 @@ class SelectionConfig:
         without: lineages that are left out, such as those of a fold
         clusters: presets or files; every graph is placed on each of them
         drawn_clusters: how many clusters are drawn for each graph besides
+        synthetic: how many synthetic graphs are added, with the costs of the chosen graphs' ops, each on a drawn cluster
         most_ops: the largest graph that is chosen; 0 = any
     """
 
@@ -29,15 +30,16 @@ class SelectionConfig:
     without: tuple[str, ...] = ()
     clusters: tuple[str, ...] = ()
     drawn_clusters: int = 0
+    synthetic: int = 0
     most_ops: int = 0
 
     def __post_init__(self) -> None:
-        at_least(0, "", drawn_clusters=self.drawn_clusters, most_ops=self.most_ops)
+        at_least(0, "", drawn_clusters=self.drawn_clusters, synthetic=self.synthetic, most_ops=self.most_ops)
         for split in self.splits:
             if split not in SPLITS:
                 raise ValueError(f"splits: {strict_json.unknown('part of the corpus', split, SPLITS)}")
         for lineage in (*self.lineages, *self.without):
             if lineage not in FIXED:
                 raise ValueError(f"lineages: {strict_json.unknown('lineage', lineage, tuple(FIXED))}")
-        if self.splits and not (self.clusters or self.drawn_clusters):
+        if self.splits and not (self.clusters or self.drawn_clusters or self.synthetic):
             raise ValueError("clusters: none is named or drawn, so there is nothing to place graphs on")

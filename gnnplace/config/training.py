@@ -151,7 +151,40 @@ class WarmStartConfig:
         above(0, "training.warm_start.", lr=self.lr)
 
 
-PhaseName = Literal["grouping", "warm_start", "reinforcement"]
+@dataclass(frozen=True)
+class MovesConfig:
+    """Learning what every move of a pool gains: all of them are evaluated, in a search that the policy guides, before any reinforcement.
+
+    Args:
+        updates: how many updates learn so; 0 = none
+        lr: learning rate of Adam meanwhile, above 0
+        pools: of how many placements of a problem the moves are evaluated in an update
+        drawn: moves in a pool
+        best_of: the policy is to draw a pool's best move in so many draws
+        shared: weight of the cross-entropy with the shares of all gains, at least 0; it leads where the policy knows nothing yet
+        power: a pool weighs by its best gain to this power: 0 = all alike
+        lists: random list schedules whose fastest is a search's start, from 1 to this number; 0 = the fastest device alone
+        from_single: share of the searches that start from the fastest device alone, in [0, 1)
+    """
+
+    updates: int = 0
+    lr: float = 2e-3
+    pools: int = 6
+    drawn: int = 200
+    best_of: int = 4
+    shared: float = 0.2
+    power: float = 0.5
+    lists: int = 24
+    from_single: float = 0.2
+
+    def __post_init__(self) -> None:
+        at_least(0, "training.moves.", updates=self.updates, lists=self.lists, shared=self.shared, power=self.power)
+        at_least(1, "training.moves.", pools=self.pools, drawn=self.drawn, best_of=self.best_of)
+        above(0, "training.moves.", lr=self.lr)
+        fraction("training.moves.", from_single=self.from_single)
+
+
+PhaseName = Literal["grouping", "warm_start", "moves", "reinforcement"]
 
 
 class Phase(NamedTuple):
@@ -188,6 +221,7 @@ class TrainingConfig:
         exploration: noise and entropy
         grouping: imitation of clusterings, first
         warm_start: imitation of placements, before reinforcement
+        moves: learning what moves gain, before reinforcement
     """
 
     updates: int = 300
@@ -206,6 +240,7 @@ class TrainingConfig:
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     grouping: GroupingConfig = field(default_factory=GroupingConfig)
     warm_start: WarmStartConfig = field(default_factory=WarmStartConfig)
+    moves: MovesConfig = field(default_factory=MovesConfig)
 
     def __post_init__(self) -> None:
         at_least(0, "training.", updates=self.updates, threads=self.threads, validation_every=self.validation_every)
@@ -223,10 +258,11 @@ class TrainingConfig:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Pre-training of groups, imitation of placements, reinforcement; those without updates are left out."""
+        """Pre-training of groups, imitation of placements, what moves gain, reinforcement; those without updates are left out."""
         parts: list[tuple[PhaseName, int, float]] = [
             ("grouping", self.grouping.updates, self.grouping.lr),
             ("warm_start", self.warm_start.updates, self.warm_start.lr),
+            ("moves", self.moves.updates, self.moves.lr),
             ("reinforcement", self.updates, self.optimizer.lr),
         ]
         phases, first = [], 0
@@ -238,4 +274,4 @@ class TrainingConfig:
 
     @property
     def all_updates(self) -> int:
-        return self.grouping.updates + self.warm_start.updates + self.updates
+        return self.grouping.updates + self.warm_start.updates + self.moves.updates + self.updates

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from jaxtyping import Bool, Float32
+
 from gnnplace.units.blocks import GRAINS
 
 NAMES = (
@@ -40,3 +43,9 @@ NAMES = (
     SOURCES, TARGETS, DEVICES, UTILISATION,
 ) = range(len(NAMES))  # fmt: skip
 DRAWN = (*(f"grain {name}" for name in (*GRAINS, "walk")), "blocks", "guided", "same grain")  # how a move was drawn
+
+
+def hopeless(rows: Float32[np.ndarray, "moves features"]) -> Bool[np.ndarray, " moves"]:
+    """Moves that can't improve the step: a device or channel would be busy for as long as it takes, and nothing overflows."""
+    busy = np.maximum(rows[:, LOAD_AFTER], rows[:, CHANNEL_AFTER])
+    return (busy >= 1) & (rows[:, OVERFLOW_BEFORE] == 0)

@@ -1,15 +1,41 @@
-"""Sets of moves: some of them, two sets together, and the same moves from another placement."""
+"""Sets of moves: drawn ones with their features, some of them, two sets together, and the same moves from another placement."""
 
 from __future__ import annotations
 
-from typing import no_type_check
+from typing import NamedTuple, no_type_check
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float32, Int64
 
 from gnnplace.compiled import kernel
-from gnnplace.moves.drawing import Drawn, hash_of_unit
-from gnnplace.moves.neighbourhood import Devices
+from gnnplace.moves.drawing import Drawn, draw, hash_of, hash_of_unit
+from gnnplace.moves.features import Work, features, work
+from gnnplace.moves.guide import guide
+from gnnplace.moves.neighbourhood import Devices, Neighbourhood
+from gnnplace.moves.situation import Situation
+
+
+class Pool(NamedTuple):
+    """Moves that are not evaluated yet, with their features, from the placement at hand."""
+
+    moves: Drawn
+    rows: Float32[np.ndarray, "moves features"]
+
+
+def fresh(
+    around: Neighbourhood,
+    here: Devices,
+    known: Situation,
+    generator: np.random.Generator,
+    count: int,
+    met: set[int] | None = None,
+    scratch: Work | None = None,
+) -> Pool:
+    """At most `count` random moves from a placement. No two lead to the same placement, and none to one of the hashes `met` or back."""
+    moves = draw(around, here, guide(around, here, known.peak_bytes.astype(np.int64), known.waited_ns), generator, count)
+    word = int(hash_of(here))
+    moves = some(moves, np.flatnonzero(unknown([word ^ change for change in moves.change.tolist()], (met or set()) | {word})))
+    return Pool(moves, features(around.terrain, known, moves, scratch or work(around.terrain)))
 
 
 def some(moves: Drawn, which: Int64[np.ndarray, " some"]) -> Drawn:

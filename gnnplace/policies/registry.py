@@ -11,12 +11,14 @@ import torch
 from torch import nn
 
 from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.improver import ImproverConfig
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
 from gnnplace.policies.unit_placer import UnitPlacerConfig
 
 POLICIES: dict[str, type[PolicyConfig]] = {
     "hierarchical": HierarchicalConfig,
     "unit-placer": UnitPlacerConfig,
+    "improver": ImproverConfig,
 }
 
 

@@ -207,9 +207,14 @@ class Tape:
         """How many decisions make one sample, in each step."""
         return tuple(sum(choice[0].numel() for made in step.values() for choice in made.choices) for step in self.steps)
 
+    @property
+    def _device(self) -> torch.device:
+        """Where the decisions are."""
+        return next((made.logits[0].device for step in self.steps for made in step.values()), torch.device("cpu"))
+
     def _each(self, step: Mapping[str, Decisions], of: Callable[[Decisions], Tensor]) -> Float[Tensor, "samples decisions"]:
         if not step:
-            return torch.zeros(self.samples, 0)
+            return torch.zeros(self.samples, 0, device=self._device)
         values = [of(made) for made in step.values()]
         return torch.cat([value.reshape(len(value), -1).repeat_interleave(self.samples // len(value), 0) for value in values], dim=1)
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from gnnplace.config.training import Phase, TrainingConfig
 from gnnplace.training.lesson import Exam
 
-ORDER, SAMPLES = 0, 1  # what a draw is for: draws for one purpose don't depend on those for another
+ORDER, SAMPLES, MOVES = range(3)  # what a draw is for: draws for one purpose don't depend on those for another
 
 
 class Work(NamedTuple):

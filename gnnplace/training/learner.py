@@ -1,9 +1,9 @@
 """The learner: a LightningModule that samples, evaluates, and follows the gradient of an algorithm's loss.
 
-Training has phases, each with an Adam of its own: groups imitate clusterings, the policy imitates placements, then it learns from its
-own samples. A batch is one step of the optimiser (`data.Work`). An update in which no sample counts changes nothing: neither weights,
-nor Adam's momentum, nor the moving average. What an update draws depends on the seed and its number alone, so a resumed run equals
-an uninterrupted one.
+Training has phases, each with an Adam of its own: groups imitate clusterings, the policy imitates placements or learns what moves gain,
+then it learns from its own samples. A batch is one step of the optimiser (`data.Work`). An update in which no sample counts changes
+nothing: neither weights, nor Adam's momentum, nor the moving average. What an update draws depends on the seed and its number alone, so a
+resumed run equals an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnnplace.config.training import PhaseName
+from gnnplace.policies.improver import RanksMoves
 from gnnplace.policies.protocol import ClampsFeatures, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training import metrics, processes, rates
@@ -26,7 +27,8 @@ from gnnplace.training.credit import MovingAverage
 from gnnplace.training.data import Updates, Work
 from gnnplace.training.learning import Learning, check
 from gnnplace.training.lesson import Exam, Lesson
-from gnnplace.training.objectives import Objective, Reinforcement, imitation
+from gnnplace.training.moves import rows_of
+from gnnplace.training.objectives import Moves, Objective, Reinforcement, imitation
 from gnnplace.training.rollout import decode
 
 
@@ -52,8 +54,11 @@ class Learner(lightning.LightningModule):
         self.evaluate, self.best, self.description = evaluate, best, dict(description or {})
         self.moving_average = MovingAverage(learning.training.credit.decay, learning.training.credit.initial)
         self.updates_done = 0
+        self._moves = Moves(policy, self.lessons, learning, evaluate)
         self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
-        self._objectives: dict[PhaseName, Objective] = {**imitation(policy, self.lessons), "reinforcement": self._reinforcement}
+        self._objectives: dict[PhaseName, Objective] = {
+            **imitation(policy, self.lessons), "moves": self._moves, "reinforcement": self._reinforcement
+        }  # fmt: skip
         self._now: metrics.Metrics = {}
         self._started = 0.0
         self._ratios: list[tuple[float, float] | None] = []
@@ -71,6 +76,10 @@ class Learner(lightning.LightningModule):
         """A policy that learns sees the range of its features in all training problems; one that does not keeps the range that it has."""
         if isinstance(self.policy, ClampsFeatures) and self.updates_done < self.learning.training.all_updates:
             self.policy.widen_ranges([lesson.problem for lesson in self.lessons])
+        if isinstance(self.policy, RanksMoves) and self.updates_done == 0 and not self.policy.scorer.knows_range:
+            self.policy.scorer.fit_range(
+                torch.from_numpy(rows_of([lesson.problem for lesson in self.lessons], self.evaluate, self.learning))
+            )
         if isinstance(self.policy, SharesGroupings):  # its share of them, where several processes train
             self.policy.groupings = max(1, self.learning.training.groupings // processes.number())
 
@@ -97,7 +106,7 @@ class Learner(lightning.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Without a sample that counts there is no gradient, so that Adam leaves everything as it is."""
-        if self._reinforcement.nothing_counts:
+        if self._moves.nothing_counts() or self._reinforcement.nothing_counts():
             optimizer.zero_grad(set_to_none=True)
             return
         norm = nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
 from gnnplace.config.training import TrainingConfig
+from gnnplace.policies.improver import RanksMoves
 from gnnplace.policies.protocol import Critic, Groups, Imitates
 
 
@@ -31,3 +32,5 @@ def check(policy: Any, learning: Learning) -> None:
         raise ValueError(f"algorithm.minibatches: {learning.algorithm.minibatches} parts of {training.samples} samples")
     if training.warm_start.updates and not isinstance(policy, Imitates):
         raise ValueError(f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0")
+    if training.moves.updates and not isinstance(policy, RanksMoves):
+        raise ValueError(f"training.moves.updates: {type(policy).__name__} chooses among no moves; set it to 0")

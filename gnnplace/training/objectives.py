@@ -1,4 +1,4 @@
-"""What the optimiser descends, an objective a phase: clusterings, a teacher's placements, or the policy's own samples."""
+"""What the optimiser descends, an objective a phase: clusterings, a teacher's placements, what moves gain, or the policy's own samples."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
+import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from gnnplace.config.training import PhaseName
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.training import metrics, processes
+from gnnplace.training.algorithms.all_actions import all_actions
 from gnnplace.training.algorithms.imitate import Choices, imitate, imitate_groups
 from gnnplace.training.algorithms.loss import EntropyBonus, weight
 from gnnplace.training.algorithms.ppo import ppo
@@ -21,10 +24,11 @@ from gnnplace.training.algorithms.reinforce import reinforce
 from gnnplace.training.algorithms.self_imitate import self_imitate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.credit import MovingAverage
-from gnnplace.training.data import Work, sample_generator
+from gnnplace.training.data import MOVES, Work, sample_generator
 from gnnplace.training.experience import Experience, gather
 from gnnplace.training.learning import Learning
 from gnnplace.training.lesson import Lesson
+from gnnplace.training.moves import Searched, ranked_by
 from gnnplace.training.rollout import Scored, best_sample, replay
 
 Objective = Callable[[Work, int], tuple[Float[Tensor, ""], metrics.Metrics]]
@@ -73,7 +77,6 @@ class Reinforcement:
         self._evaluate, self._best, self._average = evaluate, best, average
         self.experience: dict[int, Experience] = {}  # of the present update, by the place of its problem
 
-    @property
     def nothing_counts(self) -> bool:
         """Whether samples were drawn and none of them counts."""
         return bool(self.experience) and not any(experience.number for experience in self.experience.values())
@@ -126,3 +129,30 @@ def minibatch(turn: int, parts: int, samples: int) -> slice:
     size = -(-samples // parts)
     first = turn % parts * size
     return slice(first, min(samples, first + size))
+
+
+class Moves:
+    """The loss over all moves of the pools that a search of a problem meets, guided by the policy; 0 where it meets none."""
+
+    def __init__(self, policy: Any, lessons: Sequence[Lesson], learning: Learning, evaluate: Evaluator) -> None:
+        self._policy, self._lessons, self._learning, self._evaluate = policy, lessons, learning, evaluate
+        self._pools: dict[int, int] = {}  # how many the present update learns from, by the place of its problem
+
+    def nothing_counts(self) -> bool:
+        """Whether no process has met a pool to learn from in this update. Every process has to ask."""
+        return bool(self._pools) and int(processes.gathered(torch.tensor([[sum(self._pools.values())]])).sum()) == 0
+
+    def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
+        lesson, config = self._lessons[batch.problems[place]], self._learning.training.moves
+        generator = np.random.default_rng([self._learning.seed, MOVES, batch.update, place, processes.rank()])
+        losses, shares = [], []
+        for pool in Searched(lesson.problem, self._evaluate, ranked_by(self._policy), config, generator).pools():
+            logits = self._policy.scores(pool.rows)
+            gain = torch.from_numpy(pool.gain).to(logits)
+            losses.append(all_actions(logits, gain, config.best_of, config.shared, config.power))
+            first = logits.detach().argsort(descending=True)[: config.best_of]
+            shares.append(float(gain[first].max() / gain.max()))
+        self._pools[place] = len(losses)
+        if not losses:
+            return sum((parameter.sum() for parameter in self._policy.parameters()), torch.zeros(())) * 0.0, {}
+        return torch.stack(losses).mean(), metrics.labelled(lesson, {"gained": float(np.mean(shares))})

@@ -7,31 +7,48 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from gnnplace import planners
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.config.selection import SelectionConfig
 from gnnplace.corpus import manifest
 from gnnplace.corpus.drawn import drawn
+from gnnplace.corpus.synthetic import FAMILIES, synthetic
 from gnnplace.costs import roofline
 from gnnplace.formats import atomic
+from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.training.lesson import Exam, labels
 
+SYNTHETIC_OPS = 200, 4000
+MOST_DRAWN = 10**6
+
 
 def selected(config: SelectionConfig, seed: int) -> tuple[Problem, ...]:
     """The problems that a configuration chooses, graph by graph; the clusters drawn for a graph depend on its name and the seed."""
     clusters = [sources.cluster(name) for name in config.clusters] if config.splits else []
-    problems = []
-    for entry in manifest.entries():
-        if _is_chosen(entry, config):
+    problems, chosen = [], [entry for entry in manifest.entries() if _is_chosen(entry, config)]
+    for entry in chosen:
+        if clusters or config.drawn_clusters:
             graph, first = manifest.graph(entry.name), zlib.crc32(f"{seed}/{entry.name}".encode())
             machines = [*clusters, *(drawn(first + number) for number in range(config.drawn_clusters))]
             problems += [roofline.problem(graph, machine) for machine in machines]
-    if config.splits and not problems:
+    if config.splits and not chosen:
         raise ValueError("corpus: no graph is in these splits and lineages and small enough")
-    return tuple(problems)
+    donors = [manifest.graph(entry.name) for entry in chosen] if config.synthetic else []
+    return (*problems, *(_synthetic(donors, seed, number) for number in range(config.synthetic if donors else 0)))
+
+
+def _synthetic(donors: Sequence[ComputationGraph], seed: int, number: int) -> Problem:
+    """A synthetic graph of `SYNTHETIC_OPS` with the costs of two donors' ops, on a drawn cluster."""
+    draw = np.random.default_rng([seed, number])
+    lent = [donors[index] for index in draw.choice(len(donors), size=min(2, len(donors)), replace=False)]
+    size = int(np.exp(draw.uniform(*np.log(SYNTHETIC_OPS))))
+    graph = synthetic(FAMILIES[draw.integers(len(FAMILIES))], num_ops=size, seed=number, donors=lent)
+    return roofline.problem(graph, drawn(int(draw.integers(MOST_DRAWN))))
 
 
 def _is_chosen(entry: manifest.Entry, config: SelectionConfig) -> bool:

@@ -10,12 +10,12 @@ from support.graphs import chains, equal_gpus, op
 from support.slow import slow
 
 from gnnplace.baselines.annealing import HOT, _worst, annealing, hill_climb
-from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, check
+from gnnplace.result import Score, score
 from gnnplace.simulator.simulator import simulate
 
 

@@ -7,11 +7,11 @@ import pytest
 from support.graphs import chains, equal_gpus, op
 
 from gnnplace.baselines.best import Winner, best, improvements, searched, searched_from_few, with_repairs
-from gnnplace.baselines.fastest import FEASIBLE, OVERFLOWS, Score, score
 from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
+from gnnplace.result import FEASIBLE, OVERFLOWS, Score, score
 from gnnplace.simulator.simulator import simulate
 
 POSED = chains(2, 3, 2)

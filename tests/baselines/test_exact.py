@@ -17,13 +17,14 @@ from support.slow import slow
 from gnnplace.baselines import exact as exact_module
 from gnnplace.baselines.cp_sat.contracted import Contracted, contracted, lifted
 from gnnplace.baselines.exact import Limit, Solution, Start, exact, solve
-from gnnplace.baselines.fastest import fastest, score
+from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
+from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import units
 

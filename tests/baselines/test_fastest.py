@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines.fastest import fastest, fastest_that_fits, score
+from gnnplace.baselines.fastest import fastest, fastest_that_fits
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import Placement
+from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 
 

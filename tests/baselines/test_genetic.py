@@ -9,13 +9,13 @@ from support.by_hand import op as timed
 from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.fastest import Score, score
 from gnnplace.baselines.genetic import ELITE, MUTANTS, POPULATION, Member, _next, genetic
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.random_keys import code
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, check
+from gnnplace.result import Score, score
 from gnnplace.simulator.simulator import simulate
 
 

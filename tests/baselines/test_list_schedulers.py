@@ -11,7 +11,6 @@ from support.graphs import equal_gpus, op
 from support.random_problems import tiny_problems
 
 from gnnplace.baselines.critical_path_first import critical_path_first
-from gnnplace.baselines.fastest import score
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.m_etf import m_etf
 from gnnplace.baselines.m_sct import m_sct
@@ -22,6 +21,7 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 
 ASK_FOR_LINKS = [heft, peft, critical_path_first, m_etf, m_sct]

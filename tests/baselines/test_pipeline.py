@@ -9,7 +9,6 @@ import pytest
 from support.graphs import chains, equal_gpus, op
 from support.random_problems import random_case
 
-from gnnplace.baselines.fastest import score
 from gnnplace.baselines.pipeline import Stages, _row, _rows, _transfers, pipeline, split
 from gnnplace.baselines.single import single_gpu
 from gnnplace.cluster import Cluster, Device, Link
@@ -17,6 +16,7 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import check
 from gnnplace.problems import Problem
+from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 
 

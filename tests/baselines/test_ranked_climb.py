@@ -10,19 +10,19 @@ from support.graphs import chains, equal_gpus, op
 from support.random_problems import tiny_problems
 
 from gnnplace.baselines.annealing import hill_climb
-from gnnplace.baselines.fastest import score
-from gnnplace.baselines.ranked_climb import CERTAIN, path_estimate, ranked_climb
+from gnnplace.baselines.ranked_climb import Turns, path_estimate, ranked_climb
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.moves import columns
-from gnnplace.moves.columns import DRAWN, NAMES
+from gnnplace.moves.columns import DRAWN, NAMES, hopeless
 from gnnplace.moves.drawing import draw
 from gnnplace.moves.features import features, work
 from gnnplace.moves.guide import NO_GUIDE
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import situation
 from gnnplace.placement import Placement, check
+from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 
 
@@ -85,13 +85,26 @@ def test_moves_that_keep_a_device_or_channel_busy_for_longer_than_the_step_come_
     rows = np.zeros((4, len(NAMES) + len(DRAWN)), np.float32)
     rows[:3, columns.CHAIN_MORE] = -0.2, -0.5, -0.5
     rows[1, columns.LOAD_AFTER] = rows[2, columns.CHANNEL_AFTER] = 1.0
-    assert path_estimate(rows) == pytest.approx(np.array([0.2, 0.5 - CERTAIN, 0.5 - CERTAIN, 0]))
-    rows[1:, columns.OVERFLOW_BEFORE] = 0.1  # a longer step that overflows less is better
     assert path_estimate(rows) == pytest.approx(np.array([0.2, 0.5, 0.5, 0]))
+    assert Turns(1).merged([path_estimate(rows)], hopeless(rows))[0].tolist() == [0, 3, 1, 2]
+    rows[1:, columns.OVERFLOW_BEFORE] = 0.1  # a longer step that overflows less is better
+    assert not hopeless(rows).any()
 
 
-def test_no_step_gets_shorter_that_the_estimate_calls_hopeless():
-    hopeless = 0
+def test_rankings_take_turns_and_the_one_that_gains_more_comes_more_often():
+    turns, none = Turns(2), np.zeros(40, bool)
+    up, down = np.arange(40.0), -np.arange(40.0)
+    order, whose = turns.merged([up, down], none)
+    assert sorted(order[:4]) == [0, 1, 38, 39] and sorted(order) == list(range(40))
+    assert whose[[39, 38, 0, 1]].tolist() == [0, 0, 1, 1] and turns.shares.tolist() == [0.5, 0.5]
+    turns.learn(np.array([0, 0, 1, 1]), [0.1, 0.0, 0.0, 0.0])
+    assert turns.shares.sum() == pytest.approx(1) and 0.7 < turns.shares[0] <= 0.8
+    order, _ = turns.merged([up, down], none)
+    assert (order[:5] >= 20).sum() == 4
+
+
+def test_no_step_gets_shorter_after_a_hopeless_move():
+    refused = 0
     for seed, posed in tiny_problems(range(300), 10**6, 30, ops=3, linked=True):
         around, generator = neighbourhood(posed), np.random.default_rng(seed)
         device = around.start(Placement(generator.integers(0, posed.num_devices, posed.num_ops).astype(np.int32)))
@@ -99,11 +112,11 @@ def test_no_step_gets_shorter_that_the_estimate_calls_hopeless():
         if result.infeasible is None and around.grains:
             moves = draw(around, device, NO_GUIDE, generator, 20)
             rows = features(around.terrain, situation(posed, around, device, result), moves, work(around.terrain))
-            for move in np.flatnonzero(path_estimate(rows) < -CERTAIN / 2).tolist():
+            for move in np.flatnonzero(hopeless(rows)).tolist():
                 (after,) = simulate(posed, [around.placement(moves.after(move, device), "critical-path")])
                 assert after.step_time_ns >= result.step_time_ns
-                hopeless += 1
-    assert hopeless > 25
+                refused += 1
+    assert refused > 25
 
 
 def test_ranking_beats_chance_and_hill_climbing_at_equal_evaluations():
@@ -112,7 +125,7 @@ def test_ranking_beats_chance_and_hill_climbing_at_equal_evaluations():
         posed = chains(3 + seed % 3, 12, 4, size=400)
         budget = 32
         ranked = simulate(posed, [climbed(posed, budget, seed)])[0].step_time_ns
-        chance = climbed(posed, budget, seed, rank=at_random(np.random.default_rng(seed)))
+        chance = climbed(posed, budget, seed, ranks=[at_random(np.random.default_rng(seed))])
         plain = hill_climb(posed, simulate, np.random.default_rng(seed), start=single(posed), budget=Budget(evaluations=budget))
         for name, placement in (("chance", chance), ("climb", plain)):
             ratio[name].append(ranked / simulate(posed, [placement])[0].step_time_ns)

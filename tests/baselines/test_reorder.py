@@ -8,10 +8,10 @@ from support.by_hand import gpus, link, made, op
 from support.graphs import chains
 from support.random_problems import random_case
 
-from gnnplace.baselines.fastest import score
 from gnnplace.baselines.reorder import reorder, spaced
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import RULES, Placement, missing_link
+from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 
 

@@ -11,7 +11,6 @@ from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
 from gnnplace.baselines import repair
-from gnnplace.baselines.fastest import score
 from gnnplace.baselines.repair import WAYS, Repair, blocks_of
 from gnnplace.baselines.repairing.frozen import frozen
 from gnnplace.baselines.repairing.moves import best_move
@@ -20,6 +19,7 @@ from gnnplace.baselines.repairing.scale import busy_ns, held_bytes, weighed
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, Placement, check
+from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.blocks import grains
 from gnnplace.units.units import units

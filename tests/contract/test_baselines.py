@@ -15,13 +15,13 @@ from support.slow import slow
 
 from gnnplace import planners
 from gnnplace.baselines.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
-from gnnplace.baselines.fastest import fastest, score
+from gnnplace.baselines.fastest import fastest
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, Placement, Schedule, check
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Planner
+from gnnplace.result import Evaluator, Planner, score
 from gnnplace.simulator.simulator import simulate
 
 NAMES = [name for name in get_args(planners.PlannerName) if name not in planners.missing()]

@@ -85,8 +85,10 @@ def test_a_broken_promise_is_found(check):
 def update(policy, of):
     """One update on the policy's device: its choices, placements (sampled and greedy), loss and gradients, on the CPU."""
     tape = Tape("sample", testing.SAMPLES, torch.Generator().manual_seed(0), noise=0.5)
-    placements = [*rollout(policy, of, tape, None)[-1].placements, greedy(policy)(of)]
-    scored = replay(policy, of, tape).tape
+    evaluate = testing.evaluator(policy)
+    episode = rollout(policy, of, tape, evaluate)
+    placements = [*episode[-1].placements, greedy(policy, evaluate)(of)]
+    scored = replay(policy, of, tape, episode).tape
     advantage = torch.arange(testing.SAMPLES).to(scored.log_probability()) - 2.0
     loss = (advantage * scored.log_probability()).mean() + 0.1 * scored.entropy().mean()
     loss.backward()
@@ -106,7 +108,7 @@ def test_a_gpu_decides_and_learns_as_a_cpu_does(make, device):
     of = unequal(testing.restricted())
     choices, placements, computed = update(make(of), of)
     policy = make(of)
-    greedy(policy)(of)  # what is kept of the problem goes with the policy
+    greedy(policy, testing.evaluator(policy))(of)  # what is kept of the problem goes with the policy
     with using(device):
         policy.to(device)
         assert {parameter.device for parameter in policy.parameters()} == {torch.device(device)}
@@ -115,4 +117,4 @@ def test_a_gpu_decides_and_learns_as_a_cpu_does(make, device):
     assert there[:2] == (choices, placements)
     for found, expected in zip(there[2], computed, strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-    greedy(policy)(of)
+    greedy(policy, testing.evaluator(policy))(of)

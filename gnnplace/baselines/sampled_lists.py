@@ -1,0 +1,127 @@
+"""List schedules drawn at random: starts for searches that shall not depend on any heuristic's placement.
+
+Each draws how HEFT (Topcuoglu, Hariri and Wu, 2002) is varied: what is placed together, which devices may be used, how finish times are
+estimated, by how much the ranks are disturbed, and how much an op prefers the device of its stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+
+from gnnplace.baselines.legal import on_accelerators
+from gnnplace.baselines.scheduling.instance import Guide, instance
+from gnnplace.baselines.scheduling.list_schedule import VIEWS, schedule_units
+from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns
+from gnnplace.baselines.scheduling.sequence import sequence
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problems import Problem
+from gnnplace.units.units import Units, UnitsName, allowed, expand, units
+
+
+class Settings(NamedTuple):
+    """How one list schedule is varied. Disturbances are in units of the longest path."""
+
+    units_name: UnitsName
+    share: float  # of the accelerators, the fastest first; above 1: CPUs too
+    view: int  # of `list_schedule.VIEWS`
+    downward: bool  # whether ops come by when they can start, not by the longest path behind them
+    disturbed: float
+    by_unit: bool  # disturbs the ranks of coarse units, not of ops
+    staged: float  # what an op costs on another device than that of its stage, in units of the mean load
+    kept: bool  # whether memories hold what is kept beside persistent bytes
+
+
+def drawn(generator: np.random.Generator) -> Settings:
+    """Random settings."""
+
+    def one(options: Mapping[float, float]) -> float:
+        return float(generator.choice(list(options), p=list(options.values())))
+
+    return Settings(
+        units_name=("ops", "weights", "coarse")[generator.integers(3)],
+        share=one({2.0: 0.1, 1.0: 0.55, 0.25: 0.1, 0.5: 0.15, 0.75: 0.1}),
+        view=int(generator.choice(VIEWS, p=(0.3, 0.45, 0.25))),
+        downward=generator.random() < 0.1,
+        disturbed=one({0.0: 0.34, 0.02: 0.165, 0.05: 0.165, 0.1: 0.165, 0.2: 0.165}),
+        by_unit=generator.random() < 0.5,
+        staged=one({0.0: 0.5, 0.01: 0.1, 0.02: 0.2, 0.05: 0.1, 0.1: 0.1}),
+        kept=generator.random() < 0.3,
+    )
+
+
+class _Constants(NamedTuple):
+    """What all list schedules of a problem share."""
+
+    upward_ns: Float[np.ndarray, " ops"]
+    downward_ns: Float[np.ndarray, " ops"]
+    coarse: Units
+    accelerators: Int64[np.ndarray, " accelerators"]  # the fastest first
+    position: Float[np.ndarray, " ops"]  # the share of all work that could be done before the middle of an op
+    mean_load_ns: float
+
+
+_constants: WeakKeyDictionary[Problem, _Constants] = WeakKeyDictionary()
+
+
+def _of(problem: Problem) -> _Constants:
+    if problem not in _constants:
+        least_ns, downward_ns = problem.time_ns.min(axis=1).astype(np.float64), downward_rank_ns(problem)
+        accelerators, order = problem.cluster.accelerators, np.argsort(downward_ns, kind="stable")
+        position = np.zeros(problem.num_ops)
+        position[order] = (np.cumsum(least_ns[order]) - least_ns[order] / 2) / max(1.0, least_ns.sum())
+        coarse = units(problem.graph, "coarse")
+        fastest_first = accelerators[np.argsort(problem.time_ns[:, accelerators].sum(axis=0), kind="stable")]
+        _constants[problem] = _Constants(
+            upward_rank_ns(problem), downward_ns, coarse, fastest_first, position,
+            float(least_ns.sum()) / max(1, len(accelerators)),
+        )  # fmt: skip
+    return _constants[problem]
+
+
+def list_schedule(problem: Problem, settings: Settings, generator: np.random.Generator, schedule: Schedule = "critical-path") -> Placement:
+    """The placement of one list schedule. Raises ValueError where a unit is allowed on no device."""
+    own = _of(problem)
+    made = units(problem.graph, settings.units_name)
+    used = own.accelerators[: max(1, round(min(1.0, settings.share) * len(own.accelerators)))]
+    guide = Guide(sequence(problem.graph, _priority(own, settings, generator)), _added_ns(problem, own, settings, used))
+    given = instance(problem, made, _devices(problem, made, settings, used), guide, settings.kept)
+    return Placement(expand(made, schedule_units(given, settings.view)[0]), schedule)
+
+
+def list_schedules(problem: Problem, generator: np.random.Generator, schedule: Schedule = "critical-path") -> Callable[[], Placement]:
+    """A source of random list schedules of a problem."""
+    return lambda: list_schedule(problem, drawn(generator), generator, schedule)
+
+
+def _devices(problem: Problem, made: Units, settings: Settings, used: Int64[np.ndarray, " used"]) -> Bool[np.ndarray, "units devices"]:
+    legal = allowed(problem, made)
+    if settings.share > 1:
+        return legal
+    accelerated = on_accelerators(problem, legal)
+    some = accelerated & np.isin(np.arange(problem.num_devices), used)
+    return np.where(some.any(axis=1, keepdims=True), some, accelerated)
+
+
+def _priority(own: _Constants, settings: Settings, generator: np.random.Generator) -> Float[np.ndarray, " ops"]:
+    longest = float(own.upward_ns.max(initial=0))
+    rank = longest - own.downward_ns if settings.downward else own.upward_ns
+    if not settings.disturbed:
+        return rank
+    noise = generator.gumbel(size=own.coarse.num_units)[own.coarse.unit] if settings.by_unit else generator.gumbel(size=len(rank))
+    return rank + settings.disturbed * longest * noise
+
+
+def _added_ns(
+    problem: Problem, own: _Constants, settings: Settings, used: Int64[np.ndarray, " used"]
+) -> Int64[np.ndarray, "ops devices"] | None:
+    """What it costs each op to stand elsewhere than on the device of its stage; stages have equal work."""
+    if not (settings.staged and len(used)):
+        return None
+    stage = used[np.minimum((own.position * len(used)).astype(np.int64), len(used) - 1)]
+    elsewhere = np.arange(problem.num_devices) != stage[:, None]
+    return (settings.staged * own.mean_load_ns * elsewhere).astype(np.int64)

@@ -1,0 +1,59 @@
+"""A learned ranking of moves, as searches use it: a multi-layer perceptron over the features of moves, without torch.
+
+`gnnplace.policies.networks.move_scorer.MoveScorer` is the same network for training; its weights come from a checkpoint of the policy
+`improver`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Float32
+from safetensors import SafetensorError, safe_open
+
+from gnnplace.moves.columns import DRAWN, NAMES
+
+PREFIX = "state_dict/policy.scorer."  # of the network's weights in a checkpoint
+STEEPNESS = 20.0  # features are log-like beyond a twentieth
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Scores moves; those of higher scores are to be tried first. Features are squashed, clamped to `low` and `high`, and standardised."""
+
+    low: Float32[np.ndarray, " features"]
+    high: Float32[np.ndarray, " features"]
+    mean: Float32[np.ndarray, " features"]
+    spread: Float32[np.ndarray, " features"]
+    layers: tuple[tuple[Float32[np.ndarray, "_ _"], Float32[np.ndarray, "_"]], ...]  # weights (outputs, inputs) and biases
+
+    def __call__(self, rows: Float32[np.ndarray, "moves features"]) -> Float[np.ndarray, " moves"]:
+        hidden = (np.clip(squashed(rows), self.low, self.high) - self.mean) / self.spread
+        for weight, bias in self.layers[:-1]:
+            hidden = np.maximum(hidden @ weight.T + bias, 0.0)
+        weight, bias = self.layers[-1]
+        return (hidden @ weight.T + bias)[:, 0].astype(np.float64)
+
+
+def squashed(rows: Float[np.ndarray, "moves features"]) -> Float[np.ndarray, "moves features"]:
+    """`sign(x) log(1 + 20 |x|)`: small differences stay, and large ones don't drown them."""
+    return np.sign(rows) * np.log1p(STEEPNESS * np.abs(rows))
+
+
+def read_ranking(path: str | os.PathLike[str]) -> Ranking:
+    """The ranking in a checkpoint of the policy `improver`. Raises ValueError (one line) for any other file, OSError if unreadable."""
+    try:
+        with safe_open(os.fspath(path), framework="numpy") as file:
+            document = json.loads((file.metadata() or {}).get("gnnplace", "{}"))
+            weights = {name.removeprefix(PREFIX): file.get_tensor(name) for name in file.keys() if name.startswith(PREFIX)}  # noqa: SIM118
+    except (SafetensorError, json.JSONDecodeError) as error:
+        raise ValueError(f"{path}: not a checkpoint: {error}") from error
+    if not isinstance(document, dict) or document.get("format") != "gnnplace.checkpoint" or "low" not in weights:
+        raise ValueError(f"{path}: is no checkpoint of the policy improver")
+    if weights["low"].shape != (len(NAMES) + len(DRAWN),):
+        raise ValueError(f"{path}: ranks moves by {len(weights['low'])} features, and there are {len(NAMES) + len(DRAWN)}")
+    layers = tuple((weights[f"layers.{layer}.weight"], weights[f"layers.{layer}.bias"]) for layer in range(len(weights) // 2 - 2))
+    return Ranking(weights["low"], weights["high"], weights["mean"], weights["spread"], layers)

@@ -1,0 +1,169 @@
+"""The improver: a policy that improves a whole placement step by step, from what the timeline says of each.
+
+Placeto (Addanki et al., NeurIPS 2019) made a placement a sequence of improvements, one op group after another, over embeddings of the
+graph. The improver keeps the sequence and chooses freely among moves: blocks of any grain, from one op to a layer, to any device, and
+exchanges of blocks. What it knows of a move are scale-free features of the step at hand (`moves.features`): what waits, for how long and
+for what, how long the longest path through the moved ops would be, loads, idle time, transfers, memory. None names an op, a graph or a
+device, so that one set of weights serves any graph on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from torch import Tensor, nn
+
+from gnnplace.knobs import at_least
+from gnnplace.moves.columns import hopeless
+from gnnplace.moves.neighbourhood import Devices, neighbourhood
+from gnnplace.moves.pool import Pool, fresh
+from gnnplace.moves.situation import Situation, situation
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.networks.move_scorer import FEATURES, MoveScorer
+from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.problems import Problem
+from gnnplace.result import Score, StepResult, score
+
+DRAWS = 2**16  # an episode's draws are one of so many
+
+
+@dataclass(frozen=True)
+class ImproverConfig(PolicyConfig):
+    """The policy that improves placements by moves that it chooses from what their timelines say.
+
+    Args:
+        kind: names this policy
+        width: of the hidden layers of the network that scores moves
+        hidden: how many hidden layers it has; 0 = logistic regression, an ablation
+        rounds: moves in an episode
+        drawn: moves among which it chooses in each round
+        schedule: how ops are ordered within devices
+    """
+
+    kind: Literal["improver"] = "improver"
+    width: int = 128
+    hidden: int = 2
+    rounds: int = 16
+    drawn: int = 100
+    schedule: Schedule = "critical-path"
+
+    def __post_init__(self) -> None:
+        at_least(1, "policy.", width=self.width, rounds=self.rounds, drawn=self.drawn)
+        at_least(0, "policy.", hidden=self.hidden)
+        self.require_rule()
+
+    def build(self, shape: PolicyShape, groupings: int, seed: int) -> Improver:
+        return Improver(**{knob: value for knob, value in vars(self).items() if knob != "kind"})
+
+
+class ImproverState(NamedTuple):
+    """Where an episode stands: the seed of each sample's draws, its best placement with the score and situation, what it tried last."""
+
+    problem: Problem
+    round: int
+    seeds: tuple[int, ...]
+    here: tuple[Devices, ...]
+    scores: tuple[Score | None, ...]
+    situations: tuple[Situation | None, ...]
+    tried: tuple[Devices, ...]
+
+
+@runtime_checkable
+class RanksMoves(Protocol):
+    """A policy that scores moves by their features, a logit each, and takes the range of its features from moves that it is shown."""
+
+    scorer: MoveScorer
+
+    def scores(self, rows: Float32[np.ndarray, "*moves features"]) -> Float[Tensor, " *moves"]: ...
+
+
+class Improver(nn.Module):
+    """Improves the placement on the fastest device alone, or `start`'s of a problem, in `rounds` moves of each sample.
+
+    Reads the timeline of what it tried: `features` of `drawn` moves from the best placement so far, `Float[samples moves features]`.
+
+    Decides, in the first step of an episode, "draws": the seed of a sample's draws, uniformly. Then in each step "move": one of the moves
+    drawn, `Int[samples]`, in proportion to `exp(score)`, without those that can't improve the step. What is better becomes the placement
+    at hand. The last step proposes the best placement and decides nothing.
+
+    Learns from what every move of a pool gains (`training.all_actions`), and from the summed log-probability of its moves.
+    """
+
+    feedback: ClassVar[str] = "timeline"
+
+    def __init__(
+        self, *, width: int = 128, hidden: int = 2, rounds: int = 16, drawn: int = 100, schedule: Schedule = "critical-path"
+    ) -> None:
+        super().__init__()
+        self.rounds, self.drawn, self.schedule = rounds, drawn, schedule
+        self.scorer = MoveScorer(width, hidden)
+
+    def reset(self, problem: Problem, samples: int) -> ImproverState:
+        start = neighbourhood(problem).start(_on_the_fastest(problem, self.schedule))
+        none = (None,) * samples
+        return ImproverState(problem, 0, (0,) * samples, (start,) * samples, none, none, (start,) * samples)
+
+    def scores(self, rows: Float32[np.ndarray, "*moves features"]) -> Float[Tensor, " *moves"]:
+        """The logit of each move of a pool."""
+        return self.scorer(torch.from_numpy(rows).to(self.scorer.low))
+
+    def step(
+        self, state: ImproverState, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], ImproverState | None]:
+        """A move of every sample; a policy without feedback knows nothing and proposes its start."""
+        samples = len(state.seeds)
+        if state.round == 0:
+            seeds = choose("draws", torch.zeros(samples, DRAWS, device=self.scorer.low.device))
+            return self._placed(state, state.here), state._replace(round=1, seeds=tuple(seeds.cpu().tolist()))
+        state = _informed(state, feedback)
+        if state.round > self.rounds or feedback is None:
+            return self._placed(state, state.here), None
+        pools = [self._pool(state, sample) for sample in range(samples)]
+        rows, open_ = np.zeros((samples, self.drawn, FEATURES), np.float32), np.zeros((samples, self.drawn), bool)
+        for sample, pool in enumerate(pools):
+            if pool is not None:
+                rows[sample, : len(pool.rows)] = pool.rows
+                open_[sample, : len(pool.rows)] = ~hopeless(pool.rows)
+        stays = np.logical_not(open_.any(axis=1))
+        open_[stays, 0] = True  # there is no choice
+        chosen = choose("move", self.scores(rows), torch.from_numpy(open_).to(self.scorer.low.device)).cpu().tolist()
+        moved = zip(pools, state.here, chosen, list(stays), strict=True)
+        tried = tuple(here if pool is None or stay else pool.moves.after(move, here) for pool, here, move, stay in moved)
+        return self._placed(state, tried), state._replace(round=state.round + 1, tried=tried)
+
+    def _pool(self, state: ImproverState, sample: int) -> Pool | None:
+        """Moves from a sample's placement; None where there are none, or its timeline is unknown."""
+        around, known = neighbourhood(state.problem), state.situations[sample]
+        if known is None or not around.grains:
+            return None
+        return fresh(around, state.here[sample], known, np.random.default_rng([state.seeds[sample], state.round]), self.drawn)
+
+    def _placed(self, state: ImproverState, devices: Sequence[Devices]) -> tuple[Placement, ...]:
+        around = neighbourhood(state.problem)
+        return tuple(around.placement(each, self.schedule) for each in devices)
+
+
+def _informed(state: ImproverState, feedback: Sequence[StepResult] | None) -> ImproverState:
+    """The state after the results of what was tried: what is at least as good becomes the placement at hand."""
+    if feedback is None:
+        return state
+    around, here, scores, situations = neighbourhood(state.problem), list(state.here), list(state.scores), list(state.situations)
+    for sample, (tried, result) in enumerate(zip(state.tried, feedback, strict=True)):
+        reached, before = score(state.problem, result), scores[sample]
+        if result.timeline is not None and (before is None or reached <= before):
+            here[sample], scores[sample] = tried, reached
+            situations[sample] = situation(state.problem, around, tried, result)
+    return state._replace(here=tuple(here), scores=tuple(scores), situations=tuple(situations))
+
+
+def _on_the_fastest(problem: Problem, schedule: Schedule) -> Placement:
+    """All on the device, of those whose memory holds what all ops keep, on which they take the least time together."""
+    holds = problem.graph.persistent_bytes.sum() <= problem.cluster.memory_bytes
+    took = problem.time_ns.sum(axis=0)
+    fastest = int(np.where(holds | ~holds.any(), took, np.iinfo(np.int64).max).argmin())
+    return Placement(np.full(problem.num_ops, fastest, dtype=np.int32), schedule)

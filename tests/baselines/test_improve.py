@@ -1,0 +1,47 @@
+"""From nothing but own evaluations: the budget, starts, and what a learned ranking changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.graphs import chains
+
+from gnnplace.baselines.improve import LISTS, improve
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.placement import Placement, check
+from gnnplace.simulator.simulator import simulate
+
+
+def watched(asked):
+    def evaluate(posed, placements, *, timeline=False, limit_ns=None):
+        asked.append((len(placements), timeline))
+        return simulate(posed, placements, timeline=timeline, limit_ns=limit_ns)
+
+    return evaluate
+
+
+@pytest.mark.parametrize("evaluations", [1, 2, 5, 16, 64, 200])
+def test_it_keeps_to_its_budget(evaluations):
+    posed, asked, budget = chains(5, 6, 3), [], Budget(evaluations=evaluations)
+    found = improve(posed, watched(asked), np.random.default_rng(0), budget=budget)
+    assert check(posed, found) is None
+    assert sum(count for count, _ in asked) == budget.spent <= evaluations
+    lists = sum(count for count, timeline in asked if not timeline)
+    assert lists <= min(LISTS, 0.375 * evaluations)
+    assert evaluations < 5 or budget.spent == evaluations
+
+
+def test_a_start_is_improved_and_no_list_schedule_is_asked_then():
+    posed, asked = chains(5, 6, 3), []
+    start = Placement(np.zeros(30, dtype=np.int32))
+    found = improve(posed, watched(asked), np.random.default_rng(0), budget=Budget(evaluations=40), start=start)
+    assert all(timeline for _, timeline in asked)
+    before, after = simulate(posed, [start, found])
+    assert after.step_time_ns < before.step_time_ns
+
+
+def test_the_same_generator_gives_the_same_placement():
+    first, second, other = (
+        improve(chains(5, 6, 3), simulate, np.random.default_rng(seed), budget=Budget(evaluations=30)).device for seed in (1, 1, 2)
+    )
+    assert np.array_equal(first, second) and not np.array_equal(first, other)
