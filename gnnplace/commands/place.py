@@ -17,7 +17,8 @@ from gnnplace.candidates import BEST, Candidate
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.formats import strict_json
-from gnnplace.formats.placements import Predicted, Provenance, described_placement, write_placement
+from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
+from gnnplace.placement import Placement
 from gnnplace.planners import SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
@@ -44,8 +45,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"gnnplace place: {proof}", file=sys.stderr)
         return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
-    source = _policy(chosen) if chosen.checkpoint else Source({})
-    found = _found(problem, chosen, source, parser)
+    start = read_placement(chosen.start, problem.graph, problem.cluster) if chosen.start else None
+    source = _policy(chosen, start) if chosen.checkpoint else Source({})
+    found = _found(problem, chosen, source, parser, start)
     candidate_table.say_compiled(chosen.quiet)
     if found.result.infeasible is not None:
         unproved = "nothing feasible found, nor a proof that there is nothing"
@@ -82,6 +84,9 @@ def _parser() -> Parser:
         default=planners.SEARCH,
         help=f"how {BEST} ranks moves: by the policy that comes with the package, or by an estimate alone (default: %(default)s)",
     )
+    parser.add_argument(
+        "--start", metavar="PLACEMENT", help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint"
+    )
     inputs.add_budget_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
     return parser
@@ -90,7 +95,7 @@ def _parser() -> Parser:
 def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
     """The arguments with planner and schedule, checked."""
     if chosen.planner not in (None, BEST):
-        for option in ("checkpoint", "budget", "evaluations"):
+        for option in ("checkpoint", "budget", "evaluations", "start"):
             if getattr(chosen, option) is not None:
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
     if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
@@ -102,11 +107,20 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
     return chosen
 
 
-def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser) -> Candidate:
+def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser, start: Placement | None) -> Candidate:
     if chosen.planner == BEST:
+        if chosen.search == "learned" and (outside := planners.shipped().trained_on.outside(problem.num_ops, problem.num_devices)):
+            terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
         return candidates.best(
-            problem, inputs.budget(chosen, problem), chosen.seed, chosen.schedule, policy=policy, search=chosen.search, progress=progress
+            problem,
+            inputs.budget(chosen, problem),
+            chosen.seed,
+            chosen.schedule,
+            policy=policy,
+            starts=None if start is None else {"start": candidates.known(start)},
+            search=chosen.search,
+            progress=progress,
         )
     asked = _one(problem, chosen, parser) if chosen.planner else source.planners
     return candidates.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
@@ -121,11 +135,13 @@ def _one(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Mappin
     return {chosen.planner: named[chosen.planner]}
 
 
-def _policy(chosen: argparse.Namespace) -> Source:
+def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
     from gnnplace.training import zero_shot  # torch, which no other way needs
 
-    own = {} if chosen.planner == BEST or chosen.evaluations is None else {"evaluations": chosen.evaluations}
-    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples, **own)
+    evaluations = None if chosen.planner == BEST else chosen.evaluations
+    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples, evaluations)
+    if start is not None:
+        policy = policy.starting(start)
     checksum = hashlib.sha256(Path(chosen.checkpoint).read_bytes()).hexdigest()
     return Source({policy.name: policy}, policy.encoder, checksum)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gnnplace import planners
-from gnnplace.bounds.bounds import bound_name
+from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, candidates, known
 from gnnplace.commands import candidate_table
 from gnnplace.report import terminal
@@ -59,7 +59,7 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
 
 def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
     """One line of JSON on stdout."""
-    problems = zip(run.learner.lessons, run.bounds_ns, found, strict=True)
+    problems = zip(run.learner.lessons, found, strict=True)
     terminal.print_json(
         {
             "run": str(run.folder.path),
@@ -71,13 +71,13 @@ def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
                     "graph": lesson.problem.graph.name,
                     "cluster": lesson.problem.cluster.name,
                     "ops": lesson.problem.num_ops,
-                    "bound_ns": bound,
+                    "bound_ns": lower_bound(lesson.problem),
                     "bound": bound_name(lesson.problem),
                     "schedule": run.config.policy.schedule,
                     "placement": str(run.folder.placement(lesson.label)),
                     "planners": [candidate_table.document(lesson.problem, row) for row in rows],
                 }
-                for lesson, bound, rows in problems
+                for lesson, rows in problems
             ],
         }
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32
@@ -20,6 +21,22 @@ PREFIX = "state_dict/policy.scorer."  # of the network's weights in a checkpoint
 STEEPNESS = 20.0  # features are log-like beyond a twentieth
 
 
+class Range(NamedTuple):
+    """The smallest and the largest number of ops and of devices of the problems that a ranking learned from."""
+
+    ops: tuple[int, int]
+    devices: tuple[int, int]
+
+    def outside(self, ops: int, devices: int) -> str | None:
+        """What of a problem lies outside, in words; None where nothing does."""
+        parts = [
+            f"{number:,} {what}, and it was trained on {low:,} to {high:,}"
+            for number, what, (low, high) in ((ops, "ops", self.ops), (devices, "devices", self.devices))
+            if not low <= number <= high
+        ]
+        return "; ".join(parts) or None
+
+
 @dataclass(frozen=True, eq=False)
 class Ranking:
     """Scores moves; those of higher scores are to be tried first. Features are squashed, clamped to `low` and `high`, and standardised."""
@@ -29,6 +46,7 @@ class Ranking:
     mean: Float32[np.ndarray, " features"]
     spread: Float32[np.ndarray, " features"]
     layers: tuple[tuple[Float32[np.ndarray, "_ _"], Float32[np.ndarray, "_"]], ...]  # weights (outputs, inputs) and biases
+    trained_on: Range
 
     def __call__(self, rows: Float32[np.ndarray, "moves features"]) -> Float[np.ndarray, " moves"]:
         hidden = (np.clip(squashed(rows), self.low, self.high) - self.mean) / self.spread
@@ -56,4 +74,6 @@ def read_ranking(path: str | os.PathLike[str]) -> Ranking:
     if weights["low"].shape != (len(NAMES) + len(DRAWN),):
         raise ValueError(f"{path}: ranks moves by {len(weights['low'])} features, and there are {len(NAMES) + len(DRAWN)}")
     layers = tuple((weights[f"layers.{layer}.weight"], weights[f"layers.{layer}.bias"]) for layer in range(len(weights) // 2 - 2))
-    return Ranking(weights["low"], weights["high"], weights["mean"], weights["spread"], layers)
+    sizes = document["tree"]["gnnplace"]["description"]["range"]
+    trained_on = Range(*(tuple(sizes[what]) for what in Range._fields))
+    return Ranking(weights["low"], weights["high"], weights["mean"], weights["spread"], layers, trained_on)

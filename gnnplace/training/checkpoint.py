@@ -72,6 +72,14 @@ def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
     return PolicyWeights(path, own["description"], own["updates_done"], weights)
 
 
+def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
+    """Writes the policy alone, as a checkpoint from which it can be used and trained on: without Adam, averages and best placements."""
+    own = {"description": trained.description, "updates_done": trained.updates_done, "best": None}
+    document = {"format": FORMAT, "version": VERSION, "tree": {OWN: own}}
+    weights = {POLICY[VERSION] + name: value.contiguous() for name, value in trained.weights.items()}
+    atomic.write_bytes(path, save(weights, {"gnnplace": json.dumps(document)}))
+
+
 def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
     """Loads the policy's weights. Raises ValueError where they have other names or shapes than the policy."""
     expected = policy.state_dict()

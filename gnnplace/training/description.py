@@ -49,7 +49,12 @@ def document(config: RunConfig, shape: PolicyShape, problems: Sequence[Problem])
         "config": files.to_document(config),
         "shape": {"devices": shape.devices, "kinds": list(shape.kinds)},
         "problems": [_named(problem) for problem in problems],
+        "range": {"ops": _range([each.num_ops for each in problems]), "devices": _range([each.num_devices for each in problems])},
     }
+
+
+def _range(sizes: Sequence[int]) -> list[int]:
+    return [min(sizes), max(sizes)]
 
 
 def check_problems(description: Mapping[str, Any], problems: Sequence[Problem], place: str) -> None:

@@ -18,6 +18,7 @@ from gnnplace.baselines.sampled_lists import list_schedules
 from gnnplace.baselines.single import single_gpu
 from gnnplace.config.training import MovesConfig
 from gnnplace.moves.columns import hopeless
+from gnnplace.moves.drawing import Drawn
 from gnnplace.moves.features import work
 from gnnplace.moves.neighbourhood import Devices, neighbourhood
 from gnnplace.moves.pool import Pool, fresh, some
@@ -42,6 +43,8 @@ class Labelled(NamedTuple):
 
     rows: Float32[np.ndarray, "moves features"]
     gain: Float64[np.ndarray, " moves"]
+    moves: Drawn
+    known: Situation  # of the placement that they change
 
 
 class _At(NamedTuple):
@@ -76,7 +79,7 @@ class Searched:
                 gain = self._gains(at, pool, np.arange(len(live)))
                 if gain.max() > LEAST_GAIN and failures == 0:
                     found += 1
-                    yield Labelled(pool.rows, gain)
+                    yield Labelled(pool.rows, gain, pool.moves, at.situation)
             chosen = order[: self._config.best_of]
             gained = gain[chosen] if labels else self._gains(at, pool, chosen)
             ahead -= 1

@@ -51,7 +51,6 @@ class TrainingRun:
     learner: Learner
     exams: tuple[Exam, ...]
     resumed: bool
-    bounds_ns: tuple[int, ...]
     tracking: MlflowRun | None
     quiet: bool
 
@@ -77,12 +76,11 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
         start is None or start.updates_done < config.training.grouping.updates + config.training.warm_start.updates
     )
     lessons = [_lesson(config, problem, label, evaluate, imitates, quiet) for problem, label in made]
-    bounds = tuple(lower_bound(problem) for problem in problems)
-    best = _best(config, folder, lessons, bounds, evaluate)
+    best = _best(config, folder, lessons, evaluate)
     description = run_description.document(config, described.shape, problems)
     learner = Learner(described.policy, lessons, learning, evaluate, best, description)
     held_out = exams(selected(config.validation, config.seed), folder.exams, terminal.progress(quiet)) if config.validation.splits else ()
-    return TrainingRun(config, folder, learner, held_out, resumed, bounds, _tracking(config, folder, description), quiet)
+    return TrainingRun(config, folder, learner, held_out, resumed, _tracking(config, folder, description), quiet)
 
 
 def train(run: TrainingRun) -> int | None:
@@ -186,7 +184,7 @@ def _lesson(config: RunConfig, problem: Problem, label: str, evaluate: Evaluator
     return Lesson(problem, reference, taught if imitates else None, label)
 
 
-def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: tuple[int, ...], evaluate: Evaluator) -> BestPlacements:
+def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], evaluate: Evaluator) -> BestPlacements:
     started = time.perf_counter_ns()
 
     def write(number: int, placement: Placement, result: StepResult, origin: Origin) -> None:
@@ -201,7 +199,7 @@ def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], bounds: t
             wall_ns=time.perf_counter_ns() - started,
         )
         (step,) = simulate(problem, [placement])
-        written = predicted(problem.cluster, step, bounds[number], bound_name(problem))
+        written = predicted(problem.cluster, step, lower_bound(problem), bound_name(problem))
         write_placement(folder.placement(lessons[number].label), problem.graph, problem.cluster, placement, written, provenance)
 
     return BestPlacements(len(lessons), write, tuple(_written_ns(folder, lesson, evaluate) for lesson in lessons))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -26,7 +26,7 @@ from gnnplace.training.rollout import decode, fastest, sampled
 class ZeroShot:
     """Greedy decoding, and the fastest of that and of `samples` samples where there are any. `name` is the policy's.
 
-    A policy that ranks moves improves random list schedules instead, `evaluations` in all (`baselines.improve`).
+    A policy that ranks moves improves `start` or random list schedules instead, `evaluations` in all (`baselines.improve`).
     """
 
     name: str
@@ -35,22 +35,34 @@ class ZeroShot:
     samples: int
     seed: int
     evaluations: int = EVALUATIONS
+    start: Placement | None = None
 
     def __call__(self, problem: Problem) -> Placement:
         if isinstance(self.policy, RanksMoves):
-            return planners.improved(problem, simulate, ranked_by(self.policy), self.seed, Budget(evaluations=self.evaluations))
+            return planners.improved(problem, simulate, ranked_by(self.policy), self.seed, Budget(evaluations=self.evaluations), self.start)
         found = [decode(self.policy, problem, simulate)[:2]]
         if self.samples:
             found += sampled(self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed))
         return fastest(found)[0]
 
+    def starting(self, start: Placement) -> ZeroShot:
+        """The same policy from a placement. Raises ValueError for one that constructs placements and improves none."""
+        if not isinstance(self.policy, RanksMoves):
+            raise ValueError(f"--start: the policy {self.name} improves no placement; an improver does")
+        return replace(self, start=start)
 
-def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0, evaluations: int = EVALUATIONS) -> ZeroShot:
-    """The policy of a checkpoint. Raises ValueError (one line) where it is damaged, or of another version or shape."""
+
+def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0, evaluations: int | None = None) -> ZeroShot:
+    """The policy of a checkpoint; an improver evaluates `EVALUATIONS` placements unless told how many, others take no number.
+
+    Raises ValueError (one line) where the checkpoint is damaged, or of another version or shape, and for a number that is not taken.
+    """
     trained = policy_of(checkpoint)
     made = of_checkpoint(trained)
     restore_policy(trained, made.policy)
-    return of_policy(made.config, made.policy, seed, samples, evaluations)
+    if evaluations is not None and not isinstance(made.policy, RanksMoves):
+        raise ValueError(f"evaluations: the policy {made.config.kind} takes samples instead; of planner best they are the budget")
+    return of_policy(made.config, made.policy, seed, samples, evaluations or EVALUATIONS)
 
 
 def of_policy(config: PolicyConfig, policy: nn.Module, seed: int = 0, samples: int = 0, evaluations: int = EVALUATIONS) -> ZeroShot:

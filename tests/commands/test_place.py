@@ -163,3 +163,14 @@ def test_a_published_file_is_placed_without_the_corpus(folder, capsys):
     assert json.loads(run(capsys, *simulated)[1]) == json.loads(out)["predicted"]
     status, _, err = run(capsys, *placed, "--dim", "x=3")
     assert status == 4 and "--dim: a graph of pipedream has nothing to choose" in err
+
+
+def test_a_placement_is_improved_from_where_it_starts(folder, capsys):
+    problem = ("graph.json", "--cluster", "cluster.json", "-q")
+    assert run(capsys, "place", *problem, "-o", "slow.json", "--planner", "cpu")[0] == 0
+    status, _, _ = run(capsys, "place", *problem, "-o", "found.json", "--start", "slow.json", "--evaluations", "30", "--search", "plain")
+    document = json.loads((folder / "found.json").read_text())
+    before = json.loads((folder / "slow.json").read_text())["predicted"]["step_time_ns"]
+    assert status == 0 and document["predicted"]["step_time_ns"] <= before and "start" in document["provenance"]["planner"]
+    status, _, err = run(capsys, "place", *problem, "-o", "other.json", "--start", "slow.json", "--planner", "heft")
+    assert status == 2 and "--start: heft takes none" in err and not (folder / "other.json").exists()

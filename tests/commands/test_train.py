@@ -121,7 +121,7 @@ def test_a_checkpoint_places_a_problem_that_it_never_saw(trained):
 def test_a_budget_asks_the_whole_portfolio_and_the_policy_too(files, trained, tmp_path):
     graph, cluster = files.removeprefix("--problems=[[").removesuffix("]]").split(", ")
     given = ["place", graph, "--cluster", cluster, "--checkpoint", trained[1]["checkpoint"], "-q", "-o"]
-    for name, budget in (("alone", []), ("best", ["--evaluations", "300"])):
+    for name, budget in (("alone", []), ("best", ["--planner", "best", "--evaluations", "300"])):
         assert cli.main([*given, str(tmp_path / name), *budget]) == 0
     planners = {name: json.loads((tmp_path / name).read_text())["provenance"]["planner"] for name in ("alone", "best")}
     assert planners["alone"] == "unit-placer" and planners["best"].startswith("best: ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,8 @@ from safetensors.torch import save_file
 from gnnplace.moves.ranking import PREFIX, read_ranking
 from gnnplace.policies.networks.move_scorer import FEATURES, MoveScorer
 
-HEADER = {"gnnplace": '{"format": "gnnplace.checkpoint", "version": 3}'}
+TREE = {"gnnplace": {"description": {"range": {"ops": [10, 900], "devices": [2, 8]}}}}
+HEADER = {"gnnplace": json.dumps({"format": "gnnplace.checkpoint", "version": 3, "tree": TREE})}
 
 
 def rows(count=200):
@@ -62,3 +65,10 @@ def test_other_files_are_refused_in_one_line(tmp_path):
         with pytest.raises(ValueError, match=rule) as refused:
             read_ranking(path)
         assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_it_says_what_lies_outside_of_its_training(tmp_path):
+    trained_on = read_ranking(written(tmp_path / "c", MoveScorer(4, 1))).trained_on
+    assert trained_on.outside(10, 8) is None
+    assert trained_on.outside(1000, 2) == "1,000 ops, and it was trained on 10 to 900"
+    assert trained_on.outside(1000, 9).endswith("; 9 devices, and it was trained on 2 to 8")
