@@ -26,14 +26,15 @@ if TYPE_CHECKING:
     from gnnplace.training.zero_shot import ZeroShot
 
 
-def load_policy(checkpoint: PathText, *, samples: int = 0, seed: int = 0) -> ZeroShot:
+def load_policy(checkpoint: PathText, *, samples: int = 0, evaluations: int | None = None, seed: int = 0) -> ZeroShot:
     """The policy of a checkpoint as a planner of any problem: its greedy placement, or the fastest of that and of `samples` samples.
 
-    Raises ValueError (one line) where the checkpoint is damaged, or of another version.
+    An improver improves random list schedules instead, 64 `evaluations` in all unless told how many. Raises ValueError (one line) where the
+    checkpoint is damaged, or of another version.
     """
     from gnnplace.training import zero_shot
 
-    return zero_shot.planner(checkpoint, seed, samples)
+    return zero_shot.planner(checkpoint, seed, samples, evaluations)
 
 
 def train(

@@ -21,7 +21,7 @@ from gnnplace.training.algorithms.all_actions import all_actions
 
 Kind = Literal["path", "random", "logistic", "trees", "perceptron", "gnn alone", "gnn", "gnn, device nodes", "gnn, sweeps"]
 Score = Callable[[Known], np.ndarray]
-WIDTH, EPOCHS, RATE, TOGETHER = 128, 6, 2e-3, 8
+WIDTH, EPOCHS, RATE, TOGETHER = 128, 4, 2e-3, 8
 GRAPH_WIDTH, ROUNDS, SWEEPS = 32, 3, 12
 SHARED, POWER, DRAWS = 0.2, 0.5, 4
 

@@ -48,7 +48,7 @@ def ratios(found: Mapping[str, Any]) -> list[tuple[str, str, dict[str, dict[str,
         if heuristic is None or heuristic < WITH_ROOM * cells[0]["bound_ns"]:
             continue
         entry = entries[name.partition("/")[0]]
-        methods = [method for method in cells[0] if isinstance(cells[0][method], dict)]
+        methods = ["start", *found["settings"]["methods"]]
         values = {
             method: {mark: _mean([cell[method][mark] for cell in cells], heuristic) for mark in cells[0][method] if mark != "seconds"}
             for method in methods

@@ -4,6 +4,7 @@ import runpy
 from pathlib import Path
 
 import pytest
+from support.graphs import chains
 
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
@@ -47,7 +48,7 @@ def test_one_line_brings_a_policy_to_configurations_and_checkpoints():
     runpy.run_path(str(EXAMPLES / "add_a_policy.py"))
     config = files.read_settings("linear", None, ["--policy.units", "weights"])
     assert isinstance(config, RunConfig) and config.policy.kind == "linear" and config.policy.units == "weights"
-    written = description.document(config, PolicyShape(3), [])
+    written = description.document(config, PolicyShape(3), [chains(2, 2, 3)])
     again = files.from_document(written["config"], "x")
     assert again == config and described(again, PolicyShape(*written["shape"].values())).policy.score.out_features == 3
     assert "One linear layer from the features of a unit" in files.knobs_help()
