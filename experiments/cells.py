@@ -25,6 +25,7 @@ def compute(path: Path, jobs: Mapping[str, Job], settings: Mapping[str, Any]) ->
     missing = {name: job for name, job in jobs.items() if name not in cells}
     now = results.provenance(path.parents[1])
     made = {"commit": now["commit"], "hardware": now["hardware"]}
+    os.environ["OMP_NUM_THREADS"] = "1"  # of what is spawned: its process has one core
     spawn, cores = multiprocessing.get_context("spawn"), sorted(os.sched_getaffinity(0))
     with ProcessPoolExecutor(len(cores), mp_context=spawn, initializer=_pin, initargs=(spawn.Value("i", 0), cores)) as pool:
         futures = {pool.submit(function, *values): name for name, (function, values) in missing.items()}

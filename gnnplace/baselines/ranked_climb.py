@@ -59,7 +59,7 @@ class Turns:
         return least + (1 - least * len(gain)) * gain / gain.sum()
 
     def merged(
-        self, estimates: Sequence[Float[np.ndarray, " moves"]], last: Bool[np.ndarray, " moves"]
+        self, estimates: Float[np.ndarray, "rankings moves"], last: Bool[np.ndarray, " moves"]
     ) -> tuple[Int64[np.ndarray, " moves"], Int64[np.ndarray, " moves"]]:
         """All moves in the order in which the rankings choose them, the `last` ones last, and the ranking that chooses each move."""
         orders = [np.lexsort((-estimate, last)) for estimate in estimates]
@@ -90,6 +90,25 @@ class _Here(NamedTuple):
     situation: Situation
 
 
+class _Ranked(NamedTuple):
+    """Moves that are not evaluated yet, with their features from the placement at hand, and what each ranking makes of them."""
+
+    moves: Drawn
+    rows: Float32[np.ndarray, "moves features"]
+    estimates: Float64[np.ndarray, "rankings moves"]
+
+    @classmethod
+    def of(cls, pool: Pool, ranks: Sequence[Rank]) -> _Ranked:
+        return cls(*pool, np.array([rank(pool.rows) for rank in ranks]))
+
+    def some(self, which: Int64[np.ndarray, " some"]) -> _Ranked:
+        return _Ranked(some(self.moves, which), self.rows[which], self.estimates[:, which])
+
+    def joined(self, other: _Ranked) -> _Ranked:
+        rows, estimates = np.concatenate([self.rows, other.rows]), np.concatenate([self.estimates, other.estimates], axis=1)
+        return _Ranked(together(self.moves, other.moves), rows, estimates)
+
+
 def ranked_climb(
     problem: Problem,
     evaluate: Evaluator,
@@ -116,8 +135,8 @@ def ranked_climb(
     at = _Here(here, score(problem, result), situation(problem, around, here, result))
     seen, pool, union, turns = {int(hash_of(here))}, None, None, Turns(len(ranks))
     while around.grains and (count := budget.allows(TOGETHER)):
-        pool = _filled(around, at, pool, seen, scratch, generator, drawn)
-        order, whose = turns.merged([rank(pool.rows) for rank in ranks], hopeless(pool.rows))
+        pool = _filled(around, at, pool, seen, scratch, generator, drawn, ranks)
+        order, whose = turns.merged(pool.estimates, hopeless(pool.rows))
         chosen = distinct(pool.moves, order, count - (union is not None), ALIKE)
         tried = [*([] if union is None else [union]), *(pool.moves.after(int(move), at.device) for move in chosen)]
         if not tried:
@@ -135,22 +154,22 @@ def ranked_climb(
             if scores[first] < at.score:
                 found(scores[first])
             at = _Here(tried[first], scores[first], situation(problem, around, tried[first], results[first]))
-            pool = _seen_from(around, at, some(pool.moves, left[:KEPT]), scratch)
+            pool = _Ranked.of(_seen_from(around, at, some(pool.moves, left[:KEPT]), scratch), ranks)
         else:
-            union, pool = None, Pool(some(pool.moves, left[:MOST_KEPT]), pool.rows[left[:MOST_KEPT]])
+            union, pool = None, pool.some(left[:MOST_KEPT])
     return around.placement(at.device, schedule)
 
 
 def _filled(
-    around: Neighbourhood, at: _Here, pool: Pool | None, seen: set[int], scratch: Work, generator: np.random.Generator, count: int
-) -> Pool:
+    around: Neighbourhood, at: _Here, pool: _Ranked | None, seen: set[int], scratch: Work, generator: np.random.Generator, count: int,
+    ranks: Sequence[Rank],
+) -> _Ranked:  # fmt: skip
     """The pool with new moves: none leads to a placement that was evaluated, and no two lead to the same one."""
-    known = seen if pool is None else seen | {int(hash_of(at.device)) ^ change for change in pool.moves.change.tolist()}
-    new = fresh(around, at.device, at.situation, generator, count if pool is None else count // 2, known, scratch)
     if pool is None:
-        return new
-    kept = np.flatnonzero(unknown([int(hash_of(at.device)) ^ change for change in pool.moves.change.tolist()], seen))
-    return Pool(together(some(pool.moves, kept), new.moves), np.concatenate([pool.rows[kept], new.rows]))
+        return _Ranked.of(fresh(around, at.device, at.situation, generator, count, seen, scratch), ranks)
+    there = [int(hash_of(at.device)) ^ change for change in pool.moves.change.tolist()]
+    new = fresh(around, at.device, at.situation, generator, count // 2, seen.union(there), scratch)
+    return pool.some(np.flatnonzero(unknown(there, seen))).joined(_Ranked.of(new, ranks))
 
 
 def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: Work) -> Pool:
