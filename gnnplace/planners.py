@@ -55,7 +55,7 @@ SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that i
 UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
 
 SearchName = Literal["learned", "plain"]
-SEARCH: SearchName = "plain"
+SEARCH: SearchName = "learned"
 SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 

@@ -128,8 +128,7 @@ def untrained(trained: Ranking) -> Ranking:
     """The network before it has learned anything: the range of its features is known, its weights are random."""
     generator = np.random.default_rng(0)
     layers = tuple(
-        (generator.uniform(-1, 1, weight.shape).astype(np.float32) / np.sqrt(np.float32(weight.shape[1])), np.zeros_like(bias))
-        for weight, bias in trained.layers
+        (generator.uniform(-1, 1, weight.shape) / np.sqrt(weight.shape[1]), np.zeros_like(bias)) for weight, bias in trained.layers
     )
     return Ranking(trained.low, trained.high, trained.mean, trained.spread, layers, trained.trained_on)
 

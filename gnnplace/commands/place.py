@@ -109,7 +109,8 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
 
 def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser, start: Placement | None) -> Candidate:
     if chosen.planner == BEST:
-        if chosen.search == "learned" and (outside := planners.shipped().trained_on.outside(problem.num_ops, problem.num_devices)):
+        trained_on = planners.shipped().trained_on if chosen.search == "learned" else None
+        if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
             terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
         return candidates.best(

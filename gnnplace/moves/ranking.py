@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Float64
 from safetensors import SafetensorError, safe_open
 
 from gnnplace.moves.columns import DRAWN, NAMES
 
 PREFIX = "state_dict/policy.scorer."  # of the network's weights in a checkpoint
+DIGITS = 6  # of scores
 STEEPNESS = 20.0  # features are log-like beyond a twentieth
 
 
@@ -39,21 +41,31 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Scores moves; those of higher scores are to be tried first. Features are squashed, clamped to `low` and `high`, and standardised."""
+    """Scores moves; those of higher scores are to be tried first. Features are squashed, clamped to `low` and `high`, and standardised.
 
-    low: Float32[np.ndarray, " features"]
-    high: Float32[np.ndarray, " features"]
-    mean: Float32[np.ndarray, " features"]
-    spread: Float32[np.ndarray, " features"]
-    layers: tuple[tuple[Float32[np.ndarray, "_ _"], Float32[np.ndarray, "_"]], ...]  # weights (outputs, inputs) and biases
-    trained_on: Range
+    Scores are computed in float64 and rounded, so that libraries that add in another order rank moves alike on every machine.
+    """
 
-    def __call__(self, rows: Float32[np.ndarray, "moves features"]) -> Float[np.ndarray, " moves"]:
-        hidden = (np.clip(squashed(rows), self.low, self.high) - self.mean) / self.spread
+    low: Float64[np.ndarray, " features"]
+    high: Float64[np.ndarray, " features"]
+    mean: Float64[np.ndarray, " features"]
+    spread: Float64[np.ndarray, " features"]
+    layers: tuple[tuple[Float64[np.ndarray, "_ _"], Float64[np.ndarray, "_"]], ...]  # weights (outputs, inputs) and biases
+    trained_on: Range | None = None
+
+    @classmethod
+    def of(cls, weights: Mapping[str, Float32[np.ndarray, "..."]], trained_on: Range | None = None) -> Ranking:
+        """From the weights and buffers of a `MoveScorer` by name."""
+        exact = {name: value.astype(np.float64) for name, value in weights.items()}
+        layers = tuple((exact[f"layers.{layer}.weight"], exact[f"layers.{layer}.bias"]) for layer in range(len(exact) // 2 - 2))
+        return cls(exact["low"], exact["high"], exact["mean"], exact["spread"], layers, trained_on)
+
+    def __call__(self, rows: Float32[np.ndarray, "moves features"]) -> Float64[np.ndarray, " moves"]:
+        hidden = (np.clip(squashed(rows.astype(np.float64)), self.low, self.high) - self.mean) / self.spread
         for weight, bias in self.layers[:-1]:
             hidden = np.maximum(hidden @ weight.T + bias, 0.0)
         weight, bias = self.layers[-1]
-        return (hidden @ weight.T + bias)[:, 0].astype(np.float64)
+        return np.round((hidden @ weight.T + bias)[:, 0], DIGITS)
 
 
 def squashed(rows: Float[np.ndarray, "moves features"]) -> Float[np.ndarray, "moves features"]:
@@ -73,7 +85,5 @@ def read_ranking(path: str | os.PathLike[str]) -> Ranking:
         raise ValueError(f"{path}: is no checkpoint of the policy improver")
     if weights["low"].shape != (len(NAMES) + len(DRAWN),):
         raise ValueError(f"{path}: ranks moves by {len(weights['low'])} features, and there are {len(NAMES) + len(DRAWN)}")
-    layers = tuple((weights[f"layers.{layer}.weight"], weights[f"layers.{layer}.bias"]) for layer in range(len(weights) // 2 - 2))
     sizes = document["tree"]["gnnplace"]["description"]["range"]
-    trained_on = Range(*(tuple(sizes[what]) for what in Range._fields))
-    return Ranking(weights["low"], weights["high"], weights["mean"], weights["spread"], layers, trained_on)
+    return Ranking.of(weights, Range(*(tuple(sizes[what]) for what in Range._fields)))

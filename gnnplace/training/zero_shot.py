@@ -18,7 +18,6 @@ from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.checkpoint import policy_of, restore_policy
 from gnnplace.training.description import of_checkpoint
-from gnnplace.training.moves import ranked_by
 from gnnplace.training.rollout import decode, fastest, sampled
 
 
@@ -39,7 +38,9 @@ class ZeroShot:
 
     def __call__(self, problem: Problem) -> Placement:
         if isinstance(self.policy, RanksMoves):
-            return planners.improved(problem, simulate, ranked_by(self.policy), self.seed, Budget(evaluations=self.evaluations), self.start)
+            return planners.improved(
+                problem, simulate, self.policy.scorer.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start
+            )
         found = [decode(self.policy, problem, simulate)[:2]]
         if self.samples:
             found += sampled(self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed))

@@ -34,6 +34,7 @@ def test_it_scores_as_the_network_does(tmp_path, hidden):
     with torch.no_grad():
         expected = scorer(torch.from_numpy(rows())).numpy()
     assert found == pytest.approx(expected, abs=1e-4) and np.unique(found.round(6)).size > 100
+    assert np.array_equal(found, scorer.ranking()(rows())) and np.array_equal(found, found.round(6))
 
 
 def test_what_is_far_outside_of_training_counts_as_its_edge():

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnnplace.moves.columns import DRAWN, NAMES
-from gnnplace.moves.ranking import STEEPNESS
+from gnnplace.moves.ranking import STEEPNESS, Ranking
 
 FEATURES = len(NAMES) + len(DRAWN)
 OUTSIDE = 0.005  # the share of training moves beyond the range of a feature, on each side
@@ -40,6 +40,10 @@ class MoveScorer(nn.Module):
         for layer in self.layers[:-1]:
             hidden = torch.relu(layer(hidden))
         return self.layers[-1](hidden).squeeze(-1)
+
+    def ranking(self) -> Ranking:
+        """The same network as searches use it."""
+        return Ranking.of({name: value.detach().cpu().numpy() for name, value in self.state_dict().items()})
 
     @property
     def knows_range(self) -> bool:
