@@ -158,13 +158,17 @@ def _is_of(part: str, entry: Any) -> bool:
             return part == "large" and entry.ops >= LARGE
 
 
-def run(part: str, start: str, checkpoint: str, evaluations: int, seeds: int, methods: Sequence[str], name: str) -> output.Document:
-    """Computes what is missing of a part and shows the table."""
+def run(
+    part: str, start: str, checkpoint: str, evaluations: int, seeds: int, methods: Sequence[str], name: str, lineages: Sequence[str]
+) -> output.Document:
+    """Computes what is missing of a part, or of its graphs of some lineages."""
+    of = {entry.name: entry.lineage for entry in manifest.entries()}
     path = HERE / "results" / f"{name}.json"
     jobs = {
         f"{graph}/{cluster}/{seed}": (cell, (graph, cluster, seed, start, checkpoint, evaluations, tuple(methods)))
         for seed in range(seeds)
         for graph, cluster in problems(part)
+        if not lineages or of[graph] in lineages
     }
     settings = {"part": part, "start": start, "evaluations": evaluations, "methods": list(methods)}
     computed = cells.compute(path, jobs, settings)
@@ -179,10 +183,11 @@ def main() -> None:
     taken.add_argument("--evaluations", type=int, default=64)
     taken.add_argument("--seeds", type=int, default=5)
     taken.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
+    taken.add_argument("--lineages", nargs="+", default=[], help="graphs of these alone, such as those that a checkpoint has not seen")
     taken.add_argument("--name", help="the file in results/, without its ending")
     chosen = taken.parse_args()
     name = chosen.name or f"{chosen.part}-{chosen.start}-{chosen.evaluations}"
-    found = run(chosen.part, chosen.start, chosen.checkpoint, chosen.evaluations, chosen.seeds, chosen.methods, name)
+    found = run(chosen.part, chosen.start, chosen.checkpoint, chosen.evaluations, chosen.seeds, chosen.methods, name, chosen.lineages)
     output.show(table(found), found["settings"], chosen, HERE / "results" / f"{name}.md")
 
 
