@@ -33,7 +33,13 @@ def table(found: Mapping[str, Any]) -> str:
             mean = f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]"
             lines.append([method, mark, mean, f"{worse:.0%}", *(f"{each:.3f}" for each in of)])
     header = ["method", "evaluations", "over the best heuristic", f"worse than {WORSE}", *lineages]
-    return f"{len(rows)} problems with room.\n\n" + results.markdown_table(header, lines)
+    fits = [row for row in rows if row[2]["start"][marks[0]] < INFEASIBLE]
+    said = f"{len(rows)} problems with room. What finds nothing feasible counts as {INFEASIBLE:g}."
+    if len(fits) < len(rows):
+        last = {method: np.exp(np.mean([np.log(values[method][marks[-1]]) for *_, values in fits])) for method in methods}
+        listed = ", ".join(f"{name} {ratio:.3f}" for name, ratio in last.items())
+        said += f"\nWhere a start fits, on {len(fits)} of them, after {marks[-1]}: {listed}."
+    return f"{said}\n\n" + results.markdown_table(header, lines)
 
 
 def ratios(found: Mapping[str, Any]) -> list[tuple[str, str, dict[str, dict[str, float]]]]:
