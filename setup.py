@@ -1,4 +1,4 @@
-"""What pyproject.toml can't say: a wheel carries weights, configurations and corpus, which lie beside the package, inside it as `gnnplace/data`."""
+"""What pyproject.toml can't say: a wheel carries weights, configurations and corpus, which lie beside the package, as `gnnplace/data`."""
 
 from __future__ import annotations
 
