@@ -15,7 +15,7 @@ from gnnplace.corpus import manifest
 from gnnplace.version import VERSION
 
 ROOT = Path(__file__).parents[2]
-FOLDERS, FILES = ("gnnplace", "configs", "datasets"), ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
+FOLDERS, FILES = ("gnnplace", "checkpoints", "configs", "datasets"), ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
 BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
 BEST_GPU_NS = 386_637_000  # of nmt-2 on k40-2: what no planner of the portfolio falls behind
 FEW = (
@@ -68,7 +68,10 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
         "datasets/manifest.json",
         "configs/hierarchical/published.yaml",
         "configs/hierarchical/tuned.yaml",
+        "configs/improver/tuned.yaml",
         "configs/unit-placer/tuned.yaml",
+        "checkpoints/README.md",
+        "checkpoints/improver.safetensors",
     }
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "gnnplace").rglob("*") if path.suffix in (".py", ".json", ".typed")}
     assert {name for name in names if name.startswith("gnnplace/")} == modules | {f"gnnplace/data/{name}" for name in data}
