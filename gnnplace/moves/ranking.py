@@ -78,7 +78,8 @@ def read_ranking(path: str | os.PathLike[str]) -> Ranking:
     try:
         with safe_open(os.fspath(path), framework="numpy") as file:
             document = json.loads((file.metadata() or {}).get("gnnplace", "{}"))
-            weights = {name.removeprefix(PREFIX): file.get_tensor(name) for name in file.keys() if name.startswith(PREFIX)}  # noqa: SIM118
+            names = [name for name in sorted(file.keys()) if name.startswith(PREFIX)]
+            weights = {name.removeprefix(PREFIX): file.get_tensor(name) for name in names}
     except (SafetensorError, json.JSONDecodeError) as error:
         raise ValueError(f"{path}: not a checkpoint: {error}") from error
     if not isinstance(document, dict) or document.get("format") != "gnnplace.checkpoint" or "low" not in weights:

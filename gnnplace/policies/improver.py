@@ -83,7 +83,7 @@ class RanksMoves(Protocol):
 
 
 class Improver(nn.Module):
-    """Improves the placement on the fastest device alone, or `start`'s of a problem, in `rounds` moves of each sample.
+    """Improves the placement on the fastest device alone in `rounds` moves of each sample.
 
     Reads the timeline of what it tried: `features` of `drawn` moves from the best placement so far, `Float[samples moves features]`.
 
@@ -91,7 +91,7 @@ class Improver(nn.Module):
     drawn, `Int[samples]`, in proportion to `exp(score)`, without those that can't improve the step. What is better becomes the placement
     at hand. The last step proposes the best placement and decides nothing.
 
-    Learns from what every move of a pool gains (`training.all_actions`), and from the summed log-probability of its moves.
+    Learns from what every move of a pool gains (`training.algorithms.all_actions`), and from the summed log-probability of its moves.
     """
 
     feedback: ClassVar[str] = "timeline"

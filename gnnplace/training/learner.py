@@ -54,10 +54,12 @@ class Learner(lightning.LightningModule):
         self.evaluate, self.best, self.description = evaluate, best, dict(description or {})
         self.moving_average = MovingAverage(learning.training.credit.decay, learning.training.credit.initial)
         self.updates_done = 0
-        self._moves = Moves(policy, self.lessons, learning, evaluate)
         self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
+        self._present: Objective | None = None  # that of the last batch
         self._objectives: dict[PhaseName, Objective] = {
-            **imitation(policy, self.lessons), "moves": self._moves, "reinforcement": self._reinforcement
+            **imitation(policy, self.lessons),
+            "moves": Moves(policy, self.lessons, learning, evaluate),
+            "reinforcement": self._reinforcement,
         }  # fmt: skip
         self._now: metrics.Metrics = {}
         self._started = 0.0
@@ -95,7 +97,7 @@ class Learner(lightning.LightningModule):
             optimizer.state.clear()
 
     def training_step(self, batch: Work, batch_idx: int) -> Float[Tensor, ""]:
-        objective = self._objectives[batch.phase.name]
+        objective = self._present = self._objectives[batch.phase.name]
         learned = [objective(batch, place) for place in range(len(batch.problems))]
         found = {name: value for _, said in learned for name, value in said.items()}
         if batch.last:
@@ -106,7 +108,7 @@ class Learner(lightning.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Without a sample that counts there is no gradient, so that Adam leaves everything as it is."""
-        if self._moves.nothing_counts() or self._reinforcement.nothing_counts():
+        if isinstance(self._present, Moves | Reinforcement) and self._present.nothing_counts():
             optimizer.zero_grad(set_to_none=True)
             return
         norm = nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True)

@@ -109,6 +109,16 @@ def test_an_update_without_moves_changes_nothing():
     assert 0 < steps <= order.count(1) == 6
 
 
+def test_a_last_update_without_moves_does_not_hold_up_the_reinforcement_that_follows():
+    config = dataclasses.replace(settings(updates=2), moves=dataclasses.replace(CONFIG, updates=1, drawn=1))  # one move is no choice
+    policy = build(ImproverConfig(width=16, hidden=1, rounds=3, drawn=20), PolicyShape(), 1, 0)
+    policy.scorer.fit_range(torch.from_numpy(np.concatenate([pool.rows for seed in range(9) for pool in pools(ladder(), seed)])))
+    before = policy.scorer.layers[0].weight.clone()
+    made = learner([ladder()], config, policy=policy)
+    fit(made)
+    assert made.updates_done == 3 and not torch.equal(policy.scorer.layers[0].weight, before)
+
+
 def test_only_a_policy_that_ranks_moves_can_be_told_to():
     config = dataclasses.replace(settings(updates=1), moves=CONFIG)
     with pytest.raises(ValueError, match=r"training\.moves.updates: TablePolicy chooses among no moves"):
