@@ -11,7 +11,8 @@ from support.graphs import chains, equal_gpus, op
 from support.learners import TablePolicy, ignore, learner, settings
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
-from gnnplace.config.training import CreditConfig, GroupingConfig
+from gnnplace.config.pretraining import GroupingConfig
+from gnnplace.config.training import CreditConfig
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement

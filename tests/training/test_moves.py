@@ -10,7 +10,7 @@ import torch
 from support.graphs import chains, equal_gpus, op
 from support.learners import learner, settings
 
-from gnnplace.config.training import MovesConfig
+from gnnplace.config.pretraining import MovesConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.policies.improver import ImproverConfig
