@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gnnplace import candidates, planners
+from gnnplace import candidates, planners, portfolio
 from gnnplace.baselines.best import Progress
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
@@ -25,7 +25,7 @@ from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
-from gnnplace.planners import SEARCH, SearchName
+from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator import simulator
@@ -97,7 +97,7 @@ def place(
         True
     """
     if planner == BEST:
-        budget = planners.budget(problem, seconds, evaluations)
+        budget = portfolio.budget(problem, seconds, evaluations)
         return candidates.best(problem, budget, seed, schedule or "given", search=search, progress=progress).placement
     if seconds is not None or evaluations is not None:
         raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
@@ -119,7 +119,7 @@ def repair(problem: Problem, placement: Placement, *, seconds: float | None = No
         >>> gp.simulate(problem, overflows).infeasible is None, gp.simulate(problem, fits).infeasible is None
         (False, True)
     """
-    return planners.repaired(problem, simulator.simulate, placement, planners.budget(problem, seconds, evaluations))
+    return portfolio.repaired(problem, simulator.simulate, placement, portfolio.budget(problem, seconds, evaluations))
 
 
 def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -> StepResult:
@@ -170,4 +170,4 @@ def compare(
     (True, True)
     """
     more = {getattr(policy, "name", None) or f"policy {number}": policy for number, policy in enumerate(policies, 1)}
-    return candidates.compared(problem, planners.budget(problem, seconds, evaluations), seed, schedule, more=more)
+    return candidates.compared(problem, portfolio.budget(problem, seconds, evaluations), seed, schedule, more=more)

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gnnplace import planners
+from gnnplace import planners, portfolio
 from gnnplace.baselines.best import Progress
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.placement import Placement, Schedule, scheduled
-from gnnplace.planners import SEARCH, SearchName
+from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator.simulator import simulate
@@ -72,14 +72,14 @@ def best(
     search: SearchName = SEARCH,
     progress: Progress = lambda planner, score: None,
 ) -> Candidate:
-    """The winner of `planners.portfolio`, whose arguments these are, named `best: ` and whose placement it is."""
+    """The winner of `portfolio.portfolio`, whose arguments these are, named `best: ` and whose placement it is."""
 
     def asked(problem: Problem) -> Placement:
         assert policy is not None
         return planned(policy(problem), schedule)
 
     start, own = time.perf_counter_ns(), None if policy is None else asked
-    winner = planners.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts, search)
+    winner = portfolio.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts, search)
     return candidate(problem, f"{BEST}: {winner.planner}", winner.placement, time.perf_counter_ns() - start)
 
 

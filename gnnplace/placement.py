@@ -38,6 +38,11 @@ def scheduled(placement: Placement, schedule: Schedule) -> Placement:
     return Placement(placement.device, schedule, placement.priority if schedule == "given" else None)
 
 
+def rule_of(schedule: Schedule) -> Schedule:
+    """The schedule that planners without priorities plan for: the critical path's where priorities are asked for."""
+    return "critical-path" if schedule == "given" else schedule
+
+
 def check(problem: Problem, placement: Placement) -> str | None:
     """The reason why a placement is infeasible, memory aside: a device that is not allowed, a split colocation group or a missing link.
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gnnplace import candidates
 from gnnplace.cluster import Cluster
+from gnnplace.costs import roofline
 from gnnplace.formats import strict_json
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement
@@ -115,7 +116,7 @@ def measure(
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     with Host(LOADER, workload, seed, limit_s=limit_s) as host:
         reference = first_device if against is None else _planner(against)
-        return measured_step(host, machine, _planner(placement), reference, PROTOCOLS[named], limit_s)
+        return measured_step(host, roofline.problem(host.graph, machine), _planner(placement), reference, PROTOCOLS[named], limit_s)
 
 
 def _planner(given: Placement | Planner) -> Planner:

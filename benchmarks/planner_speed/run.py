@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.simulator_speed import workload
-from gnnplace import planners
+from gnnplace import planners, portfolio
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.m_etf import m_etf
@@ -67,7 +67,7 @@ def rows() -> dict[str, Row]:
 
 
 def _best(problem: Problem) -> object:
-    return planners.portfolio(problem, simulate, SEED, Budget(seconds=BUDGET_S if problem.num_ops > SMALL else 0.1))
+    return portfolio.portfolio(problem, simulate, SEED, Budget(seconds=BUDGET_S if problem.num_ops > SMALL else 0.1))
 
 
 def timed(chosen: dict[str, Row], repeats: int) -> dict[str, list[float]]:

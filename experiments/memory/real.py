@@ -57,10 +57,10 @@ def cores_with(memory_bytes: int) -> Cluster:
     return replace(cluster, devices=tuple(replace(device, memory_bytes=memory_bytes) for device in cluster.devices))
 
 
-def outcome(host: Host, cluster: Cluster, placement: Placement) -> str:
+def outcome(host: Host, problem: Problem, placement: Placement) -> str:
     """How the real step ends: `ok`, or why not."""
     try:
-        measured_step(host, cluster, known(placement), None, PROTOCOLS["paper"], LIMIT_S)
+        measured_step(host, problem, known(placement), None, PROTOCOLS["paper"], LIMIT_S)
     except gp.MeasurementError as error:
         return error.outcome
     return "ok"
@@ -80,7 +80,7 @@ def rows(workload: str) -> list[dict[str, object]]:
                 most = int(result.peak_memory_bytes.max())
                 said = "fits" if result.infeasible is None else "fits not" if most > OVER * has else "close"
                 row = {"workload": workload, "share": share, "planner": name, "needs": most, "has": has, "said": said}
-                found.append(row | {"outcome": outcome(host, problem.cluster, placement)})
+                found.append(row | {"outcome": outcome(host, problem, placement)})
                 print(found[-1], flush=True)
     return found
 

@@ -24,7 +24,7 @@ from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import heuristics_ns, time_ns
 from experiments.room.run import compiled, known, worked_s
-from gnnplace import planners
+from gnnplace import portfolio
 from gnnplace.baselines.exact import Limit, exact
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import least_times
@@ -58,7 +58,7 @@ def problem_of(graph: str, preset: str, share: float) -> Problem:
 def best(problem: Problem, seconds: float) -> Cell:
     """What `best` finds in so many seconds of a core, null where nothing of it fits."""
     compiled()
-    winner = planners.portfolio(problem, simulate, SEED, Budget(seconds=seconds, clock=worked_s), "given")
+    winner = portfolio.portfolio(problem, simulate, SEED, Budget(seconds=seconds, clock=worked_s), "given")
     return {"ns": time_ns(problem, winner.placement), "winner": winner.planner}
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from experiments.cells import Cell, compute
 from experiments.optimality.graphs import Kind, drawn, kinds
-from gnnplace import planners
+from gnnplace import planners, portfolio
 from gnnplace.baselines.annealing import annealing
 from gnnplace.baselines.exact import Limit, Start, solve
 from gnnplace.baselines.fastest import fastest
@@ -38,9 +38,9 @@ def measured(kind: Kind, seed: int, solve_s: float) -> Cell:
     posed = drawn(kind, seed)
     found = {name: plan(posed) for name, plan in planners.planners(posed, simulate, SEED).items()}
     start, generator = planners.best_heuristic(posed, simulate), np.random.default_rng(SEED)
-    found[ANNEALING] = annealing(posed, simulate, generator, start=start, budget=planners.budget(posed))
-    found[RULED] = planners.portfolio(posed, simulate, SEED, planners.budget(posed)).placement
-    winner = planners.portfolio(posed, simulate, SEED, planners.budget(posed), "given")
+    found[ANNEALING] = annealing(posed, simulate, generator, start=start, budget=portfolio.budget(posed))
+    found[RULED] = portfolio.portfolio(posed, simulate, SEED, portfolio.budget(posed)).placement
+    winner = portfolio.portfolio(posed, simulate, SEED, portfolio.budget(posed), "given")
     found[BEST] = winner.placement
     times = {name: simulate(posed, [placement])[0].feasible_ns for name, placement in found.items()}
     begin = fastest(posed, list(found.values()), simulate)
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     jobs: dict[str, Any] = {
         f"{kind.name}, seed {seed}": (measured, (kind, seed, chosen.solve)) for seed in range(chosen.seeds) for kind in kinds()
     }
-    settings = {"solve_s": chosen.solve, "exact_s": planners.EXACT_S, "order_s": planners.ORDER_S, "seed": SEED}
+    settings = {"solve_s": chosen.solve, "exact_s": planners.EXACT_S, "order_s": portfolio.ORDER_S, "seed": SEED}
     cells = compute(chosen.results / "optimality.json", jobs, settings)
     text = table([cells[name] for name in jobs if name in cells])
     (chosen.results / "optimality.md").write_text(text)

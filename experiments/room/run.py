@@ -17,7 +17,7 @@ from pathlib import Path
 from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import heuristics, problem_of, time_ns
-from gnnplace import planners
+from gnnplace import portfolio
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.searching.budget import Budget
@@ -56,12 +56,12 @@ def row(graph: str, cluster: str) -> Cell:
 def compiled() -> None:
     """Compiles what `best` runs, before time counts: it asks once, briefly, for the smallest graph."""
     smallest = min(manifest.entries(), key=lambda entry: entry.ops)
-    planners.portfolio(problem_of(smallest.name, "mixed-4"), simulate, SEED, Budget(evaluations=COMPILING), "given")
+    portfolio.portfolio(problem_of(smallest.name, "mixed-4"), simulate, SEED, Budget(evaluations=COMPILING), "given")
 
 
 def searched(problem: Problem, seconds: float) -> Cell:
     """What `best` finds in so many seconds of a core, null where that is nothing feasible, and its winner."""
-    winner = planners.portfolio(problem, simulate, SEED, Budget(seconds=seconds, clock=worked_s), "given")
+    winner = portfolio.portfolio(problem, simulate, SEED, Budget(seconds=seconds, clock=worked_s), "given")
     return {"best_ns": time_ns(problem, winner.placement), "winner": winner.planner}
 
 

@@ -19,7 +19,7 @@ from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from experiments.table1 import plot
-from gnnplace import planners
+from gnnplace import planners, portfolio
 from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.searching.budget import Budget
@@ -77,7 +77,7 @@ def heuristics(graph: str) -> Cell:
 
 def best(graph: str, seed: int) -> Cell:
     """The portfolio, with a minute on one core."""
-    winner = planners.portfolio(problem_of(graph, CLUSTERS[graph]), simulate, seed, Budget(seconds=BEST_S))
+    winner = portfolio.portfolio(problem_of(graph, CLUSTERS[graph]), simulate, seed, Budget(seconds=BEST_S))
     return {"best_ns": winner.score[2], "best_is": winner.planner}
 
 

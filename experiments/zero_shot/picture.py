@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.problems import problem_of
-from gnnplace import planners
+from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
@@ -47,7 +47,7 @@ class Watched:
 def draw(problem: Problem, evaluations: int) -> Figure:
     """Three rows: the step before, the evaluations, the step after."""
     watched = Watched()
-    placement = planners.improved(problem, watched, planners.shipped(), 0, Budget(evaluations=evaluations))
+    placement = portfolio.improved(problem, watched, portfolio.shipped(), 0, Budget(evaluations=evaluations))
     lists = int(0.375 * evaluations)
     first = min((time, place) for place, time in enumerate(watched.times[:lists]) if time is not None)[0]
     start = next(each for time, each in watched.best if time == first)

@@ -3,8 +3,9 @@
     python -m experiments.zero_shot.run --part test [--checkpoint PATH] [--evaluations N] [--seeds N]
 
 Each cell is a problem and a seed: what each method has after 24, 64, 256, ... evaluations in all, in ns. The methods share their start, the
-fastest of 23 random list schedules (`own` starts) or the fastest device alone (`single`). Problems are those with room: the best heuristic,
-the best of all planners but searches, which simulates about 150 candidates, takes at least 1.05 times the bound. Parts:
+fastest of 23 random list schedules, repaired where none fits (`own` starts), or the fastest device alone (`single`). Problems are those
+with room: the best heuristic, the best of all planners but searches, which simulates about 150 candidates, takes at least 1.05 times the
+bound. Parts:
 
     validation   training and validation lineages, on presets: what settings are chosen on
     test         test lineages, on presets, up to 7,000 ops
@@ -23,10 +24,10 @@ import numpy as np
 
 from experiments import cells, output
 from experiments.zero_shot.table import table
-from gnnplace import planners
+from gnnplace import planners, portfolio
 from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.improve import LISTS
+from gnnplace.baselines.improve import own_start
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.sampled_lists import list_schedules
 from gnnplace.baselines.searching.budget import Budget
@@ -81,7 +82,7 @@ def cell(graph: str, cluster: str | int, seed: int, start: str, checkpoint: str,
     if isinstance(cluster, int):
         (best,) = simulate(problem, [planners.best_heuristic(problem, simulate)])
         found["heuristic_ns"] = best.feasible_ns
-    first, begun = _start(problem, seed, start)
+    first, begun = _start(problem, seed, start, evaluations)
     found["start"] = begun.at(marks)
     for method in methods:
         recorded, before = Recorded(begun.best_ns), time.perf_counter()
@@ -90,12 +91,11 @@ def cell(graph: str, cluster: str | int, seed: int, start: str, checkpoint: str,
     return found
 
 
-def _start(problem: Problem, seed: int, start: str) -> tuple[Placement, Recorded]:
+def _start(problem: Problem, seed: int, start: str, evaluations: int) -> tuple[Placement, Recorded]:
     recorded = Recorded()
     if start == "single":
         return fastest(problem, on_each(problem, range(problem.num_devices)), recorded), recorded
-    source = list_schedules(problem, np.random.default_rng([seed, 1]))
-    return fastest(problem, [source() for _ in range(LISTS)], recorded), recorded
+    return own_start(problem, recorded, np.random.default_rng([seed, 1]), Budget(evaluations=evaluations)), recorded
 
 
 def _search(method: str, problem: Problem, evaluate: Recorded, start: Placement, seed: int, checkpoint: str, evaluations: int) -> None:
@@ -117,11 +117,11 @@ def _ranks(method: str, checkpoint: str) -> tuple[Sequence[Rank], int]:
         case "path":
             return [path_estimate], DRAWN
         case "learned":
-            return [read_ranking(checkpoint), path_estimate], planners.LEARNED_DRAWN
+            return [read_ranking(checkpoint), path_estimate], portfolio.LEARNED_DRAWN
         case "learned alone":
-            return [read_ranking(checkpoint)], planners.LEARNED_DRAWN
+            return [read_ranking(checkpoint)], portfolio.LEARNED_DRAWN
         case _:
-            return [untrained(read_ranking(checkpoint))], planners.LEARNED_DRAWN
+            return [untrained(read_ranking(checkpoint))], portfolio.LEARNED_DRAWN
 
 
 def untrained(trained: Ranking) -> Ranking:
@@ -179,7 +179,7 @@ def main() -> None:
     taken = output.parser(__doc__)
     taken.add_argument("--part", choices=("validation", "test", "large", "drawn"), default="test")
     taken.add_argument("--start", choices=("own", "single"), default="own")
-    taken.add_argument("--checkpoint", default=str(planners.SHIPPED))
+    taken.add_argument("--checkpoint", default=str(portfolio.SHIPPED))
     taken.add_argument("--evaluations", type=int, default=64)
     taken.add_argument("--seeds", type=int, default=5)
     taken.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))

@@ -16,11 +16,11 @@ import numpy as np
 from experiments import cells, output
 from experiments.zero_shot.run import problems
 from experiments.zero_shot.table import interval
-from gnnplace import planners
+from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
-from gnnplace.planners import SearchName
+from gnnplace.portfolio import SearchName
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
@@ -32,10 +32,10 @@ SEARCHES: tuple[SearchName, SearchName] = ("plain", "learned")
 def cell(graph: str, cluster: str, seconds: float, number: int) -> cells.Cell:
     """Both searches on one problem."""
     problem = roofline.problem(manifest.graph(graph), sources.cluster(cluster))
-    planners.portfolio(problem, simulate, 0, Budget(seconds=1.0), "given", search="learned")  # what is compiled or kept is, for both
+    portfolio.portfolio(problem, simulate, 0, Budget(seconds=1.0), "given", search="learned")  # what is compiled or kept is, for both
     found: cells.Cell = {}
     for search in SEARCHES if number % 2 else SEARCHES[::-1]:
-        winner = planners.portfolio(problem, simulate, 0, Budget(seconds=seconds), "given", search=search)
+        winner = portfolio.portfolio(problem, simulate, 0, Budget(seconds=seconds), "given", search=search)
         (result,) = simulate(problem, [winner.placement])
         found[search] = {"step_time_ns": result.feasible_ns, "planner": winner.planner}
     return found

@@ -1,25 +1,27 @@
 """A placement from nothing but own evaluations: random list schedules, then a climb over ranked moves from the fastest of them.
 
-No other planner's placement is a start, a sample or a feature. With a learned ranking this is how the policy `improver` places a graph
-that it never saw.
+Where none of them fits the memories, the one that overflows least is repaired first. No other planner's placement is a start, a sample or
+a feature. With a learned ranking this is how the policy `improver` places a graph that it never saw.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 import numpy as np
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
+from gnnplace.baselines.repair import Repair, Way
 from gnnplace.baselines.sampled_lists import list_schedules
-from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.budget import Budget, Counted
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator
+from gnnplace.result import FEASIBLE, Evaluator, score
 
 EVALUATIONS = 64
 LISTS, FOR_LISTS = 23, 0.375  # list schedules at most, and their share of the evaluations; the climb looks at the fastest again
+REPAIRED = Way(least=0.01, just_in_time=False)
 
 
 def improve(
@@ -37,11 +39,22 @@ def improve(
 
     Raises ValueError where a unit is allowed on no device.
     """
-    if start is None:
-        count = LISTS if budget.evaluations is None else min(LISTS, int(FOR_LISTS * budget.evaluations))
-        source = list_schedules(problem, generator, schedule)
-        start = fastest(problem, [source() for _ in range(max(1, count))], evaluate) if count > 1 else source()
-        budget.spent += count if count > 1 else 0
+    start = own_start(problem, evaluate, generator, budget, schedule) if start is None else start
     if not budget.allows(1):
         return start
     return ranked_climb(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, ranks=ranks, drawn=drawn)
+
+
+def own_start(
+    problem: Problem, evaluate: Evaluator, generator: np.random.Generator, budget: Budget, schedule: Schedule = "critical-path"
+) -> Placement:
+    """The fastest random list schedule; where none fits, what a repair makes of the one that overflows least."""
+    source, counted = list_schedules(problem, generator, schedule), Counted(evaluate, budget)
+    count = LISTS if budget.evaluations is None else min(LISTS, int(FOR_LISTS * budget.evaluations))
+    if count < 2:
+        return source()
+    placements = [source() for _ in range(count)]
+    best, placement = min(
+        zip((score(problem, result) for result in counted(problem, placements)), placements, strict=True), key=itemgetter(0)
+    )
+    return placement if best.feasibility == FEASIBLE else Repair(problem, counted, REPAIRED, budget=budget).relieved(placement)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import get_args
 
-from gnnplace import planners
+from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.candidates import BEST
 from gnnplace.commands.usage import Parser
@@ -78,7 +78,7 @@ def problem(arguments: argparse.Namespace) -> Problem:
 
 def budget(arguments: argparse.Namespace, problem: Problem) -> Budget:
     """What `best` may spend."""
-    return planners.budget(problem, arguments.budget, arguments.evaluations)
+    return portfolio.budget(problem, arguments.budget, arguments.evaluations)
 
 
 def count(text: str) -> int:

@@ -5,39 +5,66 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, get_args
 
-from gnnplace import planners
+from gnnplace import planners, portfolio
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.candidates import known
+from gnnplace.cluster import Cluster
 from gnnplace.commands import inputs
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
+from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
+from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.measured_step import MeasuredStep, first_device, measured_step
-from gnnplace.execution.timing import PROTOCOLS, Estimate, estimate, ratio
-from gnnplace.formats.placements import predicted, read_placement
+from gnnplace.execution.profile import hardware
+from gnnplace.execution.timing import PAPER, PROTOCOLS, Estimate, estimate, ratio
+from gnnplace.formats.placements import Provenance, predicted, read_placement, write_placement
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import SCHEDULES, Placement, scheduled
+from gnnplace.portfolio import SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER
+from gnnplace.version import VERSION
 
 NO_REFERENCE = "nothing"
+EVALUATIONS = 32
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Times a placed step on real devices, in turns with a reference placement; its losses and variables must equal the unplaced step's."""
-    chosen = _parser().parse_args(arguments)
+    """Times a placed step on real devices, in turns with a reference placement; its losses and variables must equal the unplaced step's.
+
+    With --search the placement is first improved by real steps.
+    """
+    parser = _parser()
+    chosen = _completed(parser.parse_args(arguments), parser)
+    started = time.perf_counter_ns()
+    hosts = LastingHost(partial(Host, LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit))
     try:
-        with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:
-            cluster, protocol = sources.cluster(chosen.cluster), PROTOCOLS[chosen.protocol]
-            found = measured_step(host, cluster, _planner(chosen), _reference(chosen), protocol, chosen.limit)
+        cluster, say = sources.cluster(chosen.cluster), terminal.progress(chosen.quiet)
+        problem = sources.costed(hosts().graph, cluster, chosen.costs, say)
+        placement = _placement(chosen, problem, cluster)
+        if chosen.search:
+            placement = _searched(chosen, problem, placement, hosts)
+        found = measured_step(hosts(), problem, known(placement), _reference(chosen, cluster), PROTOCOLS[chosen.protocol], chosen.limit)
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
+    finally:
+        hosts.close()
     if _first_rank():
+        if chosen.output:
+            step = predicted(cluster, found.simulated, lower_bound(problem), bound_name(problem))
+            write_placement(chosen.output, problem.graph, cluster, placement, step, _provenance(chosen, time.perf_counter_ns() - started))
         (_print_json if chosen.json else _print)(chosen, found)
     return DONE
 
@@ -45,9 +72,20 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("measure", main.__doc__ or "")
     add_workload_arguments(parser)
+    parser.add_argument("--costs", metavar="FILE", help="measured costs of the step, from `gnnplace profile`, instead of a roofline")
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
     way.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
+    parser.add_argument(
+        "--search",
+        choices=get_args(SearchName),
+        help="improve it by --evaluations real steps, guided by what comes with the package, or not",
+    )
+    parser.add_argument(
+        "--evaluations", metavar="N", type=inputs.positive, help=f"placements that --search measures; {EVALUATIONS} unless given"
+    )
+    parser.add_argument("--ledger", metavar="FILE", help="keeps what --search measures: the same command goes on from there")
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write the measured placement to")
     parser.add_argument(
         "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
     )
@@ -57,6 +95,17 @@ def _parser() -> Parser:
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser
+
+
+def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
+    """The arguments, checked before anything is loaded."""
+    for option in ("evaluations", "ledger"):
+        if getattr(chosen, option) is not None and not chosen.search:
+            parser.error(f"--{option}: without --search nothing is searched")
+    for path in (chosen.output, chosen.ledger):
+        if path is not None:
+            inputs.check_folder(path)
+    return chosen
 
 
 def add_workload_arguments(parser: Parser) -> None:
@@ -71,25 +120,36 @@ def add_workload_arguments(parser: Parser) -> None:
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
-def _planner(chosen: argparse.Namespace) -> Planner:
-    """What proposes the placement that is measured."""
-
-    def plan(problem: Problem) -> Placement:
-        if chosen.placement:
-            placed = read_placement(chosen.placement, problem.graph, problem.cluster)
-        else:
-            placed = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
-        return scheduled(placed, chosen.schedule or placed.schedule)
-
-    return plan
+def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement:
+    """The placement that is measured, or where the search starts."""
+    if chosen.placement:
+        placed = read_placement(chosen.placement, problem.graph, cluster)
+    else:
+        placed = planners.planner_named(chosen.planner, problem, simulate, chosen.seed)(problem)
+    return scheduled(placed, chosen.schedule or placed.schedule)
 
 
-def _reference(chosen: argparse.Namespace) -> Planner | None:
+def _searched(chosen: argparse.Namespace, problem: Problem, start: Placement, hosts: LastingHost) -> Placement:
+    """What the search makes of a placement; each evaluation is a measured step, which is kept."""
+    budget = Budget(evaluations=chosen.evaluations or EVALUATIONS)
+    with tempfile.TemporaryDirectory() as folder:
+        ledger, gpus = Ledger(Path(chosen.ledger or f"{folder}/ledger")), any(device.kind == "gpu" for device in problem.cluster.devices)
+        evaluate = MeasuredEvaluator({problem.graph.sha256: hosts}, simulate, ledger, PAPER, chosen.limit, hardware(gpus))
+        return portfolio.improved_by(chosen.search, problem, evaluate, chosen.seed, budget, start)
+
+
+def _reference(chosen: argparse.Namespace, cluster: Cluster) -> Planner | None:
     if chosen.against == NO_REFERENCE:
         return None
     if not chosen.against:
         return first_device
-    return lambda problem: read_placement(chosen.against, problem.graph, problem.cluster)
+    return lambda problem: read_placement(chosen.against, problem.graph, cluster)
+
+
+def _provenance(chosen: argparse.Namespace, wall_ns: int) -> Provenance:
+    searched = f", {chosen.search} search of measured steps" if chosen.search else ""
+    planner = f"{chosen.planner or chosen.placement}{searched}"
+    return Provenance(tool=f"gnnplace {VERSION}", planner=planner, seed=chosen.seed, wall_ns=wall_ns)
 
 
 def _first_rank() -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from gnnplace import candidates, planners
+from gnnplace import candidates, planners, portfolio
 from gnnplace.bounds.bounds import bound_name
 from gnnplace.bounds.shortage import shortage
 from gnnplace.candidates import BEST, Candidate
@@ -19,7 +19,7 @@ from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
 from gnnplace.placement import Placement
-from gnnplace.planners import SearchName
+from gnnplace.portfolio import SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
 from gnnplace.result import Planner
@@ -45,7 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"gnnplace place: {proof}", file=sys.stderr)
         return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
-    start = read_placement(chosen.start, problem.graph, problem.cluster) if chosen.start else None
+    cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
+    start = read_placement(chosen.start, problem.graph, cluster) if chosen.start else None
     source = _policy(chosen, start) if chosen.checkpoint else Source({})
     found = _found(problem, chosen, source, parser, start)
     candidate_table.say_compiled(chosen.quiet)
@@ -54,7 +55,6 @@ def main(arguments: Sequence[str]) -> int:
         print(f"gnnplace place: {unproved}; {found.planner}: {found.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE
     step, provenance = found.predicted(problem), _provenance(chosen, source, found, time.perf_counter_ns() - started)
-    cluster = sources.cluster(chosen.cluster)
     if chosen.output is not None:
         write_placement(chosen.output, problem.graph, cluster, found.placement, step, provenance)
     if chosen.json:
@@ -81,7 +81,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--search",
         choices=get_args(SearchName),
-        default=planners.SEARCH,
+        default=portfolio.SEARCH,
         help=f"how {BEST} ranks moves: by the policy that comes with the package, or by an estimate alone (default: %(default)s)",
     )
     parser.add_argument(
@@ -109,7 +109,7 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
 
 def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser, start: Placement | None) -> Candidate:
     if chosen.planner == BEST:
-        trained_on = planners.shipped().trained_on if chosen.search == "learned" else None
+        trained_on = portfolio.shipped().trained_on if chosen.search == "learned" else None
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
             terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)

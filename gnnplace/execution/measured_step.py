@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gnnplace.cluster import Cluster
-from gnnplace.costs import roofline
 from gnnplace.execution.host import Host
 from gnnplace.execution.measure import Measurement, measure
 from gnnplace.execution.timing import Estimate, Protocol, estimate, ratio
@@ -42,13 +40,12 @@ def first_device(problem: Problem) -> Placement:
 
 
 def measured_step(
-    host: Host, cluster: Cluster, planner: Planner, reference: Planner | None, protocol: Protocol, limit_s: float
+    host: Host, problem: Problem, planner: Planner, reference: Planner | None, protocol: Protocol, limit_s: float
 ) -> MeasuredStep:
-    """Measures the planner's placement of the host's workload on a cluster that describes this machine, within `limit_s` seconds.
+    """Measures the planner's placement of a problem, the host's graph on a cluster that describes this machine, within `limit_s` seconds.
 
     Raises ValueError where a placement is illegal, MeasurementError where the step does not run, or computes something else.
     """
-    problem = roofline.problem(host.graph, cluster)
     placements = [_legal(problem, each(problem)) for each in (planner, reference) if each is not None]
     host.allow(limit_s)
     plans = [_plan(problem, placement) for placement in placements]

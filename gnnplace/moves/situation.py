@@ -21,10 +21,6 @@ WINDOWS = 256  # of a step, for the idle time of devices
 # The kinds of time on the critical chain: ops that waited for their device or for an input, transfers that waited for a channel or did not.
 # Beside them the time of what made another wait for its device or channel, and of the transfers that an op waited for.
 ON_DEVICE, ON_INPUT, ON_CHANNEL, AT_ONCE, BLOCKS, RECEIVES = range(6)
-BLOCKS, RECEIVES = (
-    4,
-    5,
-)  # the time that the chain waits for an op to leave its device; of transfers that the chain waits for an op to receive
 
 
 class Situation(NamedTuple):
@@ -54,7 +50,7 @@ class Situation(NamedTuple):
 
 
 def situation(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Situation:
-    """The situation of a placement; its result must have a timeline."""
+    """The situation of a placement; its result must have a timeline, from which all times are taken, whatever was measured."""
     timeline, terrain = result.timeline, around.terrain
     assert timeline is not None and result.peak_memory_bytes is not None
     on = device[around.closure.unit]
@@ -75,7 +71,7 @@ def situation(problem: Problem, around: Neighbourhood, device: Devices, result: 
         chain_ns=chain_ns,
         readers=_readers(terrain.delays, len(terrain.output_op), on),
         busy_ns=_busy(on, problem.num_devices, start_ns, end_ns, float(end_ns[last])),
-        load_ns=result.busy_ns / problem.cluster.streams,
+        load_ns=np.bincount(on, end_ns - start_ns, problem.num_devices) / problem.cluster.streams,
         chain_load_ns=chain_load_ns,
         occupied_ns=_occupied_ns(problem, timeline),
         peak_bytes=result.peak_memory_bytes.astype(np.float64),

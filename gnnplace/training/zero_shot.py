@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from gnnplace import planners
+from gnnplace import portfolio
 from gnnplace.baselines.improve import EVALUATIONS
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
@@ -38,7 +38,7 @@ class ZeroShot:
 
     def __call__(self, problem: Problem) -> Placement:
         if isinstance(self.policy, RanksMoves):
-            return planners.improved(
+            return portfolio.improved(
                 problem, simulate, self.policy.scorer.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start
             )
         found = [decode(self.policy, problem, simulate)[:2]]

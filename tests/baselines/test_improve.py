@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pytest
-from support.graphs import chains
+from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.improve import LISTS, improve
+from gnnplace.baselines import improve as improving
+from gnnplace.baselines.improve import LISTS, improve, own_start
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, check
 from gnnplace.simulator.simulator import simulate
 
@@ -45,3 +50,16 @@ def test_the_same_generator_gives_the_same_placement():
         improve(chains(5, 6, 3), simulate, np.random.default_rng(seed), budget=Budget(evaluations=30)).device for seed in (1, 1, 2)
     )
     assert np.array_equal(first, second) and not np.array_equal(first, other)
+
+
+def test_where_no_list_schedule_fits_the_one_that_overflows_least_is_repaired(monkeypatch):
+    ops = [op(f"{i}", 1000, 100, persistent_bytes=1000) for i in range(24)]
+    posed = problem(ComputationGraph.from_ops("layers", ops, [(i, 0, i + 1) for i in range(23)]), equal_gpus(2, memory_bytes=18_000))
+    full, more = (Placement(np.where(np.arange(24) < last, 1, 0).astype(np.int32)) for last in (2, 0))
+    proposed = cycle([more, full])
+    monkeypatch.setattr(improving, "list_schedules", lambda *given: lambda: next(proposed))
+    budget = Budget(evaluations=64)
+    start = own_start(posed, simulate, np.random.default_rng(0), budget)
+    overflows, fits = simulate(posed, [full, start])
+    assert overflows.infeasible and fits.infeasible is None
+    assert start.device[:2].tolist() == [1, 1] and LISTS < budget.spent < 64

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from support.slow import slow
 
-from gnnplace import cli, planners
+from gnnplace import cli, planners, portfolio
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 
 OP = {"kind": "MatMul", "outputs": [{"bytes": 400}], "time_ns": {"cpu": 9000, "gpu": 1000}, "persistent_bytes": 10}
@@ -51,17 +51,17 @@ def test_best_is_never_slower_than_any_other_row(posed, capsys, schedule, evalua
 
 @pytest.mark.slow
 def test_best_begins_with_what_the_other_rows_found_and_plans_nothing_again(posed, capsys, monkeypatch):
-    portfolio, planner, inside = planners.portfolio, planners.planner, []
+    search, planner, inside = portfolio.portfolio, planners.planner, []
 
     def watched_portfolio(*arguments):
         inside.append("portfolio")
-        return portfolio(*arguments)
+        return search(*arguments)
 
     def watched_planner(name, *arguments):
         inside.append(name)
         return planner(name, *arguments)
 
-    monkeypatch.setattr(planners, "portfolio", watched_portfolio)
+    monkeypatch.setattr(portfolio, "portfolio", watched_portfolio)
     monkeypatch.setattr(planners, "planner", watched_planner)
     first, second, *_ = json.loads(compare(capsys, *posed, "--evaluations", "1", "--json"))["planners"]
     assert inside.count("portfolio") == 1 and inside[-1] == "portfolio" and "heft" in inside

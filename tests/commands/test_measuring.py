@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,36 @@ def test_a_machine_is_calibrated_a_step_profiled_placed_and_measured(tmp_path, c
     assert simulated["room"] == 1 - simulated["bound_ns"] / simulated["step_time_ns"] and simulated["bound"]
     assert set(simulated["idle_ns"]) == set(found["devices"]) and 0 < simulated["load_balance"] <= 1
     assert found["reference"]["ratio"]["low"] <= found["reference"]["ratio"]["median"] <= found["reference"]["ratio"]["high"]
+
+
+def test_a_placement_is_improved_by_real_steps_and_goes_on_where_it_was_interrupted(tmp_path, capsys):
+    output, ledger = tmp_path / "found.json", tmp_path / "ledger"
+    searched = ["measure", WORKLOAD, "--cluster", "cpu-2", "--planner", "cpu", "--protocol", "paper", "--search", "learned"]
+    kept = ["--evaluations", "6", "--ledger", str(ledger), "-o", str(output), "--json", "-q"]
+    assert cli.main([*searched, *kept]) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"] == "ok"
+    measured = ledger.read_text().splitlines()
+    assert len(measured) == 6 and len({json.loads(line)["key"] for line in measured}) == 6
+    found = json.loads(output.read_text())
+    assert found["provenance"]["planner"] == "cpu, learned search of measured steps"
+    ledger.write_text("\n".join(measured[:4]) + "\n")  # interrupted
+    assert cli.main([*searched, *kept]) == 0
+    assert ledger.read_text().splitlines()[:4] == measured[:4] and len(ledger.read_text().splitlines()) == 6
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (["--evaluations", "4"], "--evaluations: without --search nothing is searched"),
+        (["--ledger", "x"], "--ledger: without --search nothing is searched"),
+        (["--search", "learned", "--ledger", "nowhere/x"], "nowhere/x: there is no such folder"),
+    ],
+)
+def test_a_search_that_makes_no_sense_is_refused_before_anything_is_loaded(wrong, says, capsys):
+    with suppress(SystemExit):
+        assert cli.main(["measure", "no.py:step", "--cluster", "cpu-2", "--planner", "cpu", *wrong]) != 0
+    complaint = capsys.readouterr().err
+    assert says in complaint and complaint.count("\n") == 1
 
 
 def test_a_cluster_says_itself_who_copies_what_is_received(tmp_path, capsys):

@@ -7,7 +7,7 @@ import signal
 import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, IN, run
 
-from gnnplace import candidates, planners
+from gnnplace import candidates, planners, portfolio
 from gnnplace.formats.graphs import read_graph
 
 
@@ -82,7 +82,7 @@ def test_best_orders_ops_by_itself_unless_a_schedule_is_named(folder, capsys, mo
     def watching(function, schedule):
         return lambda *given: asked.append(given[schedule]) or function(*given)
 
-    monkeypatch.setattr(planners, "portfolio", watching(planners.portfolio, 4))
+    monkeypatch.setattr(portfolio, "portfolio", watching(portfolio.portfolio, 4))
     monkeypatch.setattr(planners, "planners", watching(planners.planners, 3))
     assert run(capsys, "place", *IN, "-o", "found.json", "-q", *options)[0] == 0
     assert asked[0] == expected

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.pages import sections
 
-from gnnplace import cli, planners
+from gnnplace import cli, planners, portfolio
 from gnnplace.commands import usage
 from gnnplace.corpus import clusters
 from gnnplace.costs import roofline
@@ -110,7 +110,7 @@ def test_the_options_of_a_command(anchor: str, capsys: pytest.CaptureFixture[str
 def test_compare_prints_such_a_document(tmp_path, capsys, monkeypatch) -> None:
     every = planners.planners
     monkeypatch.setattr(planners, "planners", lambda *arguments: {"heft": every(*arguments)["heft"]})  # the others take seconds
-    monkeypatch.setattr(planners, "MAX_CHOICES", -1)  # no exact search either
+    monkeypatch.setattr(portfolio, "MAX_CHOICES", -1)  # no exact search either
     for what in ("graph", "cluster"):
         (tmp_path / f"{what}.json").write_bytes(documents(what)[0])
     files = [str(tmp_path / "graph.json"), "--cluster", str(tmp_path / "cluster.json")]

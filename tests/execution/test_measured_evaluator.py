@@ -51,8 +51,8 @@ def test_a_result_is_what_was_measured(made):
     assert split.peak_memory_bytes.tolist() == [3, 3] and one.infeasible is None
     assert (cut.transfers, cut.transferred_bytes, cut.schedule) == (simulated.transfers, simulated.transferred_bytes, "critical-path")
     assert metrics(CHAINS.cluster, one, 1)[:3] == (0.5, None, None)  # nobody saw into its channels
-    with pytest.raises(ValueError, match="timeline"):
-        evaluate(CHAINS, [placed(ONE)], timeline=True)
+    (seen,), (expected,) = (each(CHAINS, [placed(CUT)], timeline=True) for each in (evaluate, simulate))
+    assert seen.step_time_ns == cut.step_time_ns and seen.timeline.end_ns.tolist() == expected.timeline.end_ns.tolist()
 
 
 def test_nothing_is_measured_twice_by_this_evaluator_or_the_next(made, tmp_path):

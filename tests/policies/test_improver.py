@@ -10,7 +10,7 @@ import torch
 from support.graphs import chains, equal_gpus, op
 from support.learners import learner, settings
 
-from gnnplace import planners
+from gnnplace import portfolio
 from gnnplace.baselines.annealing import hill_climb
 from gnnplace.baselines.improve import improve
 from gnnplace.baselines.searching.budget import Budget
@@ -101,7 +101,7 @@ def test_the_shipped_checkpoint_beats_hill_climbing_at_equal_evaluations_on_grap
     for graph, cluster in PROBLEMS:
         posed = problem(manifest.graph(graph), clusters.cluster(cluster))
         start = Placement(np.full(posed.num_ops, posed.cluster.accelerators[0], np.int32))
-        learned = planners.improved(posed, simulate, planners.shipped(), 0, Budget(evaluations=60), start)
+        learned = portfolio.improved(posed, simulate, portfolio.shipped(), 0, Budget(evaluations=60), start)
         plain = hill_climb(posed, simulate, np.random.default_rng(0), start=start, budget=Budget(evaluations=60))
         times = [result.step_time_ns for result in simulate(posed, [learned, plain])]
         ratios.append(times[0] / times[1])
@@ -110,10 +110,10 @@ def test_the_shipped_checkpoint_beats_hill_climbing_at_equal_evaluations_on_grap
 
 def test_torch_and_numpy_place_alike_and_numbers_of_evaluations_are_kept():
     posed = problem(manifest.graph("dlrm"), clusters.cluster("k40-2"))
-    loaded = planner(planners.SHIPPED, evaluations=20)
+    loaded = planner(portfolio.SHIPPED, evaluations=20)
     by_numpy = improve(
         posed, simulate, np.random.default_rng(0), budget=Budget(evaluations=20),
-        ranks=(planners.shipped(), planners.path_estimate), drawn=planners.LEARNED_DRAWN,
+        ranks=(portfolio.shipped(), portfolio.path_estimate), drawn=portfolio.LEARNED_DRAWN,
     )  # fmt: skip
     assert np.array_equal(loaded(posed).device, by_numpy.device)
     start = Placement(np.zeros(posed.num_ops, np.int32))

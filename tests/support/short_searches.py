@@ -2,11 +2,13 @@
 
 import pytest
 
-from gnnplace import planners
+from gnnplace import planners, portfolio
 
 LITTLE = {"SEARCH_EVALUATIONS": 40, "LEAST_EVALUATIONS": 100, "MOST_EVALUATIONS": 200, "EXACT_S": 0.1, "ORDER_S": 0.1}
 
 
 def shorten_searches(monkeypatch: pytest.MonkeyPatch, **less: int) -> None:
     for name, value in (LITTLE | less).items():
-        monkeypatch.setattr(planners, name, value)
+        for module in (planners, portfolio):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, value)

@@ -8,7 +8,7 @@ from support.by_hand import gpus, link, made, op
 from support.graphs import chains
 
 from experiments.optimality.graphs import Kind, drawn
-from gnnplace import planners
+from gnnplace import planners, portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
@@ -19,14 +19,14 @@ SOLVED = Kind(20, 2, 0.2, unequal=False, tight=False, shape=0.5)
 
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The schedules under which CP-SAT was asked from now on."""
-    schedules, exact = [], planners.exact
-    monkeypatch.setattr(planners, "exact", lambda *rest, **more: schedules.append(more["schedule"]) or exact(*rest, **more))
+    schedules, exact = [], portfolio.exact
+    monkeypatch.setattr(portfolio, "exact", lambda *rest, **more: schedules.append(more["schedule"]) or exact(*rest, **more))
     return schedules
 
 
 def test_a_small_problem_is_searched_exactly_and_the_same_every_time(monkeypatch: pytest.MonkeyPatch):
     schedules, posed, budgets = asked(monkeypatch), drawn(SOLVED, 0), [Budget(evaluations=300) for _ in range(2)]
-    first, second = (planners.portfolio(posed, simulate, 0, budget) for budget in budgets)
+    first, second = (portfolio.portfolio(posed, simulate, 0, budget) for budget in budgets)
     assert schedules == ["critical-path"] * 2 and first.planner == second.planner and "exact from" in first.planner
     assert np.array_equal(first.placement.device, second.placement.device) and first.placement.schedule == "critical-path"
     assert budgets[0].spent == budgets[1].spent <= 301  # and the winner's own
@@ -35,10 +35,10 @@ def test_a_small_problem_is_searched_exactly_and_the_same_every_time(monkeypatch
 @pytest.mark.slow
 def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatch):
     schedules = asked(monkeypatch)
-    planners.portfolio(chains(2, 2, 2), simulate, 0, Budget(seconds=0.5))
-    monkeypatch.setattr(planners, "MAX_CHOICES", 7)
+    portfolio.portfolio(chains(2, 2, 2), simulate, 0, Budget(seconds=0.5))
+    monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
     for schedule in ("critical-path", "given"):
-        found = planners.portfolio(chains(2, 2, 2), simulate, 0, Budget(evaluations=300), schedule)
+        found = portfolio.portfolio(chains(2, 2, 2), simulate, 0, Budget(evaluations=300), schedule)
         assert found.score.step_time_ns == 2000 and found.placement.schedule == "critical-path"
     assert schedules == []
 
@@ -46,7 +46,7 @@ def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_where_the_order_is_free_a_step_is_never_longer(monkeypatch: pytest.MonkeyPatch):
     schedules, posed, budget = asked(monkeypatch), drawn(PUZZLE, 0), Budget(evaluations=600)
-    under, free = planners.portfolio(posed, simulate, 0, Budget(evaluations=600)), planners.portfolio(posed, simulate, 0, budget, "given")
+    under, free = portfolio.portfolio(posed, simulate, 0, Budget(evaluations=600)), portfolio.portfolio(posed, simulate, 0, budget, "given")
     assert schedules == ["critical-path", "critical-path", "given"] and budget.spent <= 601
     assert free.score < under.score and free.placement.schedule == "given" and free.planner.startswith("order from")
     assert simulate(posed, [free.placement])[0].feasible_ns == free.score.step_time_ns
@@ -56,10 +56,10 @@ def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.Monkey
     """Where a long op is started before what arrives soon after it (see test_reorder), and no other placement is tried."""
     ops = [op("feed", 1, 1), op("urgent", 1, 1), op("tail", 10), op("long", 5), op("short", 2)]
     posed, device = made(ops, [(0, 0, 1), (1, 0, 2)], gpus(link(0, 1), link(1, 0))), np.array([1, 0, 1, 0, 0], np.int32)
-    monkeypatch.setattr(planners, "MAX_CHOICES", 7)
-    monkeypatch.setattr(planners, "annealing", lambda *rest, start, **more: start)
+    monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
+    monkeypatch.setattr(portfolio, "annealing", lambda *rest, start, **more: start)
     for schedule, name, time_ns in (("critical-path", "mine", 17), ("given", "order from mine", 14)):
-        found = planners.portfolio(posed, simulate, 0, Budget(evaluations=600), schedule, starts={"mine": lambda _: Placement(device)})
+        found = portfolio.portfolio(posed, simulate, 0, Budget(evaluations=600), schedule, starts={"mine": lambda _: Placement(device)})
         assert (found.planner, found.score.step_time_ns, found.placement.schedule) == (name, time_ns, schedule)
         assert np.array_equal(found.placement.device, device)
 
@@ -86,15 +86,16 @@ def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_
         budget.spent = budget.evaluations
         return start
 
-    for name, replaced in (("planners", asked), ("annealing", searching), ("reorder", searching), ("MAX_CHOICES", 7)):
-        monkeypatch.setattr(planners, name, replaced)
-    planners.portfolio(posed, simulate, 0, Budget(evaluations=200), "given")
+    monkeypatch.setattr(planners, "planners", asked)
+    for name, replaced in (("annealing", searching), ("reorder", searching), ("MAX_CHOICES", 7)):
+        monkeypatch.setattr(portfolio, name, replaced)
+    portfolio.portfolio(posed, simulate, 0, Budget(evaluations=200), "given")
     assert called == ["one", "two", "three", "four"]
     assert shares == [(140, 4 * 21), (200, 141)]  # and one for what annealing found
 
 
 def test_time_for_exact_search_is_a_part_of_what_is_left():
-    assert planners._exact_limit(Budget(evaluations=1), 3.0) == planners.Limit(3.0)
-    limit = planners._exact_limit(Budget(seconds=4.0), 3.0)
+    assert portfolio._exact_limit(Budget(evaluations=1), 3.0) == portfolio.Limit(3.0)
+    limit = portfolio._exact_limit(Budget(seconds=4.0), 3.0)
     assert limit is not None and 1 <= limit.seconds <= 2 and not limit.deterministic
-    assert planners._exact_limit(Budget(seconds=1.0), 3.0) is None
+    assert portfolio._exact_limit(Budget(seconds=1.0), 3.0) is None

@@ -1,0 +1,153 @@
+"""The portfolio behind `best`: all planners, repairs, an exact search of small problems, and searches that go on from the best few.
+
+Searches rank moves by the learned ranking that comes with the package, unless they are told not to. Needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Literal
+
+import numpy as np
+
+from gnnplace import package_data, planners
+from gnnplace.baselines.annealing import Found, annealing
+from gnnplace.baselines.best import Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
+from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
+from gnnplace.baselines.improve import improve
+from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
+from gnnplace.baselines.reorder import reorder
+from gnnplace.baselines.repair import WAYS, Repair
+from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.bounds.bounds import least_times
+from gnnplace.moves.ranking import Ranking, read_ranking
+from gnnplace.placement import Placement, Schedule, rule_of
+from gnnplace.problems import Problem
+from gnnplace.result import Evaluator, Planner
+
+SearchName = Literal["learned", "plain"]
+SEARCH: SearchName = "learned"
+SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"
+LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
+
+FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
+ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
+LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
+
+
+def portfolio(
+    problem: Problem,
+    evaluate: Evaluator,
+    seed: int,
+    budget: Budget,
+    schedule: Schedule = "critical-path",
+    policy: Planner | None = None,
+    progress: Progress = lambda planner, score: None,
+    starts: Mapping[str, Planner] | None = None,
+    search: SearchName = SEARCH,
+) -> Winner:
+    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
+
+    A small problem is searched exactly. Then a climb over ranked moves goes on from the best few, and annealing from the best of these.
+    With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
+    order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before. A "learned"
+    search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone.
+    """
+    progress = improvements(progress)
+    rule, small = rule_of(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
+    counted = Counted(evaluate, budget)
+    if starts is None:
+        starts = {name: plan for name, plan in planners.planners(problem, counted, seed, rule).items() if name not in planners.SEARCHES}
+    winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
+    repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
+    found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
+    for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
+    before = budget if schedule == rule else budget.until(1 - for_order)
+    counted = Counted(evaluate, before)
+    if small:
+        solved = partial(_solved, evaluate=evaluate, most_s=planners.EXACT_S, schedule=rule)
+        winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
+    ranks: Sequence[Rank] = [path_estimate] if search == "plain" else [shipped(), path_estimate]
+    climbed = partial(_climbed, evaluate=evaluate, seed=seed, ranks=ranks)
+    annealed = partial(_annealed, evaluate=evaluate, seed=seed)
+    winner = searched_from_few(problem, counted, winners, ("ranked-climb", climbed), ("annealing", annealed), before, progress)
+    if schedule == rule:
+        return winner
+    budget.spent = before.spent
+    ordered = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
+    return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
+
+
+def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:
+    """A placement that overflows as the best of all repairs makes it, which may overflow less and still; one that fits as it is.
+
+    The schedule stays. Of the ways of a repair, more are tried where the budget allows it.
+    """
+    given = judged(problem, evaluate, "given", placement)
+    return with_repairs(problem, evaluate, [given], _repairs(problem, evaluate, (), budget), budget)[0].placement
+
+
+def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule], budget: Budget) -> list[Repair]:
+    return [Repair(problem, Counted(evaluate, budget), way, schedules, budget) for way in WAYS]
+
+
+def improved(problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None) -> Placement:
+    """The placement that a learned ranking of moves makes of `start`, or of random list schedules, beside `path_estimate`."""
+    schedule: Schedule = "critical-path" if start is None else rule_of(start.schedule)
+    generator, ranks = np.random.default_rng(seed), (rank, path_estimate)
+    return improve(problem, evaluate, generator, budget=budget, start=start, schedule=schedule, ranks=ranks, drawn=LEARNED_DRAWN)
+
+
+def improved_by(search: SearchName, problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, start: Placement) -> Placement:
+    """The placement that a search, `learned` or `plain`, makes of `start`, and nothing else."""
+    if search == "learned":
+        return improved(problem, evaluate, shipped(), seed, budget, start)
+    return improve(problem, evaluate, np.random.default_rng(seed), budget=budget, start=start, schedule=rule_of(start.schedule))
+
+
+@cache
+def shipped() -> Ranking:
+    """The learned ranking that comes with the package. Raises ValueError (one line) where its file is damaged or of another version."""
+    return read_ranking(SHIPPED)
+
+
+def _climbed(
+    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, ranks: Sequence[Rank]
+) -> Placement:
+    generator, drawn = np.random.default_rng(seed), LEARNED_DRAWN if len(ranks) > 1 else DRAWN
+    return ranked_climb(
+        problem, evaluate, generator, start=start, budget=budget, schedule=rule_of(start.schedule), ranks=ranks, drawn=drawn, found=found
+    )
+
+
+def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
+    generator, schedule = np.random.default_rng(seed), rule_of(start.schedule)
+    return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, found=found)
+
+
+def _solved(
+    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, most_s: float, schedule: Schedule
+) -> Placement:
+    if (limit := _exact_limit(budget, most_s)) is None:
+        return start
+    return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+
+
+def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
+    """So much work; under a clock at most half of the time that is left, and none at all where that is too little."""
+    if budget.seconds_left is None:
+        return Limit(most_s)
+    seconds = min(most_s, budget.seconds_left / 2)
+    return Limit(seconds, deterministic=False) if seconds >= LEAST_EXACT_S else None
+
+
+def _reordered(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
+    return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
+
+
+def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:
+    """The budget of a portfolio. Where neither is given: evaluations that take some ten seconds on a core, the same on every machine."""
+    if seconds is None and evaluations is None:
+        evaluations = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, SIMULATED_OPS // problem.num_ops))
+    return Budget(seconds=seconds, evaluations=evaluations)
