@@ -28,7 +28,8 @@ from gnnplace.result import Evaluator, Planner
 
 SearchName = Literal["learned", "plain"]
 SEARCH: SearchName = "learned"
-SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"
+SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
+HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training and validation split, for claims about the others
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
 FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free

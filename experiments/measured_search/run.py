@@ -28,8 +28,9 @@ from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.profile import hardware
 from gnnplace.execution.timing import PAPER, estimate, ratio
+from gnnplace.moves.ranking import read_ranking
 from gnnplace.placement import Placement
-from gnnplace.portfolio import improved_by
+from gnnplace.portfolio import HELD_OUT, improved
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.result import Evaluator
@@ -79,7 +80,7 @@ def _evaluator(problem: Problem, host: LastingHost, ledger: Ledger) -> MeasuredE
 def _search(method: str, problem: Problem, evaluate: Evaluator, seed: int, evaluations: int) -> Placement:
     start, budget = _alone(problem), Budget(evaluations=evaluations)
     if method == "learned":
-        return improved_by("learned", problem, evaluate, seed, budget, start)
+        return improved(problem, evaluate, read_ranking(HELD_OUT), seed, budget, start)
     return hill_climb(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
 
 

@@ -16,6 +16,7 @@ from experiments.problems import problem_of
 from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
+from gnnplace.moves.ranking import read_ranking
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report import timeline
@@ -47,7 +48,7 @@ class Watched:
 def draw(problem: Problem, evaluations: int) -> Figure:
     """Three rows: the step before, the evaluations, the step after."""
     watched = Watched()
-    placement = portfolio.improved(problem, watched, portfolio.shipped(), 0, Budget(evaluations=evaluations))
+    placement = portfolio.improved(problem, watched, read_ranking(portfolio.HELD_OUT), 0, Budget(evaluations=evaluations))
     lists = int(0.375 * evaluations)
     first = min((time, place) for place, time in enumerate(watched.times[:lists]) if time is not None)[0]
     start = next(each for time, each in watched.best if time == first)

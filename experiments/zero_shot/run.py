@@ -179,7 +179,7 @@ def main() -> None:
     taken = output.parser(__doc__)
     taken.add_argument("--part", choices=("validation", "test", "large", "drawn"), default="test")
     taken.add_argument("--start", choices=("own", "single"), default="own")
-    taken.add_argument("--checkpoint", default=str(portfolio.SHIPPED))
+    taken.add_argument("--checkpoint", default=str(portfolio.HELD_OUT))
     taken.add_argument("--evaluations", type=int, default=64)
     taken.add_argument("--seeds", type=int, default=5)
     taken.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))

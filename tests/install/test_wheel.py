@@ -71,6 +71,7 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
         "configs/improver/tuned.yaml",
         "configs/unit-placer/tuned.yaml",
         "checkpoints/README.md",
+        "checkpoints/improver-held-out.safetensors",
         "checkpoints/improver.safetensors",
     }
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "gnnplace").rglob("*") if path.suffix in (".py", ".json", ".typed")}
