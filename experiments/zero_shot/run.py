@@ -11,6 +11,7 @@ bound. Parts:
     test         test lineages, on presets, up to 7,000 ops
     large        test and other lineages with 10,000 ops or more, on presets
     drawn        test lineages on drawn clusters that no training saw
+    all          every graph of the corpus on every preset, with room or not
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def problems(part: str) -> list[tuple[str, str | int]]:
     for name, room in sorted(known.items()):
         graph, _, cluster = name.partition("/")
         entry, has_room = entries[graph], room["heuristic_ns"] and room["heuristic_ns"] >= WITH_ROOM * room["bound_ns"]
-        if has_room and _is_of(part, entry):
+        if (has_room or part == "all") and _is_of(part, entry):
             chosen.append((graph, cluster))
     if part == "drawn":
         names = sorted({entry.name for entry in entries.values() if entry.split == "test" and entry.ops <= SMALL})
@@ -154,8 +155,10 @@ def _is_of(part: str, entry: Any) -> bool:
             return entry.split == "test" and entry.ops <= SMALL
         case "validation":
             return entry.split != "test" and entry.ops <= SMALL
+        case "large":
+            return entry.ops >= LARGE
         case _:
-            return part == "large" and entry.ops >= LARGE
+            return part == "all"
 
 
 def run(
@@ -177,7 +180,7 @@ def run(
 
 def main() -> None:
     taken = output.parser(__doc__)
-    taken.add_argument("--part", choices=("validation", "test", "large", "drawn"), default="test")
+    taken.add_argument("--part", choices=("validation", "test", "large", "drawn", "all"), default="test")
     taken.add_argument("--start", choices=("own", "single"), default="own")
     taken.add_argument("--checkpoint", default=str(portfolio.HELD_OUT))
     taken.add_argument("--evaluations", type=int, default=64)

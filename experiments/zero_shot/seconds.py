@@ -61,17 +61,18 @@ def table(found: output.Document) -> str:
         of = {key: each for key, each in found["cells"].items() if key.endswith(f"/{seconds:g}")}
         times = {key: [each[search]["step_time_ns"] for search in SEARCHES] for key, each in of.items()}
         pairs = {key: both[1] / both[0] for key, both in times.items() if all(both)}
+        alone = [sum(1 for both in times.values() if both[place] and not both[1 - place]) for place in range(2)]
         logs, families = np.log(list(pairs.values())), [key.split("/")[0].split("-")[0] for key in pairs]
         low, high = interval(families, logs)
         shares = [f"{np.mean(logs > np.log(1.01)):.0%}", f"{np.mean(logs < np.log(0.99)):.0%}"]
-        lines.append([f"{seconds:g}", str(len(pairs)), f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]", *shares])
-    header = ["seconds", "problems", "learned over plain", "worse than 1.01", "better than 0.99"]
+        lines.append([f"{seconds:g}", str(len(pairs)), f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]", *shares, *map(str, alone)])
+    header = ["seconds", "problems", "learned over plain", "worse than 1.01", "better than 0.99", "plain alone feasible", "learned alone"]
     return results.markdown_table(header, lines)
 
 
 def main() -> None:
     taken = output.parser(__doc__)
-    taken.add_argument("--part", choices=("validation", "test", "large"), default="test")
+    taken.add_argument("--part", choices=("validation", "test", "large", "all"), default="test")
     taken.add_argument("--seconds", type=float, nargs="+", default=[2.0, 10.0])
     taken.add_argument("--problems", type=int, default=40)
     taken.add_argument("--name", default=None, help="the file in results/, without its ending")
