@@ -46,7 +46,7 @@ PlannerName = Literal[
 ]  # fmt: skip
 SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact")  # take what they are given
 SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
-UNITS: tuple[UnitsName, ...] = get_args(UnitsName)
+UNITS: tuple[UnitsName, ...] = ("ops", "weights", "coarse")
 
 RANDOM_EVALUATIONS = 64
 SEARCH_EVALUATIONS = 500

@@ -41,12 +41,14 @@ class RewardConfig:
     """What a step time is worth to the policy.
 
     Args:
-        kind: "sqrt" is -sqrt(seconds), -10 where infeasible; "log-ratio" is -log(step time / best single device) - overflow * excess memory
+        kind: "sqrt" is -sqrt(seconds); "log-ratio" is -log(step time / best single device) - overflow * excess memory
         overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, at least 0
+        invalid: reward where a placement can't run: under "sqrt" for whatever reason, under "log-ratio" for another than memory
     """
 
     kind: RewardKind = "log-ratio"
     overflow: float = 5.0
+    invalid: float = -10.0
 
     def __post_init__(self) -> None:
         at_least(0, "training.reward.", overflow=self.overflow)

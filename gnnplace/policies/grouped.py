@@ -16,12 +16,12 @@ from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
 from gnnplace.policies.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
-from gnnplace.policies.networks.placer import Encoded, Placer
+from gnnplace.policies.networks.placer import Placer
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.protocol import Choose
 from gnnplace.policies.states import ProblemConstants, devices_of_units, unit_placements
 from gnnplace.policies.symmetry import by_first_use
-from gnnplace.policies.turns import Turns, by_label, in_turn, soft_placement, turns
+from gnnplace.policies.turns import Turns, by_label, in_turn, place, soft_placement, turns
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.schedules.unit_order import decision_order
@@ -109,7 +109,7 @@ class Hierarchical(nn.Module):
         grouping = self._group(state, embeddings, choose, self.sharpness)
         taken = self._turns(state, grouping)
         groups = in_turn(self.group_encoder(state.groups, grouping, self._read(embeddings)), taken.order)
-        of_group = by_label(self._place(self.placer.encode(groups), taken, state.samples, choose), taken.order)
+        of_group = by_label(place(self.placer, self.placer.encode(groups), taken, state.samples, choose), taken.order)
         device = of_group.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
         return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule), None
 
@@ -141,16 +141,6 @@ class Hierarchical(nn.Module):
         given = choose.given("group")
         leading = math.gcd(state.samples, self.groupings) if given is None else len(given)
         return choose("group", (sharpness * self.grouper(embeddings)).expand(leading, -1, -1))
-
-    def _place(self, encoded: Encoded, taken: Turns, samples: int, choose: Choose) -> Int[Tensor, "samples groups"]:
-        """Turn by turn, or where the devices are given (replay), in one fused pass."""
-        legal = taken.allowed.repeat_interleave(samples // len(taken.allowed), 0)
-        given = choose.given("device")
-        if given is None:
-            return self.placer.write(encoded, samples, lambda turn, logits: choose("device", logits, legal[:, turn]), taken.placed)
-        logits = self.placer.score(encoded, given.view(samples, -1), taken.placed)
-        shape = given.shape  # [samples] where there is one group, else [samples, groups]
-        return choose("device", logits.view(*shape, -1), legal.view(*shape, -1)).view(samples, -1)
 
     def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]:
         """The clustering of a problem's units (`clustering.py`) as choices of "group"; none where groups are random."""

@@ -28,6 +28,7 @@ from gnnplace.policies.networks.placer import Placer
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.observations import OBSERVATIONS
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
+from gnnplace.policies.states import number_of_devices
 from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.problems import Problem
 from gnnplace.units.units import UnitsName
@@ -107,12 +108,9 @@ class HierarchicalConfig(PolicyConfig):
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices, and these have names."""
-        counts = sorted({problem.num_devices for problem in problems}) if self.devices == "names" else [0]
-        if len(counts) > 1:
-            numbers = " and ".join(map(str, counts))
-            raise ValueError(f"problems: clusters of {numbers} devices, but a hierarchical policy places on one number of them")
+        devices = number_of_devices(problems) if self.devices == "names" else 0
         own = self.features == "paper" and self.kinds == "own"
-        return PolicyShape(counts[0], vocabulary([problem.graph for problem in problems]).words if own else ())
+        return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own else ())
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Hierarchical | Ungrouped:
         match self.grouper:

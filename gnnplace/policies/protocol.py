@@ -109,10 +109,11 @@ class Groups(Protocol[Asked]):
 
 
 class PolicyShape(NamedTuple):
-    """The sizes of a policy's weights that come from its training problems: devices (0: any number) and op kinds (none: any)."""
+    """The sizes of a policy's weights that come from its training problems: devices and groups (0: any number), op kinds (none: any)."""
 
     devices: int = 0
     kinds: tuple[str, ...] = ()
+    groups: int = 0
 
 
 class PolicyConfig(ABC):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.improver import ImproverConfig
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
@@ -19,6 +20,7 @@ POLICIES: dict[str, type[PolicyConfig]] = {
     "hierarchical": HierarchicalConfig,
     "unit-placer": UnitPlacerConfig,
     "improver": ImproverConfig,
+    "colocrl": ColocRLConfig,
 }
 
 

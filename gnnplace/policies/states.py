@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -50,6 +50,15 @@ def to_device(value: Any, device: torch.device) -> Any:
     if all(there is here for there, here in zip(parts, value, strict=True)):
         return value
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def number_of_devices(problems: Sequence[Problem]) -> int:
+    """The number of devices of all problems. Raises ValueError where they differ: a policy that names devices places on one number."""
+    counts = sorted({problem.num_devices for problem in problems})
+    if len(counts) > 1:
+        numbers = " and ".join(map(str, counts))
+        raise ValueError(f"problems: clusters of {numbers} devices, but a policy that names devices places on one number of them")
+    return counts[0]
 
 
 def unit_placements(units: Units, device: Int[Tensor, "samples units"], schedule: Schedule) -> tuple[Placement, ...]:

@@ -1,4 +1,4 @@
-"""The order in which a Placer places the groups of each grouping, and where each may stand."""
+"""The order in which a Placer places the groups of each grouping, where each may stand, and their placing, turn by turn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from torch import Tensor
 
 from gnnplace.policies.encoders.groups import sum_by_group
 from gnnplace.policies.group_tables import TablesOfUnits
+from gnnplace.policies.networks.placer import Encoded, Placer
 from gnnplace.policies.placed_groups import PlacedGroups
+from gnnplace.policies.protocol import Choose
 
 
 class Turns(NamedTuple):
@@ -32,6 +34,17 @@ def turns(
     first = torch.zeros_like(may)
     first[..., 0] = True
     return Turns(placed.order, torch.where(placed.used.unsqueeze(-1), in_turn(may, placed.order), first), placed)
+
+
+def place(placer: Placer, encoded: Encoded, taken: Turns, samples: int, choose: Choose) -> Int[Tensor, "samples groups"]:
+    """The device chosen at each turn; where devices are given (replay), all of them in one fused pass."""
+    legal = taken.allowed.repeat_interleave(samples // len(taken.allowed), 0)
+    given = choose.given("device")
+    if given is None:
+        return placer.write(encoded, samples, lambda turn, logits: choose("device", logits, legal[:, turn]), taken.placed)
+    logits = placer.score(encoded, given.view(samples, -1), taken.placed)
+    shape = given.shape  # [samples] where there is one group, else [samples, groups]
+    return choose("device", logits.view(*shape, -1), legal.view(*shape, -1)).view(samples, -1)
 
 
 def in_turn(

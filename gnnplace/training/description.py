@@ -40,14 +40,14 @@ def of_checkpoint(trained: PolicyWeights) -> Described:
 def shape_of(trained: PolicyWeights) -> PolicyShape:
     """The shape of the policy that a checkpoint trained."""
     shape = trained.description["shape"]
-    return PolicyShape(int(shape["devices"]), tuple(shape["kinds"]))
+    return PolicyShape(int(shape["devices"]), tuple(shape["kinds"]), int(shape.get("groups", 0)))
 
 
 def document(config: RunConfig, shape: PolicyShape, problems: Sequence[Problem]) -> dict[str, Any]:
     """The description that goes into a checkpoint."""
     return {
         "config": files.to_document(config),
-        "shape": {"devices": shape.devices, "kinds": list(shape.kinds)},
+        "shape": {**shape._asdict(), "kinds": list(shape.kinds)},
         "problems": [_named(problem) for problem in problems],
         "range": {"ops": _range([each.num_ops for each in problems]), "devices": _range([each.num_devices for each in problems])},
     }

@@ -23,9 +23,9 @@ def of(result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes
     """The reward that a configuration gives to a step, on devices of these memories."""
     match config.kind:
         case "sqrt":
-            return negative_square_root(result)
+            return negative_square_root(result, config.invalid)
         case "log-ratio":
-            return log_speedup(result, reference_ns, memory_bytes, config.overflow)
+            return log_speedup(result, reference_ns, memory_bytes, config.overflow, config.invalid)
         case _:
             assert_never(config.kind)
 

@@ -47,7 +47,7 @@ def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64
 
 def _cells(graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"]) -> Int64[np.ndarray, " ops"]:
     """Labels at the finest depth of name scopes with at most `LIMIT` cells; one depth further if these are fewer than `ENOUGH`."""
-    deepest = max((len(_scopes(layer)) for layer in graph.layer.values), default=0)
+    deepest = max((len(scopes(layer)) for layer in graph.layer.values), default=0)
     label = _at_depth(graph, group, key, 0)
     for depth in range(1, deepest + 1):
         finer = _at_depth(graph, group, key, depth)
@@ -61,22 +61,22 @@ def _at_depth(
     graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"], depth: int
 ) -> Int64[np.ndarray, " ops"]:
     """Labels that join the groups whose leaders share a cell; layer names are cut to `depth` scopes."""
-    scopes = [_scopes(layer)[:depth] for layer in graph.layer.values]
-    number = {scope: index for index, scope in enumerate(dict.fromkeys(scopes))}
-    layer = np.array([number[scope] for scope in scopes] + [NONE], dtype=np.int64)[graph.layer.index]
-    cell = np.concatenate([layer[:, None], key], axis=1)[_leader(graph, group)]
+    cut = [scopes(layer)[:depth] for layer in graph.layer.values]
+    number = {scope: index for index, scope in enumerate(dict.fromkeys(cut))}
+    layer = np.array([number[scope] for scope in cut] + [NONE], dtype=np.int64)[graph.layer.index]
+    cell = np.concatenate([layer[:, None], key], axis=1)[leader(graph, group)]
     known = (cell[:, 0] != NONE) | (cell[:, 3] >= 0)
     index = row_numbers(cell)
     return merged(group, np.where(known, index, NONE))
 
 
-def _scopes(layer: str) -> tuple[str, ...]:
+def scopes(layer: str) -> tuple[str, ...]:
     return tuple(re.split(r"[/.]", layer))
 
 
-def _leader(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+def leader(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """The leader of each op's group: the op with the most persistent bytes, the lowest index on a tie."""
     rows = np.lexsort((-np.arange(graph.num_ops), graph.persistent_bytes))
-    leader = np.empty(graph.num_ops, dtype=np.int64)
-    leader[group[rows]] = rows
-    return leader[group]
+    found = np.empty(graph.num_ops, dtype=np.int64)
+    found[group[rows]] = rows
+    return found[group]

@@ -1,8 +1,9 @@
 """Units: sets of ops that are placed together. Each unit consists of whole colocation groups.
 
 `ops` are the colocation groups alone. `weights` joins a variable with its state and with the gradients and sums that only its update needs,
-and joins the users of a variable by phase and block. `coarse` has at most 1,000 cells of layer, time step and phase. All of them depend on
-the graph alone. Contracting units may create cycles, so orders and levels come from the op graph.
+and joins the users of a variable by phase and block. `coarse` has at most 1,000 cells of layer, time step and phase. `readers` joins an
+output with its only reader, again and again, and `colocated` these by layer and time step, as ColocRL does. All of them depend on the graph
+alone. Contracting units may create cycles, so orders and levels come from the op graph.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import Problem
-from gnnplace.units import cells, variables
+from gnnplace.units import cells, colocated, variables
 
-UnitsName = Literal["ops", "weights", "coarse"]
+UnitsName = Literal["ops", "weights", "coarse", "readers", "colocated"]
 
 
 @dataclass(frozen=True, eq=False)
 class Units:
     """`unit[i]` is the unit of op i. Units are numbered by their first ops in the topological order of the graph."""
 
-    name: UnitsName
+    name: str
     unit: Int32[np.ndarray, " ops"]
     num_units: int
 
@@ -71,9 +72,13 @@ def _build(graph: ComputationGraph, name: UnitsName) -> Units:
             label = variables.with_their_users(graph, group)
         case "coarse":
             label = cells.coarse(graph, group)
+        case "readers":
+            label = colocated.with_sole_readers(graph, group)
+        case "colocated":
+            label = colocated.by_layer(graph, colocated.with_sole_readers(graph, group))
         case _:
             assert_never(name)
-    return _numbered(graph, name, label)
+    return numbered(graph, name, label)
 
 
 def colocation_closure(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
@@ -175,7 +180,8 @@ def allowed(problem: Problem, units: Units) -> Bool[np.ndarray, "units devices"]
     return legal
 
 
-def _numbered(graph: ComputationGraph, name: UnitsName, label: Int64[np.ndarray, " ops"]) -> Units:
+def numbered(graph: ComputationGraph, name: str, label: Int64[np.ndarray, " ops"]) -> Units:
+    """Units of ops with equal labels, numbered by their first ops in topological order."""
     _, first, index = np.unique(label[graph.order], return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.int32)
     number[np.argsort(first)] = np.arange(len(first), dtype=np.int32)

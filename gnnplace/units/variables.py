@@ -45,7 +45,7 @@ def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Famil
     stateful = graph.persistent_bytes > SCALAR_BYTES
     label = merged(group, _root_op(graph, stateful))
     updated = binds & _holds(label, stateful)[graph.edge_src] & _updates(graph)[graph.edge_dst]
-    label = _join(label, graph.edge_src, graph.edge_dst, updated)
+    label = join(label, graph.edge_src, graph.edge_dst, updated)
     state = _holds(label, stateful)
     owner = np.where(state, label, NONE)
     size = np.zeros(graph.num_ops, dtype=np.int64)
@@ -60,7 +60,7 @@ def merged(label: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, " ops"]) -> 
     asks = np.flatnonzero(key != NONE)
     first = np.full(int(key.max(initial=0)) + 1, len(label), dtype=np.int64)
     np.minimum.at(first, key[asks], asks)
-    return _join(label, asks, first[key[asks]], np.ones(len(asks), dtype=bool))
+    return join(label, asks, first[key[asks]], np.ones(len(asks), dtype=bool))
 
 
 def _holds(label: Int64[np.ndarray, " ops"], stateful: Bool[np.ndarray, " ops"]) -> Bool[np.ndarray, " ops"]:
@@ -105,7 +105,7 @@ def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, 
 
 @kernel
 @no_type_check
-def _join(label, first, second, wanted):
+def join(label, first, second, wanted):
     """The union of the labels of `first[k]` and `second[k]` where `wanted[k]`. The label of a set is its lowest member."""
     parent = np.arange(len(label))
     for k in range(len(first)):

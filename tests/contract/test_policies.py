@@ -12,6 +12,7 @@ from support.slow import slow
 from gnnplace import testing
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
+from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
@@ -31,6 +32,7 @@ SMALL = {
         ]
     ],
     "unit-placer": [UnitPlacerConfig(units="ops", width=8, rounds=2, hidden=8)],
+    "colocrl": [ColocRLConfig(units="ops", width=16), ColocRLConfig(units="ops", width=16, bidirectional=True, bound=5.0)],
 }
 SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper")
 CONFIGS = [config for kind, policy in POLICIES.items() for config in SMALL.get(kind, [policy()])]

@@ -66,6 +66,8 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
     clusters = {f"datasets/clusters/{path.name}" for path in (ROOT / "datasets" / "clusters").iterdir()}
     assert data == graphs | clusters | {
         "datasets/manifest.json",
+        "configs/colocrl/published.yaml",
+        "configs/colocrl/tuned.yaml",
         "configs/hierarchical/published.yaml",
         "configs/hierarchical/tuned.yaml",
         "configs/improver/tuned.yaml",

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from gnnplace.config.training import RewardConfig
 from gnnplace.result import StepResult
-from gnnplace.training.reward import INVALID, log_speedup, negative_square_root, overflow
+from gnnplace.training.reward import INVALID, log_speedup, negative_square_root, of, overflow
 
 
 def took(step_time_ns, peaks=(100, 200), infeasible=None):
@@ -49,3 +50,10 @@ def test_log_speedup_charges_overflow():
 @pytest.mark.parametrize("result", [took(None, None, "no link"), took(500, infeasible="colocation group split")])
 def test_log_speedup_of_a_placement_that_breaks_another_rule(result):
     assert log_speedup(result, 500, MEMORY, 5.0) == INVALID
+
+
+def test_the_reward_of_what_cannot_run_is_a_knob():
+    """The failing signal of ColocRL is chosen for each graph."""
+    for kind, result in (("sqrt", took(1, infeasible="memory")), ("log-ratio", took(None, None, "no link"))):
+        assert of(result, RewardConfig(kind=kind, invalid=-3.0), 500, MEMORY) == -3
+        assert of(result, RewardConfig(kind=kind), 500, MEMORY) == INVALID

@@ -2,6 +2,7 @@
 
 Mirhoseini et al. (ICLR 2018, section 3.2): a bi-directional LSTM encoder, an LSTM decoder with content-based attention, and
 `C tanh(l / T)` on its logits. `seq2seq.py` names devices as the paper does; `observing.py` scores them by what is observed of them.
+Without the backward layer and the bound it is the network of ColocRL (Mirhoseini et al., ICML 2017, section 3.2).
 
 What the paper leaves open: "LSTM hidden size 256" is that of each LSTM, so the encoder has one forward and one backward
 layer of `width` (not two stacked) and the decoder starts from a learned linear map of their final states; slot i pairs
@@ -44,16 +45,17 @@ class Observed(Protocol):
 
 
 class Placer(nn.Module, ABC):
-    """Groups in, a device out for each. Probabilities are bounded by `bound` (C) and `temperature` (T)."""
+    """Groups in, a device out for each. Probabilities are bounded by `bound` (C) and `temperature` (T); a bound of 0 is none."""
 
-    def __init__(self, group_width: int, *, width: int, bound: float, temperature: float) -> None:
+    def __init__(self, group_width: int, *, width: int, bound: float, temperature: float, bidirectional: bool = True) -> None:
         super().__init__()
         self.bound, self.temperature = bound, temperature
-        self.encoder = nn.LSTM(group_width, width, batch_first=True, bidirectional=True)
-        self.hidden_bridge = nn.Linear(2 * width, width, bias=False)
-        self.cell_bridge = nn.Linear(2 * width, width, bias=False)
+        self.encoder = nn.LSTM(group_width, width, batch_first=True, bidirectional=bidirectional)
+        read = 2 * width if bidirectional else width
+        self.hidden_bridge = nn.Linear(read, width, bias=False)
+        self.cell_bridge = nn.Linear(read, width, bias=False)
         self.decoder = nn.LSTM(width, width, batch_first=True)
-        self.attention = AdditiveAttention(2 * width, width, width=width)
+        self.attention = AdditiveAttention(read, width, width=width)
 
     @abstractmethod
     def score(
@@ -72,8 +74,8 @@ class Placer(nn.Module, ABC):
         return Encoded(self.attention.memory(slots), self.hidden_bridge(both[0]), self.cell_bridge(both[1]))
 
     def squash(self, logits: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """`C tanh(l / T)`: no device is ever certain or ruled out."""
-        return self.bound * torch.tanh(logits / self.temperature)
+        """`C tanh(l / T)`: no device is ever certain or ruled out. Without a bound l itself."""
+        return self.bound * torch.tanh(logits / self.temperature) if self.bound else logits
 
     def states(self, encoded: Encoded, inputs: Float[Tensor, "samples steps width"]) -> Float[Tensor, "samples steps width"]:
         """The decoder's states over a whole sequence of inputs."""

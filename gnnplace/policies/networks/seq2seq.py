@@ -18,8 +18,17 @@ GO = 0  # the row of the trained vector that the decoder reads first; device d i
 class Seq2Seq(Placer):
     """Groups in, one of `devices` out for each."""
 
-    def __init__(self, group_width: int, devices: int, *, width: int = 256, bound: float = 5.0, temperature: float = 10.0) -> None:
-        super().__init__(group_width, width=width, bound=bound, temperature=temperature)
+    def __init__(
+        self,
+        group_width: int,
+        devices: int,
+        *,
+        width: int = 256,
+        bound: float = 5.0,
+        temperature: float = 10.0,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__(group_width, width=width, bound=bound, temperature=temperature, bidirectional=bidirectional)
         self.devices = devices
         self.previous = nn.Embedding(devices + 1, width)
         self.out = nn.Linear(2 * width, devices, bias=False)

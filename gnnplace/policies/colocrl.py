@@ -1,0 +1,144 @@
+"""ColocRL (Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972).
+
+Rules put ops into colocation groups (section 3.3). A sequence-to-sequence network reads the groups and writes a device for each (section
+3.2). It learns by REINFORCE from the square root of the time of a step, over a moving average (section 3.1). One policy is for one graph.
+
+What the paper does not state is taken from the authors' next one (`hierarchical.py`): widths, learning rate, clipping. The LSTMs are taken
+to be single layers that read forwards. `encoders/colocation.py` says how groups are embedded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from gnnplace.knobs import at_least
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.clustering import clustering
+from gnnplace.policies.encoders.colocation import ColocationConstants, ColocationGroups
+from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
+from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.policies.states import ProblemConstants, devices_of_units, number_of_devices, unit_placements
+from gnnplace.policies.symmetry import by_first_use
+from gnnplace.policies.turns import Turns, place
+from gnnplace.problems import Problem
+from gnnplace.result import StepResult
+from gnnplace.units.cells import legality
+from gnnplace.units.rows import row_numbers
+from gnnplace.units.units import Units, UnitsName, allowed, numbered, units
+
+Colocation = UnitsName | Literal["metis"]
+
+
+@dataclass(frozen=True)
+class ColocRLConfig(PolicyConfig):
+    """ColocRL (Mirhoseini et al., ICML 2017): colocation groups by rules, and a sequence-to-sequence network that places them.
+
+    Args:
+        kind: names this policy
+        units: what is placed together: "colocated" = the paper's rules; ablations: "readers" = without groups named by layer and time step,
+            "ops" = the framework's constraints alone, "coarse" and "weights" = this project's, "metis" = as many parts as "colocated" has
+        width: width of the LSTMs, of the attention and of the embeddings of devices
+        bidirectional: whether the encoder reads the groups backwards, too
+        bound: C of the logits C tanh(l / C); 0 = l itself, as in the paper
+        schedule: how ops are ordered within devices
+    """
+
+    kind: Literal["colocrl"] = "colocrl"
+    units: Colocation = "colocated"
+    width: int = 256
+    bidirectional: bool = False
+    bound: float = 0.0
+    schedule: Schedule = "critical-path"
+
+    def __post_init__(self) -> None:
+        at_least(1, "policy.", width=self.width)
+        at_least(0, "policy.", bound=self.bound)
+        self.require_rule()
+
+    def shape(self, problems: Sequence[Problem]) -> PolicyShape:
+        """Named devices, own kinds, a column for each group of the graph with most. Raises ValueError where numbers of devices differ."""
+        words = vocabulary([problem.graph for problem in problems]).words
+        groups = max(colocation(problem, self.units).num_units for problem in problems)
+        return PolicyShape(number_of_devices(problems), words, groups)
+
+    def build(self, shape: PolicyShape, groupings: int, seed: int) -> ColocRL:
+        encoder = ColocationGroups(Vocabulary(shape.kinds), shape.groups)
+        placer = Seq2Seq(
+            encoder.width, shape.devices, width=self.width, bound=self.bound, temperature=self.bound, bidirectional=self.bidirectional
+        )
+        return ColocRL(encoder, placer, self.units, self.schedule)
+
+
+def colocation(problem: Problem, name: Colocation) -> Units:
+    """The colocation groups of a problem under a rule, numbered by their first ops in topological order.
+
+    The parts of METIS have equal work and cut transfers; those of ops with different allowed devices are parted once more.
+    """
+    graph = problem.graph
+    if name != "metis":
+        return units(graph, name)
+    ops = units(graph, "ops")
+    part = clustering(problem, ops, units(graph, "colocated").num_units)[ops.unit]
+    return numbered(graph, name, row_numbers(np.stack([part, legality(graph, ops.unit.astype(np.int64))], axis=1)))
+
+
+class ColocRLState(NamedTuple):
+    """The constants of one problem; `turns` is the order of groups and where each may stand."""
+
+    samples: int
+    units: Units
+    groups: ColocationConstants
+    turns: Turns
+
+
+class ColocRL(nn.Module):
+    """Places colocation groups, one after another in the topological order of their first ops.
+
+    Reads of each group its type, its output shapes and its neighbours (`ColocationGroups`: `Float[groups width]` with a column for each
+    group, so its weights are for one graph), and of devices their names (`Seq2Seq`: weights for one number of devices).
+
+    Decides, in one step an episode, "device": one question a group, `Int[samples]`, among the devices where all its ops may stand. When its
+    decisions are replayed it asks all of them at once, `Int[samples groups]`. The decoder reads the device chosen before.
+
+    Learns from the summed log-probability of its decisions; it can imitate a placement (`choices`).
+    """
+
+    def __init__(
+        self, encoder: ColocationGroups, placer: Seq2Seq, colocated_by: Colocation = "colocated", schedule: Schedule = "critical-path"
+    ) -> None:
+        super().__init__()
+        self.encoder, self.placer, self.colocated_by, self.schedule = encoder, placer, colocated_by, schedule
+        self._constants = ProblemConstants(self._state)
+
+    def reset(self, problem: Problem, samples: int) -> ColocRLState:
+        """Raises ValueError where the policy has learned another number of devices, or fewer groups."""
+        if problem.num_devices != self.placer.devices:
+            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.placer.devices}")
+        return self._constants.of(problem, self)._replace(samples=samples)
+
+    def _state(self, problem: Problem) -> ColocRLState:
+        groups = colocation(problem, self.colocated_by)
+        turns = Turns(torch.arange(groups.num_units)[None], torch.from_numpy(allowed(problem, groups))[None], None)
+        return ColocRLState(1, groups, self.encoder.constants(problem, groups), turns)
+
+    def step(
+        self, state: ColocRLState, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], ColocRLState | None]:
+        """All of an episode: one placement for each sample."""
+        encoded = self.placer.encode(self.encoder(state.groups)[None])
+        device = place(self.placer, encoded, state.turns, state.samples, choose)
+        return unit_placements(state.units, device, self.schedule), None
+
+    def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 groups"]]:
+        """The device on which most of each group's work stands; interchangeable devices are renamed by their first use."""
+        state = self.reset(problem, 1)
+        device = by_first_use(problem, devices_of_units(problem, state.units, placement))
+        return {"device": torch.from_numpy(device)[None].to(state.turns.order.device)}
