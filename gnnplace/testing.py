@@ -58,11 +58,13 @@ def ranges_do_not_change_how_a_training_problem_is_placed(make: Make) -> None:
 def every_op_is_placed_by_a_decision(make: Make) -> None:
     problem = branches()
     policy = make(problem)
-    tape, (placement,), _ = _sampled(policy, problem, samples=1)
+    tape, _, episode = _sampled(policy, problem, samples=1)
     moved = np.zeros(problem.num_ops, dtype=bool)
-    for choices in _changed(tape):
-        for step in rollout(policy, problem, Tape("argmax", 1, given=choices), evaluator(policy)):
-            moved |= step.placements[0].device != placement.device
+    for steps in _changed(tape):
+        if moved.all():
+            break
+        changed, again = len(steps) - 1, rollout(policy, problem, Tape.recorded(steps, "argmax"), evaluator(policy))
+        moved |= again[changed].placements[0].device != episode[changed].placements[0].device
     assert moved.all(), f"no decision moves ops {np.flatnonzero(~moved).tolist()}"
 
 
@@ -209,16 +211,18 @@ def evaluator(policy: Any) -> Evaluator | None:
     return None if asks(policy).feedback == "none" else simulate
 
 
-def _changed(tape: Tape) -> Iterator[dict[str, torch.Tensor]]:
-    """The first step's choices of a tape of one sample with one of them changed, in every way, `MOST_CHANGES` at most."""
-    choices = {name: made.choice() for name, made in tape.steps[0].items()}
-    for name, choice in choices.items():
-        options = tape.steps[0][name].logits[0].shape[-1]
-        for index in range(choice.numel()):
-            for shift in range(1, min(options, MOST_CHANGES)):
-                other = choice.clone()
-                other.view(-1)[index] = (other.view(-1)[index] + shift) % options
-                yield {**choices, name: other}
+def _changed(tape: Tape) -> Iterator[list[dict[str, torch.Tensor]]]:
+    """The choices of one sample up to a step in which one is changed: every choice in `MOST_CHANGES` of the ways that are allowed."""
+    steps = tape.choices(0)
+    for number, choices in enumerate(steps):
+        for name, choice in choices.items():
+            options = tape.steps[number][name].log_probabilities().flatten(0, -2).isfinite()
+            for index, allowed in enumerate(options):
+                chosen = int(choice.flatten()[index])
+                for option in [option for option in allowed.nonzero().flatten().tolist() if option != chosen][:MOST_CHANGES]:
+                    other = choice.clone()
+                    other.view(-1)[index] = option
+                    yield [*steps[:number], {**choices, name: other}]
 
 
 def _devices(placements: tuple[Placement, ...] | list[Placement]) -> list[list[int]]:

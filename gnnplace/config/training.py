@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 from gnnplace.config.pretraining import GroupingConfig, MovesConfig, WarmStartConfig
 from gnnplace.knobs import above, at_least, fraction
 
-RewardKind = Literal["sqrt", "log-ratio"]
-BaselineKind = Literal["moving-average", "leave-one-out", "critic"]
-ReturnKind = Literal["terminal", "to-go"]
+RewardKind = Literal["sqrt", "log-ratio", "seconds"]
+BaselineKind = Literal["moving-average", "recent-mean", "leave-one-out", "critic"]
+ReturnKind = Literal["terminal", "to-go", "improvement"]
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,10 @@ class RewardConfig:
     """What a step time is worth to the policy.
 
     Args:
-        kind: "sqrt" is -sqrt(seconds); "log-ratio" is -log(step time / best single device) - overflow * excess memory
-        overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, at least 0
-        invalid: reward where a placement can't run: under "sqrt" for whatever reason, under "log-ratio" for another than memory
+        kind: "sqrt" is -sqrt(seconds); "log-ratio" is -log(step time / best single device) - overflow * excess memory; "seconds" is
+            -seconds - overflow * missing GB, `invalid` at least
+        overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, under "seconds" by a GB; at least 0
+        invalid: reward where a placement can't run: under "sqrt" for whatever reason, else for another than memory
     """
 
     kind: RewardKind = "log-ratio"
@@ -59,10 +60,12 @@ class CreditConfig:
     """What rewards say of decisions: the return of each step, and what it is compared with.
 
     Args:
-        returns: of a step: "terminal" = the reward of the episode's last step; "to-go" = its own reward and, discounted, those after it
-        gamma: discount of a step under "to-go", in [0, 1]
-        baseline: "moving-average" of past returns (one a problem and step), "leave-one-out" (the mean of the other samples), or the
-            policy's own "critic"
+        returns: of a step: "terminal" = the reward of the episode's last step; "to-go" = its own reward and, discounted, those after it;
+            "improvement" = the same of what each step adds to the reward of the step before, for policies that evaluate every step
+        gamma: discount of a step under "to-go" and "improvement", in [0, 1]
+        baseline: "moving-average" of past returns (one a problem and step), "recent-mean" (their plain mean over the last updates),
+            "leave-one-out" (the mean of the other samples), or the policy's own "critic"
+        window: how many updates a recent mean is of, the present one among them
         decay: weight of the past in the moving average, in [0, 1)
         initial: the moving average before the first update, a reward; null = the mean of the first returns that count
         normalise: divide advantages by the standard deviation of the returns over the samples
@@ -72,20 +75,22 @@ class CreditConfig:
     returns: ReturnKind = "terminal"
     gamma: float = 1.0
     baseline: BaselineKind = "leave-one-out"
+    window: int = 10
     decay: float = 0.9
     initial: float | None = -10.0
     normalise: bool = True
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
+        at_least(1, "training.credit.", window=self.window)
         fraction("training.credit.", decay=self.decay)
         above(0, "training.credit.", floor=self.floor)
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"training.credit.gamma: {self.gamma} is not in [0, 1]")
-        if self.baseline == "moving-average" and self.normalise:
+        if self.baseline in ("moving-average", "recent-mean") and self.normalise:
             raise ValueError(
                 "training.credit.normalise: true divides advantages by a spread around the samples' own mean, "
-                "which a moving-average is not; set it to false"
+                f"which a {self.baseline} is not; set it to false"
             )
 
 

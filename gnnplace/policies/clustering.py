@@ -23,6 +23,17 @@ def clustering(problem: Problem, units: Units, groups: int) -> Int64[np.ndarray,
     return groups_within(problem, units, np.zeros(units.num_units, np.int64), groups)
 
 
+def within_passes(problem: Problem, units: Units, groups: int) -> Int64[np.ndarray, " units"]:
+    """The same with groups that keep to one pass of training each: that in which most of a unit's work lies.
+
+    A group of both passes would come before and after nearly all others.
+    """
+    phase = problem.graph.phase
+    work = np.zeros((units.num_units, len(phase.values) + 1))  # the last column is of ops without a pass
+    np.add.at(work, (units.unit, phase.index), problem.time_ns.min(axis=1))
+    return groups_within(problem, units, work.argmax(axis=1), groups)
+
+
 def groups_within(problem: Problem, units: Units, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
     """A group for each unit such that groups keep to one device each, and each device has as many as its share of the work allows.
 

@@ -25,7 +25,7 @@ from gnnplace.policies.encoders.colocation import ColocationConstants, Colocatio
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, devices_of_units, number_of_devices, unit_placements
+from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, unit_placements
 from gnnplace.policies.symmetry import by_first_use
 from gnnplace.policies.turns import Turns, place
 from gnnplace.problems import Problem
@@ -67,7 +67,7 @@ class ColocRLConfig(PolicyConfig):
         """Named devices, own kinds, a column for each group of the graph with most. Raises ValueError where numbers of devices differ."""
         words = vocabulary([problem.graph for problem in problems]).words
         groups = max(colocation(problem, self.units).num_units for problem in problems)
-        return PolicyShape(number_of_devices(problems), words, groups)
+        return PolicyShape(named_devices(problems, self.kind), words, groups)
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> ColocRL:
         encoder = ColocationGroups(Vocabulary(shape.kinds), shape.groups)

@@ -28,7 +28,7 @@ from gnnplace.policies.networks.placer import Placer
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.observations import OBSERVATIONS
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
-from gnnplace.policies.states import number_of_devices
+from gnnplace.policies.states import named_devices
 from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.problems import Problem
 from gnnplace.units.units import UnitsName
@@ -108,7 +108,7 @@ class HierarchicalConfig(PolicyConfig):
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices, and these have names."""
-        devices = number_of_devices(problems) if self.devices == "names" else 0
+        devices = named_devices(problems, self.kind) if self.devices == "names" else 0
         own = self.features == "paper" and self.kinds == "own"
         return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own else ())
 

@@ -26,6 +26,7 @@ from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.networks.move_scorer import FEATURES, MoveScorer
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.policies.states import fastest_device
 from gnnplace.problems import Problem
 from gnnplace.result import Score, StepResult, score
 
@@ -104,7 +105,7 @@ class Improver(nn.Module):
         self.scorer = MoveScorer(width, hidden)
 
     def reset(self, problem: Problem, samples: int) -> ImproverState:
-        start = neighbourhood(problem).start(_on_the_fastest(problem, self.schedule))
+        start = neighbourhood(problem).start(Placement(np.full(problem.num_ops, fastest_device(problem), dtype=np.int32), self.schedule))
         none = (None,) * samples
         return ImproverState(problem, 0, (0,) * samples, (start,) * samples, none, none, (start,) * samples)
 
@@ -159,11 +160,3 @@ def _informed(state: ImproverState, feedback: Sequence[StepResult] | None) -> Im
             here[sample], scores[sample] = tried, reached
             situations[sample] = situation(state.problem, around, tried, result)
     return state._replace(here=tuple(here), scores=tuple(scores), situations=tuple(situations))
-
-
-def _on_the_fastest(problem: Problem, schedule: Schedule) -> Placement:
-    """All on the device, of those whose memory holds what all ops keep, on which they take the least time together."""
-    holds = problem.graph.persistent_bytes.sum() <= problem.cluster.memory_bytes
-    took = problem.time_ns.sum(axis=0)
-    fastest = int(np.where(holds | ~holds.any(), took, np.iinfo(np.int64).max).argmin())
-    return Placement(np.full(problem.num_ops, fastest, dtype=np.int32), schedule)

@@ -86,6 +86,13 @@ class Imitates(Protocol):
 
 
 @runtime_checkable
+class Continues(Protocol):
+    """A policy that improves placements, and is told the best one of a problem before each update that samples it."""
+
+    def continue_from(self, problem: Problem, placement: Placement) -> None: ...
+
+
+@runtime_checkable
 class SharesGroupings(Protocol):
     """A policy that draws `groupings` groupings for its samples, and places each of them several times."""
 

@@ -13,6 +13,7 @@ from torch import nn
 from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.improver import ImproverConfig
+from gnnplace.policies.placeto import PlacetoConfig
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
 from gnnplace.policies.unit_placer import UnitPlacerConfig
 
@@ -21,6 +22,7 @@ POLICIES: dict[str, type[PolicyConfig]] = {
     "unit-placer": UnitPlacerConfig,
     "improver": ImproverConfig,
     "colocrl": ColocRLConfig,
+    "placeto": PlacetoConfig,
 }
 
 

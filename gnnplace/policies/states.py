@@ -52,13 +52,20 @@ def to_device(value: Any, device: torch.device) -> Any:
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
-def number_of_devices(problems: Sequence[Problem]) -> int:
-    """The number of devices of all problems. Raises ValueError where they differ: a policy that names devices places on one number."""
+def named_devices(problems: Sequence[Problem], policy: str) -> int:
+    """How many devices the clusters have. Raises ValueError where they differ: a policy that names devices is for one number of them."""
     counts = sorted({problem.num_devices for problem in problems})
     if len(counts) > 1:
         numbers = " and ".join(map(str, counts))
-        raise ValueError(f"problems: clusters of {numbers} devices, but a policy that names devices places on one number of them")
+        raise ValueError(f"problems: clusters of {numbers} devices, but a {policy} policy places on one number of them")
     return counts[0]
+
+
+def fastest_device(problem: Problem) -> int:
+    """The device, of those whose memory holds what all ops keep, on which they take the least time together."""
+    holds = problem.graph.persistent_bytes.sum() <= problem.cluster.memory_bytes
+    took = problem.time_ns.sum(axis=0)
+    return int(np.where(holds | ~holds.any(), took, np.iinfo(np.int64).max).argmin())
 
 
 def unit_placements(units: Units, device: Int[Tensor, "samples units"], schedule: Schedule) -> tuple[Placement, ...]:

@@ -36,14 +36,18 @@ class Decisions:
     def noise(self) -> Float[Tensor, "leading *shape options"] | None:
         return None if self.noises[0] is None else _stack([noise for noise in self.noises if noise is not None])
 
+    def log_probabilities(self) -> Float[Tensor, "leading *shape options"]:
+        """The log-probability of every option of each decision, under the logits it was asked with."""
+        return torch.log_softmax(_stack(self.logits), dim=-1)
+
     def log_probability(self) -> Float[Tensor, "leading *shape"]:
-        """The log-probability of each decision under the logits it was asked with."""
-        logits = torch.log_softmax(_stack(self.logits), dim=-1)
+        """That of the option that each decision chose."""
+        logits = self.log_probabilities()
         return logits.gather(-1, self.choice().unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Float[Tensor, "leading *shape"]:
         """The entropy of each decision, in nats."""
-        logits = torch.log_softmax(_stack(self.logits), dim=-1)
+        logits = self.log_probabilities()
         return -(logits.exp() * logits.masked_fill(logits == -torch.inf, 0.0)).sum(-1)
 
 
@@ -111,9 +115,9 @@ class Tape:
         return cls("replay", samples, given=choices)
 
     @classmethod
-    def recorded(cls, steps: Sequence[Mapping[str, Int[Tensor, "1 *shape"]]]) -> Tape:
-        """A tape that gives one sample's choices, step by step."""
-        replay = cls("replay", 1)
+    def recorded(cls, steps: Sequence[Mapping[str, Int[Tensor, "1 ..."]]], then: Answer = "replay") -> Tape:
+        """A tape that gives one sample's choices, step by step; other questions are answered as `then` says."""
+        replay = cls(then, 1)
         replay._recorded = [{name: (choice, None) for name, choice in step.items()} for step in steps]
         return replay
 

@@ -31,9 +31,14 @@ def turns(
     if tables is None:
         return Turns(torch.arange(groups, device=grouping.device).expand(len(grouping), -1), may, None)
     placed = PlacedGroups(tables, grouping, groups, samples)
+    return Turns(placed.order, choiceless(in_turn(may, placed.order), placed.used), placed)
+
+
+def choiceless(may: Bool[Tensor, "leading groups devices"], used: Bool[Tensor, "leading groups"]) -> Bool[Tensor, "leading groups devices"]:
+    """Where groups may stand; an empty one has no choice but the first device."""
     first = torch.zeros_like(may)
     first[..., 0] = True
-    return Turns(placed.order, torch.where(placed.used.unsqueeze(-1), in_turn(may, placed.order), first), placed)
+    return torch.where(used.unsqueeze(-1), may, first)
 
 
 def place(placer: Placer, encoded: Encoded, taken: Turns, samples: int, choose: Choose) -> Int[Tensor, "samples groups"]:

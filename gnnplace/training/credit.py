@@ -1,8 +1,8 @@
 """Credit: what the rewards of an episode's steps say of each step's decisions, and which samples count.
 
-The return of a step is compared with what was expected of it: `MovingAverage` is the paper's (an exponential moving average);
-`leave_one_out` compares each sample with the others of its problem and needs no memory; a critic is the policy's own. Samples that
-do not count are left out of what is expected, and of the loss.
+The return of a step is compared with what was expected of it: `MovingAverage` is the hierarchical planner's (an exponential moving
+average) and `RecentMean` is Placeto's; `leave_one_out` compares each sample with the others of its problem and needs no memory; a critic is
+the policy's own. Samples that do not count are left out of what is expected, and of the loss.
 
 Computed in float64: samples that take the same time get an advantage of exactly 0.
 """
@@ -40,7 +40,10 @@ def counted(valid: Bool[Tensor, "steps samples"], updates: int, cut_off: int | N
 
 
 def returns(reward: Float64[Tensor, "steps samples"], kind: ReturnKind, gamma: float) -> Float64[Tensor, "steps samples"]:
-    """The return of each step: the last step's reward for all of them, or the discounted rewards from it on."""
+    """The return of each step: the last step's reward for all of them, or the discounted rewards from it on.
+
+    The first step's improvement is its reward; without discount the return of a later one is the last reward minus that of the step before.
+    """
     match kind:
         case "terminal":
             return reward[-1:].expand_as(reward)
@@ -49,6 +52,8 @@ def returns(reward: Float64[Tensor, "steps samples"], kind: ReturnKind, gamma: f
             for earlier in reward[:-1].flip(0):
                 sums.append(earlier + gamma * sums[-1])
             return torch.stack(sums[::-1])
+        case "improvement":
+            return returns(torch.cat([reward[:1], reward.diff(dim=0)]), "to-go", gamma)
         case _:
             assert_never(kind)
 
@@ -76,12 +81,51 @@ class MovingAverage(nn.Module):
     ) -> Float64[Tensor, "steps samples"]:
         """Returns minus what was expected before these samples, towards which the average then moves; it stays where none counts."""
         before = self.average.get(problem, torch.full((len(values),), self.initial, dtype=torch.float64)).to(values.device)
-        number = counts.sum(1)
-        mean = torch.where(counts, values, 0.0).sum(1) / number.clamp(min=1)
-        expected = torch.where(before.isnan(), mean, before)
+        mean = _mean(values, counts)
+        expected = torch.where(before.isnan(), mean.nan_to_num(), before)
         moved = torch.where(before.isnan(), mean, before + (1 - self.decay) * (mean - before))
-        self.average[problem] = torch.where(number > 0, moved, before)
+        self.average[problem] = torch.where(mean.isnan(), before, moved)
         return values - expected[:, None]
+
+
+class RecentMean(nn.Module):
+    """What to expect of each step of each problem: the mean of the mean counted returns of the last `window` updates, the present one too.
+
+    Placeto's "moving average over the last k episodes", one a graph and time step; its authors' code takes the present episode in.
+    """
+
+    def __init__(self, window: int) -> None:
+        super().__init__()
+        self.window = window
+        self.recent: dict[int, Float64[Tensor, "updates steps"]] = {}
+
+    def get_extra_state(self) -> dict[int, Tensor]:
+        return {problem: rows.cpu() for problem, rows in self.recent.items()}
+
+    def set_extra_state(self, state: dict[int, Tensor]) -> None:
+        self.recent = dict(state)
+
+    def advantage(
+        self, values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], problem: int = 0
+    ) -> Float64[Tensor, "steps samples"]:
+        """Returns minus the mean of those of the last updates; a step of which no sample counts in an update is left out of it."""
+        present = _mean(values, counts)[None]
+        before = self.recent.get(problem, present[:0]).to(values.device)
+        self.recent[problem] = torch.cat([before, present])[-self.window :]
+        return values - self.recent[problem].nanmean(0).nan_to_num()[:, None]
+
+
+Average = MovingAverage | RecentMean
+
+
+def average(config: CreditConfig) -> Average:
+    """What a configuration's baseline remembers; one that remembers nothing leaves it unused."""
+    return RecentMean(config.window) if config.baseline == "recent-mean" else MovingAverage(config.decay, config.initial)
+
+
+def _mean(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]) -> Float64[Tensor, " steps"]:
+    """The mean of the samples that count, step by step; NaN where none does."""
+    return torch.where(counts, values, 0.0).sum(1) / counts.sum(1)
 
 
 def leave_one_out(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]) -> Float64[Tensor, "steps samples"]:
@@ -105,15 +149,15 @@ def credit(
     reward: Float64[Tensor, "steps samples"],
     counts: Bool[Tensor, "steps samples"],
     config: CreditConfig,
-    moving_average: MovingAverage,
+    remembered: Average,
     problem: int,
     values: Float[Tensor, "steps samples"] | None = None,
 ) -> Credit:
     """The credit of one problem's samples; `values` are a critic's. Raises ValueError where a critic is asked for and there is none."""
     made = returns(reward, config.returns, config.gamma)
     match config.baseline:
-        case "moving-average":
-            advantage = moving_average.advantage(made, counts, problem)
+        case "moving-average" | "recent-mean":
+            advantage = remembered.advantage(made, counts, problem)
         case "leave-one-out":
             advantage = leave_one_out(made, counts)
         case "critic":

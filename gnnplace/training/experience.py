@@ -14,7 +14,7 @@ from gnnplace.policies.protocol import asks
 from gnnplace.policies.tape import Decisions, Share, Tape
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training import credit, processes, reward
-from gnnplace.training.credit import Credit, MovingAverage
+from gnnplace.training.credit import Average, Credit
 from gnnplace.training.lesson import Lesson
 from gnnplace.training.rollout import Proposals, replay, rollout
 
@@ -46,7 +46,7 @@ def share(config: TrainingConfig) -> Share:
 
 def gather(
     policy: Any, lesson: Lesson, problem: int, evaluate: Evaluator, config: TrainingConfig, update: int, generator: torch.Generator,
-    moving_average: MovingAverage,
+    remembered: Average,
 ) -> Experience:  # fmt: skip
     """Samples one problem, evaluates all samples of a step in one call, and gives each step's decisions their credit.
 
@@ -62,7 +62,7 @@ def gather(
     all_rewards, all_valid = processes.gathered(of_steps), processes.gathered(valid)
     counts = credit.counted(all_valid, update, config.mask_infeasible_after)
     values = _values(policy, lesson, tape, episode, config.credit)
-    made = credit.credit(all_rewards, counts, config.credit, moving_average, problem, values)
+    made = credit.credit(all_rewards, counts, config.credit, remembered, problem, values)
     mine = made.of(slice(own.rank * samples, (own.rank + 1) * samples))
     before = tape.by_decision(Decisions.log_probability).detach()
     return Experience(tape, episode, Credit(*(part.to(device) for part in mine)), before, all_rewards, int(counts.any(0).sum()))

@@ -23,7 +23,7 @@ from gnnplace.policies.protocol import ClampsFeatures, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training import metrics, processes, rates
 from gnnplace.training.best import BestPlacements
-from gnnplace.training.credit import MovingAverage
+from gnnplace.training.credit import average
 from gnnplace.training.data import Updates, Work
 from gnnplace.training.learning import Learning, check
 from gnnplace.training.lesson import Exam, Lesson
@@ -52,7 +52,7 @@ class Learner(lightning.LightningModule):
         check(policy, learning)
         self.policy, self.lessons, self.learning = policy, tuple(lessons), learning
         self.evaluate, self.best, self.description = evaluate, best, dict(description or {})
-        self.moving_average = MovingAverage(learning.training.credit.decay, learning.training.credit.initial)
+        self.moving_average = average(learning.training.credit)
         self.updates_done = 0
         self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
         self._present: Objective | None = None  # that of the last batch

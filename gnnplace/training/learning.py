@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.policies.improver import RanksMoves
-from gnnplace.policies.protocol import Critic, Groups, Imitates
+from gnnplace.policies.protocol import Critic, Groups, Imitates, asks
 
 
 class Learning(NamedTuple):
@@ -27,6 +27,11 @@ def check(policy: Any, learning: Learning) -> None:
         raise ValueError(
             f"training.credit.baseline: 'critic' needs a policy with a critic, and algorithm.kind ppo, which teaches it; "
             f"{type(policy).__name__} under {learning.algorithm.kind!r} is not that"
+        )
+    if training.credit.returns == "improvement" and asks(policy).evaluates != "every":
+        raise ValueError(
+            f"training.credit.returns: 'improvement' is of policies that have every step evaluated, and {type(policy).__name__} only has "
+            f"its last; choose 'terminal'"
         )
     if isinstance(learning.algorithm, PpoConfig) and learning.algorithm.minibatches > training.samples:
         raise ValueError(f"algorithm.minibatches: {learning.algorithm.minibatches} parts of {training.samples} samples")

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.training import PhaseName
+from gnnplace.policies.protocol import Continues
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.training import metrics, processes
@@ -23,7 +24,7 @@ from gnnplace.training.algorithms.ppo import ppo
 from gnnplace.training.algorithms.reinforce import reinforce
 from gnnplace.training.algorithms.self_imitate import self_imitate
 from gnnplace.training.best import BestPlacements
-from gnnplace.training.credit import MovingAverage
+from gnnplace.training.credit import Average
 from gnnplace.training.data import MOVES, Work, sample_generator
 from gnnplace.training.experience import Experience, gather
 from gnnplace.training.learning import Learning
@@ -71,7 +72,7 @@ class Reinforcement:
     """An algorithm's loss of the samples that the policy draws in the first pass of an update; later passes score them again."""
 
     def __init__(
-        self, policy: Any, lessons: Sequence[Lesson], learning: Learning, evaluate: Evaluator, best: BestPlacements, average: MovingAverage
+        self, policy: Any, lessons: Sequence[Lesson], learning: Learning, evaluate: Evaluator, best: BestPlacements, average: Average
     ) -> None:
         self._policy, self._lessons, self._learning = policy, lessons, learning
         self._evaluate, self._best, self._average = evaluate, best, average
@@ -95,10 +96,13 @@ class Reinforcement:
 
     def _gather(self, batch: Work, place: int) -> Experience:
         problem, training, seed = batch.problems[place], self._learning.training, self._learning.seed
+        so_far = self._best.found[problem]
+        if isinstance(self._policy, Continues) and so_far is not None:
+            self._policy.continue_from(self._lessons[problem].problem, so_far.placement)
         generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
         made = gather(self._policy, self._lessons[problem], problem, self._evaluate, training, update, generator, self._average)
-        sample, placement, result = best_sample(made.episode)
-        self._best.offer_all(problem, placement, result, "sample", made.tape.choices(sample))
+        best = best_sample(made.episode)
+        self._best.offer_all(problem, best.placement, best.result, "sample", made.tape.choices(best.sample)[: best.step + 1])
         return made
 
     def _of_samples(self, scored: Scored, experience: Experience, rows: slice, progress: float) -> Float[Tensor, ""]:

@@ -1,7 +1,8 @@
 """The reward of one step: the one place that knows its sign (higher is better) and the price of an invalid placement.
 
-`negative_square_root` is the paper's (ICLR 2018: the root of the seconds, -10 where the placement is invalid);
-`log_speedup` is this project's: it compares problems of any size, and tells a placement how far it is from fitting.
+`negative_square_root` is the paper's (ICLR 2018: the root of the seconds, -10 where the placement is invalid); `negative_seconds` is
+Placeto's (Addanki et al., NeurIPS 2019); `log_speedup` is this project's: it compares problems of any size, and tells a placement how
+far it is from fitting.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from gnnplace.config.training import RewardConfig
 from gnnplace.problems import NS_PER_S
 from gnnplace.result import StepResult
 
+BYTES_PER_GB = 1e9
 INVALID = -10.0  # the paper's reward of a placement that cannot run: that of a step of 100 s
 
 
@@ -26,6 +28,8 @@ def of(result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes
             return negative_square_root(result, config.invalid)
         case "log-ratio":
             return log_speedup(result, reference_ns, memory_bytes, config.overflow, config.invalid)
+        case "seconds":
+            return negative_seconds(result, memory_bytes, config.overflow, config.invalid)
         case _:
             assert_never(config.kind)
 
@@ -35,6 +39,20 @@ def negative_square_root(result: StepResult, invalid: float = INVALID) -> float:
     if result.feasible_ns is None:
         return invalid
     return -math.sqrt(result.feasible_ns / NS_PER_S)
+
+
+def negative_seconds(result: StepResult, memory_bytes: Int64[np.ndarray, " devices"], penalty: float, invalid: float = INVALID) -> float:
+    """`-seconds`, and where memory is missing `-(seconds + penalty * GB)`, but never below `invalid`.
+
+    The GB are those that the device with the highest peak lacks. Placeto's devices are equal; where memories differ they are those of the
+    device that lacks most. Its authors' code cuts costs off at 10 s, which is the price of a placement that breaks another rule here.
+    """
+    if result.step_time_ns is None or result.peak_memory_bytes is None:
+        return invalid
+    missing = float((result.peak_memory_bytes - memory_bytes).max())
+    if result.infeasible is not None and missing <= 0:
+        return invalid
+    return max(invalid, -result.step_time_ns / NS_PER_S - penalty * max(0.0, missing) / BYTES_PER_GB)
 
 
 def log_speedup(

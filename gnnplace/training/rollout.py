@@ -125,12 +125,20 @@ def evaluated(episode: Sequence[Proposals]) -> list[tuple[Placement, StepResult]
     return [pair for step in episode for pair in zip(step.placements, step.results, strict=False)]
 
 
-def best_sample(episode: Sequence[Proposals]) -> tuple[int, Placement, StepResult]:
-    """The number of the sample with the fastest feasible placement, in any step, the placement and what it takes."""
-    samples = [sample for step in episode for sample, _ in enumerate(step.results)]
-    pairs = evaluated(episode)
-    placement, result = fastest(pairs)
-    return samples[next(index for index, (each, _) in enumerate(pairs) if each is placement)], placement, result
+class BestSample(NamedTuple):
+    """The fastest feasible placement of an episode: the numbers of its sample and of the step that proposed it, and what it takes."""
+
+    sample: int
+    step: int
+    placement: Placement
+    result: StepResult
+
+
+def best_sample(episode: Sequence[Proposals]) -> BestSample:
+    """The first of equals; where nothing is feasible, the first that was evaluated."""
+    found = fastest(evaluated(episode))
+    proposed = ((each, number, sample) for number, step in enumerate(episode) for sample, each in enumerate(step.placements))
+    return next(BestSample(sample, number, *found) for each, number, sample in proposed if each is found[0])
 
 
 def fastest(proposals: Sequence[tuple[Placement, StepResult]]) -> tuple[Placement, StepResult]:

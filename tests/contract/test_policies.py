@@ -14,6 +14,7 @@ from gnnplace.costs import roofline
 from gnnplace.placement import Placement
 from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.placeto import PlacetoConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer import UnitPlacerConfig
@@ -33,8 +34,17 @@ SMALL = {
     ],
     "unit-placer": [UnitPlacerConfig(units="ops", width=8, rounds=2, hidden=8)],
     "colocrl": [ColocRLConfig(units="ops", width=16), ColocRLConfig(units="ops", width=16, bidirectional=True, bound=5.0)],
+    "placeto": [
+        PlacetoConfig(units="ops", groups=8, rounds=2, **knobs)
+        for knobs in [
+            {},
+            {"start_time": True, "memory": True, "sums": "mean"},
+            {"residual": False, "order": "random", "start": "random", "evaluates": "last"},
+            {"grouping": "learned", "encoder_width": 8, "encoder_rounds": 2, "hidden": 8},
+        ]
+    ],
 }
-SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper")
+SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
 CONFIGS = [config for kind, policy in POLICIES.items() for config in SMALL.get(kind, [policy()])]
 
 

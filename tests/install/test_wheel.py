@@ -71,6 +71,8 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
         "configs/hierarchical/published.yaml",
         "configs/hierarchical/tuned.yaml",
         "configs/improver/tuned.yaml",
+        "configs/placeto/published.yaml",
+        "configs/placeto/tuned.yaml",
         "configs/unit-placer/tuned.yaml",
         "checkpoints/README.md",
         "checkpoints/improver-held-out.safetensors",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from gnnplace.config.training import CreditConfig
-from gnnplace.training.credit import MovingAverage, counted, credit, leave_one_out, returns, spread
+from gnnplace.training.credit import MovingAverage, RecentMean, counted, credit, leave_one_out, returns, spread
 
 
 def row(*values):
@@ -27,6 +27,8 @@ def test_the_return_of_a_step_is_the_last_reward_or_what_is_still_to_come():
     assert returns(reward, "terminal", 1.0).tolist() == [[4, 40]] * 3
     assert returns(reward, "to-go", 1.0).tolist() == [[7, 70], [6, 60], [4, 40]]
     assert returns(reward, "to-go", 0.5).tolist() == [[3, 30], [4, 40], [4, 40]]
+    assert returns(reward, "improvement", 1.0).tolist() == [[4, 40], [3, 30], [2, 20]]
+    assert returns(reward, "improvement", 0.5).tolist() == [[1 + 0.5 * 2, 10 + 0.5 * 20], [1 + 0.5 * 2, 10 + 0.5 * 20], [2, 20]]
 
 
 def test_moving_average_starts_at_the_failing_reward_so_that_first_valid_placements_gain():
@@ -60,6 +62,24 @@ def test_moving_averages_are_of_a_problem_and_a_step_and_saved():
     assert {problem: value.tolist() for problem, value in resumed.average.items()} == {
         problem: value.tolist() for problem, value in average.average.items()
     }
+
+
+def test_a_recent_mean_is_of_the_last_updates_and_the_present_one():
+    recent = RecentMean(2)
+    assert moved(recent, -1.0, -3.0) == [1, -1]
+    assert moved(recent, -4.0, -6.0) == [-0.5, -2.5]  # -3.5 is the mean of -2 and -5
+    assert moved(recent, -9.0, -9.0) == [-2, -2]  # the first update is forgotten
+    assert moved(recent, -8.0, problem=1) == [0]
+    resumed = RecentMean(2)
+    resumed.load_state_dict(recent.state_dict())
+    assert moved(resumed, -11.0) == moved(recent, -11.0) == [-1]
+
+
+def test_a_recent_mean_leaves_out_who_does_not_count():
+    recent = RecentMean(3)
+    assert moved(recent, -5.0, -7.0, counts=[False, False]) == [-5, -7]  # nothing is expected yet
+    assert moved(recent, -1.0, -3.0, counts=[True, False]) == [0, -2]
+    assert moved(recent, -3.0, -9.0, counts=[True, False]) == [-1, -7]
 
 
 def test_leave_one_out_by_hand():

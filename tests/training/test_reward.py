@@ -7,7 +7,7 @@ import pytest
 
 from gnnplace.config.training import RewardConfig
 from gnnplace.result import StepResult
-from gnnplace.training.reward import INVALID, log_speedup, negative_square_root, of, overflow
+from gnnplace.training.reward import INVALID, log_speedup, negative_seconds, negative_square_root, of, overflow
 
 
 def took(step_time_ns, peaks=(100, 200), infeasible=None):
@@ -27,6 +27,18 @@ def test_negative_square_root_of_seconds():
 def test_an_invalid_placement_is_as_bad_as_a_step_of_100_seconds():
     assert negative_square_root(took(1, infeasible="memory")) == negative_square_root(took(100 * 10**9)) == INVALID == -10
     assert negative_square_root(took(None, None, "no link"), invalid=-3.0) == -3
+
+
+def test_seconds_are_charged_for_the_gigabytes_that_a_device_lacks():
+    memory, gigabyte = np.array([8, 8]) * 10**9, 10**9
+    assert negative_seconds(took(800_000_000, (9 * gigabyte, 1), "memory"), memory, 2.0) == pytest.approx(-2.8)
+    assert negative_seconds(took(800_000_000, (9 * gigabyte, 10 * gigabyte), "memory"), memory, 2.0) == pytest.approx(-4.8)
+    assert negative_seconds(took(800_000_000, (8 * gigabyte, 1)), memory, 2.0) == -0.8
+
+
+def test_seconds_end_where_invalid_placements_are():
+    assert negative_seconds(took(12 * 10**9), MEMORY, 2.0) == negative_seconds(took(None, None, "no link"), MEMORY, 2.0) == INVALID
+    assert negative_seconds(took(500, infeasible="colocation group split"), MEMORY, 2.0) == INVALID
 
 
 def test_log_speedup_compares_with_the_reference():

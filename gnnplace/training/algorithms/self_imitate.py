@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -18,9 +19,13 @@ from gnnplace.training.rollout import rescored
 def self_imitate(policy: Any, problem: Problem, choices: Choices, evaluate: Evaluator, sums: bool) -> Float[Tensor, ""]:
     """The negative log-probability, in nats, of the choices that made the best sample: the mean over each kind of decision, or their sum.
 
-    Decisions of another kind weigh alike under the mean: a thousand ops that are grouped don't outweigh thirty groups that are placed.
+    Decisions of another kind weigh alike under the mean: a thousand ops that are grouped don't outweigh thirty groups that are placed. What
+    an episode did after its best placement is not imitated; 0 where there was no decision before it.
     """
-    tape = rescored(policy, problem, Tape.recorded(to_device(tuple(choices), next(policy.parameters()).device)), evaluate)
-    nats = [-made.log_probability() for step in tape.steps for made in step.values()]
+    known = to_device(tuple(choices), next(policy.parameters()).device)
+    tape = rescored(policy, problem, Tape.recorded(known, "argmax"), evaluate)
+    nats = [-made.log_probability() for step in tape.steps[: len(known)] for made in step.values()]
+    if not nats:
+        return torch.zeros(())
     total: Tensor = sum((each.sum() if sums else each.mean() for each in nats[1:]), nats[0].sum() if sums else nats[0].mean())
     return total if sums else total / len(nats)
