@@ -38,14 +38,17 @@ def gpu(memory_bytes: int, memory_bytes_per_s: int, **flops_per_s: int) -> Devic
 HASWELL = cpu(64 * GIB, 500 * GIGA, 60 * GIGA)
 BROADWELL = cpu(256 * GIB, 600 * GIGA, 65 * GIGA)
 SAPPHIRE_RAPIDS = cpu(1024 * GIB, 3 * TERA, 250 * GIGA)
+ALDER_LAKE = cpu(64 * GIB, 450 * GIGA, 62 * GIGA)
 K40 = gpu(11_420 * MIB, 288 * GIGA, float32=4_290 * GIGA, float16=4_290 * GIGA, bfloat16=4_290 * GIGA, float64=1_430 * GIGA)
 P100 = gpu(15_900 * MIB, 732 * GIGA, float32=9_300 * GIGA, float16=18_700 * GIGA, bfloat16=9_300 * GIGA, float64=4_700 * GIGA)
 V100 = gpu(15_800 * MIB, 900 * GIGA, float32=15_700 * GIGA, float16=125 * TERA, bfloat16=15_700 * GIGA, float64=7_800 * GIGA)
 H200 = gpu(143_000 * MIB, 4_800 * GIGA, float32=67 * TERA, float16=989 * TERA, bfloat16=989 * TERA, float64=34 * TERA)
+FLEX170 = gpu(15_800 * MIB, 576 * GIGA, float32=16 * TERA, float16=128 * TERA, bfloat16=128 * TERA, float64=500 * GIGA)
 
 HOST_PCIE3, HOST_PCIE3_X8, PEER_PCIE3 = Wire(12 * GIGA, 8_000), Wire(6 * GIGA, 8_000), Wire(10 * GIGA, 10_000)
 ACROSS_HOST = Wire(5 * GIGA, 15_000)
 NVLINK2 = {1: Wire(25 * GIGA, 5_000), 2: Wire(50 * GIGA, 5_000)}
+HOST_PCIE4 = Wire(25 * GIGA, 5_000)
 HOST_PCIE5, NVSWITCH = Wire(50 * GIGA, 5_000), Wire(450 * GIGA, 5_000)
 LOOPBACK = Wire(2 * GIGA, 200_000)
 
@@ -105,6 +108,7 @@ def presets() -> tuple[Cluster, ...]:
         *(uniform(f"k40-{count}", HASWELL, K40, count, HOST_PCIE3, PEER_PCIE3) for count in (2, 4, 8)),
         uniform("p100-8", BROADWELL, P100, 8, HOST_PCIE3, PEER_PCIE3),
         dgx1(),
+        uniform("flex170-1", ALDER_LAKE, FLEX170, 1, HOST_PCIE4, HOST_PCIE4),
         uniform("h200-8", SAPPHIRE_RAPIDS, H200, 8, HOST_PCIE5, NVSWITCH),
         mixed(),
         two_cores(),

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 from gnnplace.config.pretraining import GroupingConfig, MovesConfig, WarmStartConfig
 from gnnplace.knobs import above, at_least, fraction
 
-RewardKind = Literal["sqrt", "log-ratio", "seconds"]
-BaselineKind = Literal["moving-average", "recent-mean", "leave-one-out", "critic"]
-ReturnKind = Literal["terminal", "to-go", "improvement"]
+RewardKind = Literal["sqrt", "inverse", "log-ratio", "seconds"]
+BaselineKind = Literal["moving-average", "recent-mean", "leave-one-out", "critic", "none"]
+ReturnKind = Literal["terminal", "to-go", "improvement", "own", "episode"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class RewardConfig:
     """What a step time is worth to the policy.
 
     Args:
-        kind: "sqrt" is -sqrt(seconds); "log-ratio" is -log(step time / best single device) - overflow * excess memory; "seconds" is
-            -seconds - overflow * missing GB, `invalid` at least
+        kind: "sqrt" is -sqrt(seconds); "inverse" is 1 / seconds, 0 where infeasible; "log-ratio" is -log(step time / best single device) -
+            overflow * excess memory; "seconds" is -seconds - overflow * missing GB, `invalid` at least
         overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, under "seconds" by a GB; at least 0
         invalid: reward where a placement can't run: under "sqrt" for whatever reason, else for another than memory
     """
@@ -61,10 +61,11 @@ class CreditConfig:
 
     Args:
         returns: of a step: "terminal" = the reward of the episode's last step; "to-go" = its own reward and, discounted, those after it;
-            "improvement" = the same of what each step adds to the reward of the step before, for policies that evaluate every step
-        gamma: discount of a step under "to-go" and "improvement", in [0, 1]
+            "improvement" = the same of what each step adds to the reward of the step before, for policies that evaluate every step;
+            "own" = its own reward, discounted by its place in the episode; "episode" = all rewards, those before the last discounted
+        gamma: discount of a step under all of these but "terminal", in [0, 1]
         baseline: "moving-average" of past returns (one a problem and step), "recent-mean" (their plain mean over the last updates),
-            "leave-one-out" (the mean of the other samples), or the policy's own "critic"
+            "leave-one-out" (the mean of the other samples), the policy's own "critic", or "none": returns as they are
         window: how many updates a recent mean is of, the present one among them
         decay: weight of the past in the moving average, in [0, 1)
         initial: the moving average before the first update, a reward; null = the mean of the first returns that count
@@ -87,10 +88,10 @@ class CreditConfig:
         above(0, "training.credit.", floor=self.floor)
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"training.credit.gamma: {self.gamma} is not in [0, 1]")
-        if self.baseline in ("moving-average", "recent-mean") and self.normalise:
+        if self.baseline in ("moving-average", "recent-mean", "none") and self.normalise:
             raise ValueError(
                 "training.credit.normalise: true divides advantages by a spread around the samples' own mean, "
-                f"which a {self.baseline} is not; set it to false"
+                f"from which baseline {self.baseline!r} does not measure; set it to false"
             )
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.hsdag import HsdagConfig
 from gnnplace.policies.improver import ImproverConfig
 from gnnplace.policies.placeto import PlacetoConfig
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
@@ -23,6 +24,7 @@ POLICIES: dict[str, type[PolicyConfig]] = {
     "improver": ImproverConfig,
     "colocrl": ColocRLConfig,
     "placeto": PlacetoConfig,
+    "hsdag": HsdagConfig,
 }
 
 

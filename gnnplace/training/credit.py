@@ -2,7 +2,7 @@
 
 The return of a step is compared with what was expected of it: `MovingAverage` is the hierarchical planner's (an exponential moving
 average) and `RecentMean` is Placeto's; `leave_one_out` compares each sample with the others of its problem and needs no memory; a critic is
-the policy's own. Samples that do not count are left out of what is expected, and of the loss.
+the policy's own; or nothing is expected. Samples that do not count are left out of what is expected, and of the loss.
 
 Computed in float64: samples that take the same time get an advantage of exactly 0.
 """
@@ -40,9 +40,12 @@ def counted(valid: Bool[Tensor, "steps samples"], updates: int, cut_off: int | N
 
 
 def returns(reward: Float64[Tensor, "steps samples"], kind: ReturnKind, gamma: float) -> Float64[Tensor, "steps samples"]:
-    """The return of each step: the last step's reward for all of them, or the discounted rewards from it on.
+    """The return of each step.
 
-    The first step's improvement is its reward; without discount the return of a later one is the last reward minus that of the step before.
+    `terminal`: the last step's reward for all of them. `to-go`: the discounted rewards from it on. `improvement`: the same of what each
+    step adds to the reward before; without discount the last reward minus that of the step before. `own`: its reward alone, times
+    `gamma ** i` for step i = 1, 2, ... (Duan et al., NeurIPS 2024, eq. 14). `episode`: for all of them the sum of all rewards, each times
+    `gamma` for every step after it (the public code of the same).
     """
     match kind:
         case "terminal":
@@ -54,8 +57,16 @@ def returns(reward: Float64[Tensor, "steps samples"], kind: ReturnKind, gamma: f
             return torch.stack(sums[::-1])
         case "improvement":
             return returns(torch.cat([reward[:1], reward.diff(dim=0)]), "to-go", gamma)
+        case "own":
+            return reward * _powers(gamma, range(1, len(reward) + 1))
+        case "episode":
+            return (reward * _powers(gamma, range(len(reward))).flip(0)).sum(0).expand_as(reward)
         case _:
             assert_never(kind)
+
+
+def _powers(gamma: float, exponents: range) -> Float64[Tensor, "steps 1"]:
+    return torch.tensor([[gamma**exponent] for exponent in exponents], dtype=torch.float64)
 
 
 class MovingAverage(nn.Module):
@@ -164,6 +175,8 @@ def credit(
             if values is None:
                 raise ValueError("training.credit.baseline: this policy has no critic; choose leave-one-out or moving-average")
             advantage = made - values.double()
+        case "none":
+            advantage = made
         case _:
             assert_never(config.baseline)
     if config.normalise:

@@ -1,8 +1,8 @@
 """The reward of one step: the one place that knows its sign (higher is better) and the price of an invalid placement.
 
 `negative_square_root` is the paper's (ICLR 2018: the root of the seconds, -10 where the placement is invalid); `negative_seconds` is
-Placeto's (Addanki et al., NeurIPS 2019); `log_speedup` is this project's: it compares problems of any size, and tells a placement how
-far it is from fitting.
+Placeto's (Addanki et al., NeurIPS 2019); `inverse` is that of HSDAG; `log_speedup` is this project's: it compares problems of any size, and
+tells a placement how far it is from fitting.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def of(result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes
     match config.kind:
         case "sqrt":
             return negative_square_root(result, config.invalid)
+        case "inverse":
+            return inverse(result)
         case "log-ratio":
             return log_speedup(result, reference_ns, memory_bytes, config.overflow, config.invalid)
         case "seconds":
@@ -53,6 +55,11 @@ def negative_seconds(result: StepResult, memory_bytes: Int64[np.ndarray, " devic
     if result.infeasible is not None and missing <= 0:
         return invalid
     return max(invalid, -result.step_time_ns / NS_PER_S - penalty * max(0.0, missing) / BYTES_PER_GB)
+
+
+def inverse(result: StepResult) -> float:
+    """`1 / step time in seconds` (Duan et al., NeurIPS 2024); 0 where the placement is infeasible."""
+    return 0.0 if result.feasible_ns is None else NS_PER_S / result.feasible_ns
 
 
 def log_speedup(

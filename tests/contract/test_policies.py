@@ -14,6 +14,7 @@ from gnnplace.costs import roofline
 from gnnplace.placement import Placement
 from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.hsdag import HsdagConfig
 from gnnplace.policies.placeto import PlacetoConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
@@ -43,6 +44,7 @@ SMALL = {
             {"grouping": "learned", "encoder_width": 8, "encoder_rounds": 2, "hidden": 8},
         ]
     ],
+    "hsdag": [HsdagConfig(steps=2, width=16)],
 }
 SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
 CONFIGS = [config for kind, policy in POLICIES.items() for config in SMALL.get(kind, [policy()])]

@@ -22,13 +22,16 @@ def moved(average, *rewards, counts=None, problem=0):
     return average.advantage(values, everyone(values) if counts is None else torch.tensor([counts]), problem)[0].tolist()
 
 
-def test_the_return_of_a_step_is_the_last_reward_or_what_is_still_to_come():
+def test_the_return_of_a_step_is_the_last_reward_what_is_still_to_come_its_own_or_all():
     reward = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]], dtype=torch.float64)
     assert returns(reward, "terminal", 1.0).tolist() == [[4, 40]] * 3
     assert returns(reward, "to-go", 1.0).tolist() == [[7, 70], [6, 60], [4, 40]]
     assert returns(reward, "to-go", 0.5).tolist() == [[3, 30], [4, 40], [4, 40]]
     assert returns(reward, "improvement", 1.0).tolist() == [[4, 40], [3, 30], [2, 20]]
     assert returns(reward, "improvement", 0.5).tolist() == [[1 + 0.5 * 2, 10 + 0.5 * 20], [1 + 0.5 * 2, 10 + 0.5 * 20], [2, 20]]
+    assert returns(reward, "own", 1.0).tolist() == reward.tolist()
+    assert returns(reward, "own", 0.5).tolist() == [[0.5, 5], [0.5, 5], [0.5, 5]]
+    assert returns(reward, "episode", 0.5).tolist() == [[0.25 + 1 + 4, 2.5 + 10 + 40]] * 3
 
 
 def test_moving_average_starts_at_the_failing_reward_so_that_first_valid_placements_gain():
@@ -127,6 +130,14 @@ def test_a_critic_is_compared_with_and_must_be_there():
     assert made.advantage.tolist() == [[0.5, -0.5]]
     with pytest.raises(ValueError, match=r"training\.credit\.baseline: this policy has no critic"):
         credit(values, everyone(values), config, MovingAverage(), 0)
+
+
+def test_without_a_baseline_returns_are_advantages():
+    values = row(3.0, 1.0)
+    made = credit(values, everyone(values), CreditConfig(baseline="none", normalise=False), MovingAverage(), 0)
+    assert made.advantage.tolist() == made.returns.tolist() == [[3, 1]]
+    with pytest.raises(ValueError, match=r"training\.credit\.normalise: true .* baseline 'none' does not measure"):
+        CreditConfig(baseline="none", normalise=True)
 
 
 def test_a_moving_average_is_not_divided_by_a_spread_around_another_mean():

@@ -7,7 +7,7 @@ import pytest
 
 from gnnplace.config.training import RewardConfig
 from gnnplace.result import StepResult
-from gnnplace.training.reward import INVALID, log_speedup, negative_seconds, negative_square_root, of, overflow
+from gnnplace.training.reward import INVALID, inverse, log_speedup, negative_seconds, negative_square_root, of, overflow
 
 
 def took(step_time_ns, peaks=(100, 200), infeasible=None):
@@ -39,6 +39,11 @@ def test_seconds_are_charged_for_the_gigabytes_that_a_device_lacks():
 def test_seconds_end_where_invalid_placements_are():
     assert negative_seconds(took(12 * 10**9), MEMORY, 2.0) == negative_seconds(took(None, None, "no link"), MEMORY, 2.0) == INVALID
     assert negative_seconds(took(500, infeasible="colocation group split"), MEMORY, 2.0) == INVALID
+
+
+def test_inverse_of_seconds_and_nothing_for_what_fails():
+    assert inverse(took(250_000_000)) == 4
+    assert inverse(took(250_000_000)) > inverse(took(4_000_000_000)) > inverse(took(1, infeasible="memory")) == 0
 
 
 def test_log_speedup_compares_with_the_reference():

@@ -1,0 +1,76 @@
+"""What HSDAG knows of a node (Duan et al., NeurIPS 2024, section 2.3), a co-location set of the graph.
+
+`paper`: the kinds of its ops, its degrees, its fractal dimension, an output shape and its position, side by side. `code`: kinds and the
+bare position alone, as in the authors' public code, where the rest is written and not used. What the paper leaves open, decided here:
+
+- *Kind*: the mean of the ops' one-hots; of the kinds of the training graphs, and one column for all others.
+- *Degrees*: the paper has a column for each number of producers and of consumers that occurs; here there are `DEGREES`, the last one for
+  all higher numbers. A column that no training graph has changes nothing there.
+- *Shape*: of the first output of the set's last op, which is what leaves a chain; log(1 + size) of `DIMS` dimensions, 0 where there are
+  fewer.
+- *Position*: the number of the set in topological order, as sines and cosines of `POSITIONS / 2` frequencies.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Float32, Int64
+
+from gnnplace.graph import ComputationGraph
+from gnnplace.policies.encoders.fractal_dimension import fractal_dimension
+from gnnplace.policies.encoders.kinds import Vocabulary
+from gnnplace.units.units import Units
+
+FeatureSet = Literal["paper", "code"]
+DEGREES, DIMS, POSITIONS, BASE = 16, 6, 16, 10_000
+Edges = Int64[np.ndarray, "2 edges"]
+
+
+def width(features: FeatureSet, kinds: Vocabulary) -> int:
+    """The number of columns."""
+    return kinds.size + (1 if features == "code" else 2 * DEGREES + 1 + DIMS + POSITIONS)
+
+
+def columns(
+    graph: ComputationGraph, nodes: Units, edges: Edges, kinds: Vocabulary, features: FeatureSet
+) -> Float32[np.ndarray, "nodes columns"]:
+    """The columns of every node; `edges` are those between different nodes, which are numbered in topological order."""
+    position = np.arange(nodes.num_units, dtype=np.float64)
+    if features == "code":
+        parts = [kind_shares(graph, nodes, kinds), position[:, None]]
+    else:
+        degrees = [degree_columns(nodes.num_units, end) for end in (edges[1], edges[0])]
+        dimension = fractal_dimension(nodes.num_units, edges)[:, None]
+        parts = [kind_shares(graph, nodes, kinds), *degrees, dimension, shapes(graph, nodes), waves(position)]
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def kind_shares(graph: ComputationGraph, nodes: Units, kinds: Vocabulary) -> Float[np.ndarray, "nodes kinds"]:
+    """The share of each kind among a node's ops."""
+    counts = np.zeros((nodes.num_units, kinds.size))
+    np.add.at(counts, (nodes.unit, kinds.rows(graph)), 1)
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def degree_columns(nodes: int, end: Int64[np.ndarray, " edges"]) -> Float[np.ndarray, "nodes degrees"]:
+    """One-hot of how many of the distinct edges have a node at this end."""
+    return np.eye(DEGREES)[np.minimum(np.bincount(end, minlength=nodes), DEGREES - 1)]
+
+
+def shapes(graph: ComputationGraph, nodes: Units) -> Float[np.ndarray, "nodes dims"]:
+    """The logarithms of 1 + the dimensions of the first output of each node's last op."""
+    last = np.empty(nodes.num_units, np.int64)
+    last[nodes.unit[graph.order]] = graph.order  # the last one that is written stays
+    found = np.zeros((nodes.num_units, DIMS))
+    for node, op in enumerate(last.tolist()):
+        shape = graph.shape(int(graph.output_ptr[op])) if graph.output_ptr[op] < graph.output_ptr[op + 1] else None
+        found[node, : len(shape or ())] = np.log1p((shape or ())[:DIMS])
+    return found
+
+
+def waves(position: Float[np.ndarray, " nodes"]) -> Float[np.ndarray, "nodes positions"]:
+    """Sines and cosines of a position, of frequencies from 1 down to about 1 / `BASE` (Vaswani et al. 2017)."""
+    angle = position[:, None] / BASE ** (np.arange(0, POSITIONS, 2) / POSITIONS)
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)

@@ -1,0 +1,192 @@
+"""HSDAG: "A Structure-Aware Framework for Learning Device Placements on Computation Graphs" (Duan et al., NeurIPS 2024).
+
+Co-location sets of ops are the nodes of a coarse graph (appendix G, `coarsening.py`). A graph parsing network groups them by learned
+edge scores and gives each group a device (section 2.4, `networks/graph_parsing.py`). The embedding of its group is added to each node's
+columns, and with these the next step groups and places anew: Z_v <- Z_v + Z_v' (section 2.5). An episode is `steps` such steps, each of
+which is evaluated; the policy learns once from all of them.
+
+Where paper and public code differ, both are knobs: `coarsening`, `features`, and `training.credit.returns` for the credit of a step.
+Decided here:
+
+- *Levels of parsing*: one, as the paper describes it; the code's loop leaves one group of every connected graph.
+- *One device alone* is a placement like any other. The code gives it the time of one that fails.
+- *The state* that a step leaves has no gradient: the steps that follow do not teach the ones before.
+- *Dropout*: its zeroes are a decision that the tape keeps, so that what is scored is what was measured. The greedy placement has none.
+- *Groups* are a decision without chance, kept by the tape as well: a second pass over the same samples (PPO, self-imitation) scores their
+  devices in the groups that were measured, which the weights of then would no longer make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from gnnplace.knobs import at_least, fraction
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.coarsening import Coarsening, co_located
+from gnnplace.policies.encoders.hsdag_columns import FeatureSet, columns, width
+from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
+from gnnplace.policies.networks.dropout import Dropout
+from gnnplace.policies.networks.graph_parsing import GraphParsing
+from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.policies.turns import group_allowed, soft_placement
+from gnnplace.problems import Problem
+from gnnplace.result import StepResult
+from gnnplace.units.units import Units, UnitsName, allowed, unit_edges, units
+
+ZEROES = 2**10  # numbers of dropout's zeroes
+
+
+@dataclass(frozen=True)
+class HsdagConfig(PolicyConfig):
+    """HSDAG (Duan et al., NeurIPS 2024): a graph parsing network that groups and places, and refines both over an episode.
+
+    Args:
+        kind: names this policy
+        coarsening: what makes co-location sets; "paper" = an only consumer joins its only producer, "code" = any consumer its only producer
+        features: what nodes are known by: "paper" = kinds, degrees, fractal dimension, shape, position; "code" = kinds and position
+        levels: how often groups are grouped again; 1 = as in the paper
+        steps: of an episode, each an evaluated placement ("update_timestep")
+        width: of the network's layers
+        rounds: graph convolutions before edges are scored
+        dropout: share of hidden numbers that a sample is made without, in [0, 1)
+        units: what co-location sets are made of
+        schedule: how ops are ordered within devices
+    """
+
+    kind: Literal["hsdag"] = "hsdag"
+    coarsening: Coarsening = "paper"
+    features: FeatureSet = "paper"
+    levels: int = 1
+    steps: int = 20
+    width: int = 128
+    rounds: int = 2
+    dropout: float = 0.0
+    units: UnitsName = "ops"
+    schedule: Schedule = "critical-path"
+
+    def __post_init__(self) -> None:
+        at_least(1, "policy.", levels=self.levels, steps=self.steps, width=self.width, rounds=self.rounds)
+        fraction("policy.", dropout=self.dropout)
+        self.require_rule()
+
+    @property
+    def encodes_with(self) -> str:
+        return "gcn"
+
+    def shape(self, problems: Sequence[Problem]) -> PolicyShape:
+        """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices."""
+        counts = sorted({problem.num_devices for problem in problems})
+        if len(counts) > 1:
+            numbers = " and ".join(map(str, counts))
+            raise ValueError(f"problems: clusters of {numbers} devices, but an hsdag policy places on one number of them")
+        return PolicyShape(counts[0], vocabulary([problem.graph for problem in problems]).words)
+
+    def build(self, shape: PolicyShape, groupings: int, seed: int) -> Hsdag:
+        kinds = Vocabulary(shape.kinds)
+        network = GraphParsing(width(self.features, kinds), shape.devices, width=self.width, rounds=self.rounds, levels=self.levels)
+        return Hsdag(
+            network=network, devices=shape.devices, kinds=kinds, coarsening=self.coarsening, features=self.features, steps=self.steps,
+            dropout=self.dropout, units=self.units, schedule=self.schedule,
+        )  # fmt: skip
+
+
+class HsdagState(NamedTuple):
+    """Where an episode stands: the columns of nodes, and the steps that are left; and the constants of one problem."""
+
+    samples: int
+    left: int
+    columns: Float[Tensor, "nodes columns"]
+    edges: Int64[Tensor, "2 edges"]
+    nodes: Units
+    allowed: Bool[Tensor, "nodes devices"]
+
+
+class Hsdag(nn.Module):
+    """Groups the nodes of a coarse graph and places the groups, again and again.
+
+    Reads the columns of nodes (`hsdag_columns.py`): at first those of the graph, then with those of their groups added, step by step. It
+    reads no result. All samples of a step share its groups.
+
+    Decides, in each of `steps` steps, "edges of level l" (for each edge of the coarse graph whether it is kept, `Int[1 edges]`, which the
+    weights determine: its log-probability is 0) and "device": an option a device, for each group, `Int[samples groups]`. With dropout also
+    "zeroes", which ones, uniformly, `Int[1]`; 0 is none.
+
+    Legality is that of `Hierarchical`: a group may stand where all its members may. Where they have no device in common, it may stand where
+    any of them may, and a member that may not stand there goes to its first allowed device.
+
+    Learns from the summed log-probability of its decisions, and every step has a reward. `network` has an option for each device, so its
+    weights are for one number of devices, and for the kinds of the training graphs.
+    """
+
+    evaluates: ClassVar[str] = "every"
+
+    def __init__(
+        self,
+        *,
+        network: GraphParsing,
+        devices: int,
+        kinds: Vocabulary,
+        coarsening: Coarsening = "paper",
+        features: FeatureSet = "paper",
+        steps: int = 20,
+        dropout: float = 0.0,
+        units: UnitsName = "ops",
+        schedule: Schedule = "critical-path",
+    ) -> None:
+        super().__init__()
+        self.network, self.devices, self.kinds, self.coarsening, self.features = network, devices, kinds, coarsening, features
+        self.steps, self.dropout, self.units, self.schedule = steps, dropout, units, schedule
+        self._constants = ProblemConstants(self._state)
+
+    def reset(self, problem: Problem, samples: int) -> HsdagState:
+        """Raises ValueError where the network has learned another number of devices."""
+        if problem.num_devices != self.devices:
+            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.devices}")
+        return self._constants.of(problem, self)._replace(samples=samples)
+
+    def _state(self, problem: Problem) -> HsdagState:
+        """Graph construction and features (sections 2.2 and 2.3)."""
+        nodes = co_located(problem, units(problem.graph, self.units), self.coarsening)
+        sent = unit_edges(problem.graph, nodes)
+        edges = np.stack([sent.src, sent.dst]).astype(np.int64)
+        known = columns(problem.graph, nodes, edges, self.kinds, self.features)
+        joined = np.unique(np.sort(edges, axis=0), axis=1)  # once, where units feed each other
+        legal = allowed(problem, nodes)
+        return HsdagState(1, self.steps, torch.from_numpy(known), torch.from_numpy(joined), nodes, torch.from_numpy(legal))
+
+    def step(
+        self, state: HsdagState, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], HsdagState | None]:
+        """Groups, a device for each in every sample, and the state with the groups' embeddings added (sections 2.4 and 2.5)."""
+        group, embedding, logits = self.network(state.columns, state.edges, partial(_keep, choose), self._zeroes(choose))
+        may = group_allowed(group[None], state.allowed, len(logits))
+        device = choose("device", logits.expand(state.samples, -1, -1), may)
+        placements = unit_placements(state.nodes, soft_placement(device[:, group], state.allowed), self.schedule)
+        following = state._replace(left=state.left - 1, columns=(state.columns + embedding[group]).detach())
+        return placements, following if following.left else None
+
+    def _zeroes(self, choose: Choose) -> Dropout:
+        if not self.dropout:
+            return Dropout(0.0, 0)
+        number = choose("zeroes", next(self.parameters()).new_zeros(1, ZEROES))
+        return Dropout(self.dropout, int(number))
+
+
+def _keep(choose: Choose, level: int, best: Bool[Tensor, " edges"]) -> Bool[Tensor, " edges"]:
+    """The best edges, or those that were kept when this was measured."""
+    if not len(best):
+        return best
+    name = f"edges of level {level}"
+    known = choose.given(name)
+    kept = best.long() if known is None else known[0]
+    certain = nn.functional.one_hot(kept, 2).bool()[None]
+    return choose(name, best.new_zeros(1, len(best), 2, dtype=torch.float32), certain)[0].bool()

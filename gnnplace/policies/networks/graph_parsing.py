@@ -1,0 +1,144 @@
+"""The network of HSDAG (Duan et al., NeurIPS 2024, section 2.4): a graph parsing network and the classifier of its groups.
+
+Graph parsing (Song et al., ICLR 2024) scores every edge, keeps the best edge of each node, and makes a group of every piece that the kept
+edges connect. So how many groups there are is not given but found. The paper names a GCN, the edge scores, the parsing and an MLP; how many
+layers lie between, their normalisation, and how groups are pooled are those of the authors' public code, which the steps below follow.
+
+1. Nodes' columns pass two layers, then two graph convolutions, which see edges without direction.
+2. An edge is worth sigmoid(MLP(z_v * z_u)). Each node keeps its best edge. One score stands for both directions: the code's two copies of
+   an edge differ under dropout, and its parser then loses kept edges.
+3. A third convolution and a sum over members embed a group. It is multiplied by the scores of all edges inside it, in both directions (by
+   1 where there is none), which is the only way by which a gradient reaches the scores.
+4. Two layers give the group's embedding as many columns as nodes have, so that it can be added to them; an MLP gives it a device.
+
+The code repeats steps 2 and 3 until nothing changes, which leaves one group of every connected graph; here `levels` says how often, 1 as in
+the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Int64
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+
+from gnnplace.policies.coarsening import pieces
+
+LAYERS, CONTENT_ROUNDS = 2, 1  # of the layers before and behind, and of the convolution that embeds groups
+Drop = Callable[[Tensor], Tensor]
+Keep = Callable[[int, Bool[Tensor, " edges"]], Bool[Tensor, " edges"]]
+"""Is told the level and which edges the scores would keep, and says which are kept."""
+
+
+class Parsed(NamedTuple):
+    """The group of every node, and of every group its embedding and a logit a device."""
+
+    group: Int[Tensor, " nodes"]
+    embedding: Float[Tensor, "groups columns"]
+    logits: Float[Tensor, "groups devices"]
+
+
+class GraphParsing(nn.Module):
+    """Columns of nodes and the edges between them -> groups with logits of devices."""
+
+    def __init__(self, columns: int, devices: int, *, width: int = 128, rounds: int = 2, levels: int = 1) -> None:
+        super().__init__()
+        self.levels = levels
+        self.enter = nn.ModuleList(_normalised(before, width) for before in [columns] + [width] * (LAYERS - 1))
+        self.around = Convolutions(width, rounds)
+        self.edge = nn.ModuleList([_normalised(width, width), nn.Linear(width, 1)])
+        self.content = Convolutions(width, CONTENT_ROUNDS)
+        self.member, self.members = Residual(width), Residual(width)
+        self.leave = nn.ModuleList(nn.Sequential(nn.Linear(width, after), nn.ReLU()) for after in [width] * (LAYERS - 1) + [columns])
+        self.device = nn.Sequential(nn.Linear(columns, width), nn.ReLU(), nn.Linear(width, devices))
+
+    def forward(self, nodes: Float[Tensor, "nodes columns"], edges: Int64[Tensor, "2 edges"], keep: Keep, drop: Drop) -> Parsed:
+        """`edges` are distinct pairs of different nodes, whatever their direction."""
+        hidden, group = _through(self.enter, nodes, drop), torch.arange(len(nodes), device=nodes.device)
+        for level in range(self.levels):
+            label, hidden = self._parse(hidden, edges, level, keep, drop)
+            group, edges = label[group], between(label, edges)
+            if not edges.shape[1]:
+                break
+        embedding = _through(self.leave, hidden, drop)
+        return Parsed(group, embedding, self.device(embedding))
+
+    def _parse(
+        self, hidden: Float[Tensor, "nodes width"], edges: Int64[Tensor, "2 edges"], level: int, keep: Keep, drop: Drop
+    ) -> tuple[Int[Tensor, " nodes"], Float[Tensor, "groups width"]]:
+        """One level: the group of each node, and the groups as nodes of the next one."""
+        ways = torch.cat([edges, edges.flip(0)], dim=1)
+        hidden = self.around(hidden, ways, drop)
+        score = torch.sigmoid(self.edge[1](drop(self.edge[0](hidden[edges[0]] * hidden[edges[1]])))).squeeze(-1)
+        kept = keep(level, best_edges(score.detach(), edges, len(hidden)))
+        label = torch.from_numpy(pieces(len(hidden), edges[:, kept].cpu().numpy())).to(hidden.device)
+        groups = int(label.max()) + 1
+        member = self.member(self.content(hidden, ways, drop))
+        members = self.members(hidden.new_zeros(groups, hidden.shape[1]).index_add(0, label, member))
+        return label, members * inner_scores(score, edges, label, groups).unsqueeze(-1)
+
+
+class Convolutions(nn.Module):
+    """Graph convolutions (Kipf and Welling, ICLR 2017), with what came in added at the end."""
+
+    def __init__(self, width: int, rounds: int) -> None:
+        super().__init__()
+        self.rounds = nn.ModuleList(GCNConv(width, width) for _ in range(rounds))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, nodes: Float[Tensor, "nodes width"], ways: Int64[Tensor, "2 ways"], drop: Drop) -> Float[Tensor, "nodes width"]:
+        hidden = nodes
+        for convolution in self.rounds:
+            hidden = drop(torch.relu(convolution(hidden, ways)))
+        return self.norm(nodes + hidden)
+
+
+class Residual(nn.Module):
+    """A linear layer with what came in added, normalised."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(width, width), nn.LayerNorm(width)
+
+    def forward(self, rows: Float[Tensor, "rows width"]) -> Float[Tensor, "rows width"]:
+        return self.norm(rows + self.linear(rows))
+
+
+def best_edges(score: Float[Tensor, " edges"], edges: Int64[Tensor, "2 edges"], nodes: int) -> Bool[Tensor, " edges"]:
+    """The edges that are the best of one of their ends; of equal ones the first is better."""
+    rank = np.empty(len(score), np.int64)
+    rank[np.argsort(-score.cpu().numpy(), kind="stable")] = np.arange(len(score))
+    best = np.full(nodes, len(score))
+    for end in edges.cpu().numpy():
+        np.minimum.at(best, end, rank)
+    return torch.from_numpy(np.isin(rank, best)).to(edges.device)
+
+
+def inner_scores(
+    score: Float[Tensor, " edges"], edges: Int64[Tensor, "2 edges"], label: Int[Tensor, " nodes"], groups: int
+) -> Float[Tensor, " groups"]:
+    """Of each group, the sum of the scores of the edges inside it, in both directions; 1 where there is none."""
+    inside = label[edges[0]] == label[edges[1]]
+    own = label[edges[0]][inside]
+    sums = score.new_zeros(groups).index_add(0, own, 2 * score[inside])
+    return torch.where(torch.bincount(own, minlength=groups) > 0, sums, 1.0)
+
+
+def between(label: Int[Tensor, " nodes"], edges: Int64[Tensor, "2 edges"]) -> Int64[Tensor, "2 pairs"]:
+    """The distinct pairs of different groups that an edge joins."""
+    pairs = label[edges].sort(dim=0).values
+    return torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
+
+
+def _normalised(before: int, after: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(before, after), nn.LayerNorm(after), nn.ReLU())
+
+
+def _through(layers: nn.ModuleList, rows: Tensor, drop: Drop) -> Tensor:
+    for layer in layers:
+        rows = drop(layer(rows))
+    return rows
