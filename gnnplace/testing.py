@@ -74,7 +74,7 @@ def replay_gives_the_same_placements_and_log_probabilities(make: Make) -> None:
     tape, placements, episode = _sampled(policy, problem)
     scored = replay(policy, problem, tape, episode).tape
     again = rollout(policy, problem, scored.replaying(tape), evaluator(policy))[-1].placements
-    assert _devices(again) == _devices(placements)
+    assert _plain(again) == _plain(placements)
     close(scored.log_probability(), tape.log_probability())
     close(scored.entropy(), tape.entropy())
     assert scored.log_probability().requires_grad
@@ -91,17 +91,17 @@ def replay_keeps_the_noise_that_was_measured(make: Make) -> None:
 def the_same_seed_gives_the_same_samples_and_greedy_is_deterministic(make: Make) -> None:
     problem = branches()
     first, second = (_sampled(make(problem), problem).placements for _ in range(2))
-    assert _devices(first) == _devices(second)
+    assert _plain(first) == _plain(second)
     policy = make(problem)
     decoded = [greedy(each, evaluator(each))(problem) for each in (policy, make(problem), policy)]
-    assert _devices(decoded) == _devices([decoded[0]] * 3)
+    assert _plain(decoded) == _plain([decoded[0]] * 3)
 
 
 def other_seeds_give_other_samples(make: Make) -> None:
     problem = branches()
     policy = make(problem)
-    drawn = [devices for seed in range(3) for devices in _devices(_sampled(policy, problem, seed=seed).placements)]
-    assert any(devices != drawn[0] for devices in drawn)
+    drawn = [plain for seed in range(3) for plain in _plain(_sampled(policy, problem, seed=seed).placements)]
+    assert any(plain != drawn[0] for plain in drawn)
 
 
 def every_parameter_gets_a_gradient(make: Make) -> None:
@@ -110,7 +110,9 @@ def every_parameter_gets_a_gradient(make: Make) -> None:
     for seed in range(4):  # one grouping alone may leave groups empty, which some weights read
         tape, _, episode = _sampled(policy, problem, seed=seed)
         weights = torch.randn(SAMPLES, generator=torch.Generator().manual_seed(seed))
-        (weights * replay(policy, problem, tape, episode).tape.log_probability()).sum().backward()
+        scored = replay(policy, problem, tape, episode)
+        worth = 0.0 if scored.values is None else scored.values.sum(0)  # of a critic, which has parameters of its own
+        (weights * (scored.tape.log_probability() + worth)).sum().backward()
     missing = [name for name, parameter in policy.named_parameters() if parameter.grad is None or not parameter.grad.abs().sum() > 0]
     assert missing == [], f"no gradient reaches {missing}"
 
@@ -225,8 +227,9 @@ def _changed(tape: Tape) -> Iterator[list[dict[str, torch.Tensor]]]:
                     yield [*steps[:number], {**choices, name: other}]
 
 
-def _devices(placements: tuple[Placement, ...] | list[Placement]) -> list[list[int]]:
-    return [placement.device.tolist() for placement in placements]
+def _plain(placements: tuple[Placement, ...] | list[Placement]) -> list[tuple[list[int], list[int] | None]]:
+    """Devices and, where there are any, priorities."""
+    return [(each.device.tolist(), None if each.priority is None else each.priority.tolist()) for each in placements]
 
 
 def _assert_legal(problem: Problem, placement: Placement) -> None:

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> Parser:
     parser = Parser("place", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
-    inputs.add_planning_arguments(parser, None, f"given with {BEST}, else critical-path")
+    inputs.add_planning_arguments(parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path")
     parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write")
     parser.add_argument(
         "--planner",
@@ -101,7 +101,7 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
     if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
         chosen.planner = BEST
     if chosen.schedule is None:
-        chosen.schedule = "given" if chosen.planner == BEST else "critical-path"
+        chosen.schedule = "given" if chosen.planner in (None, BEST) else "critical-path"
     if chosen.output is not None:
         inputs.check_folder(chosen.output)
     return chosen

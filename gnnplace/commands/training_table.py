@@ -32,8 +32,8 @@ def results(run: TrainingRun) -> list[list[Candidate]]:
         if best is not None:
             asked[f"policy, best found ({best.origin})"] = known(best.placement)
         if len(run.learner.lessons) <= MOST_TABLES:
-            asked |= planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.schedule)
-        found.append(candidates(lesson.problem, asked, run.config.policy.schedule, say))
+            asked |= planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.proposes)
+        found.append(candidates(lesson.problem, asked, run.config.policy.proposes, say))
     return found
 
 
@@ -73,7 +73,7 @@ def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
                     "ops": lesson.problem.num_ops,
                     "bound_ns": lower_bound(lesson.problem),
                     "bound": bound_name(lesson.problem),
-                    "schedule": run.config.policy.schedule,
+                    "schedule": run.config.policy.proposes,
                     "placement": str(run.folder.placement(lesson.label)),
                     "planners": [candidate_table.document(lesson.problem, row) for row in rows],
                 }

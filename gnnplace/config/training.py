@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from gnnplace.config.pretraining import GroupingConfig, MovesConfig, WarmStartConfig
 from gnnplace.knobs import above, at_least, fraction
 
-RewardKind = Literal["sqrt", "inverse", "log-ratio", "seconds"]
+RewardKind = Literal["sqrt", "sqrt-ratio", "inverse", "log-ratio", "seconds"]
 BaselineKind = Literal["moving-average", "recent-mean", "leave-one-out", "critic", "none"]
 ReturnKind = Literal["terminal", "to-go", "improvement", "own", "episode"]
 
@@ -41,10 +41,11 @@ class RewardConfig:
     """What a step time is worth to the policy.
 
     Args:
-        kind: "sqrt" is -sqrt(seconds); "inverse" is 1 / seconds, 0 where infeasible; "log-ratio" is -log(step time / best single device) -
-            overflow * excess memory; "seconds" is -seconds - overflow * missing GB, `invalid` at least
+        kind: "sqrt" is -sqrt(seconds); "sqrt-ratio" is -sqrt(step time / best single device); "inverse" is 1 / seconds, 0 where infeasible;
+            "log-ratio" is -log(step time / best single device) - overflow * excess memory; "seconds" is -seconds - overflow * missing GB,
+            `invalid` at least
         overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, under "seconds" by a GB; at least 0
-        invalid: reward where a placement can't run: under "sqrt" for whatever reason, else for another than memory
+        invalid: reward where a placement can't run: under "sqrt" and "sqrt-ratio" for whatever reason, else for another than memory
     """
 
     kind: RewardKind = "log-ratio"

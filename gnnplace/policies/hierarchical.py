@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from gnnplace.knobs import above, at_least
 from gnnplace.placement import Schedule
@@ -63,8 +63,6 @@ class HierarchicalConfig(PolicyConfig):
         schedule: how ops are ordered within devices
     """
 
-    encoders: ClassVar[Mapping[str, Mapping[str, str]]] = ENCODERS
-
     kind: Literal["hierarchical"] = "hierarchical"
     features: Literal["paper", "costs"] = "paper"
     neighbours: Literal["indices", "messages"] = "indices"
@@ -90,6 +88,10 @@ class HierarchicalConfig(PolicyConfig):
         if self.grouper == "none" and self.devices == "observed":
             raise ValueError("policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose 'names'")
         self.require_rule()
+
+    @property
+    def encoders(self) -> Mapping[str, Mapping[str, str]]:
+        return ENCODERS
 
     @property
     def encodes_with(self) -> str:

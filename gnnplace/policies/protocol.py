@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
@@ -132,13 +132,21 @@ class PolicyConfig(ABC):
 
     kind: str
     schedule: Schedule
-    encoders: ClassVar[Mapping[str, Mapping[str, str]]] = {}
-    """The policy's encoders by name, each with the knobs that make it up; empty for a policy without a choice of encoder."""
+
+    @property
+    def encoders(self) -> Mapping[str, Mapping[str, str]]:
+        """The policy's encoders by name, each with the knobs that make it up; empty for a policy without a choice of encoder."""
+        return {}
 
     @property
     def encodes_with(self) -> str | None:
         """The encoder, as placement files and tables name it; None for a policy without one."""
         return None
+
+    @property
+    def proposes(self) -> Schedule:
+        """The schedule of the policy's placements: a rule, or "given" where it proposes priorities."""
+        return self.schedule
 
     @classmethod
     def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -154,6 +162,6 @@ class PolicyConfig(ABC):
         """A `Policy` with weights from torch's generator. A policy that groups ops draws `groupings` groupings a step."""
 
     def require_rule(self) -> None:
-        """Raises ValueError where ops would run by priorities: a policy that proposes none can't be told to."""
+        """Raises ValueError where `schedule` is no rule: whether a policy proposes priorities is not for that knob to say (`proposes`)."""
         if self.schedule == "given":
-            raise ValueError(f"policy.schedule: 'given' needs priorities, which this policy doesn't propose; choose {', '.join(RULES)}")
+            raise ValueError(f"policy.schedule: 'given' needs priorities, and this knob names a rule; choose {', '.join(RULES)}")

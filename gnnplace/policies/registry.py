@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gnnplace.policies.colocrl import ColocRLConfig
+from gnnplace.policies.go import GOConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.hsdag import HsdagConfig
 from gnnplace.policies.improver import ImproverConfig
@@ -25,6 +26,7 @@ POLICIES: dict[str, type[PolicyConfig]] = {
     "colocrl": ColocRLConfig,
     "placeto": PlacetoConfig,
     "hsdag": HsdagConfig,
+    "go": GOConfig,
 }
 
 

@@ -16,7 +16,7 @@ from gnnplace.result import Evaluator, StepResult
 from gnnplace.training import credit, processes, reward
 from gnnplace.training.credit import Average, Credit
 from gnnplace.training.lesson import Lesson
-from gnnplace.training.rollout import Proposals, replay, rollout
+from gnnplace.training.rollout import Proposals, rollout, values_of
 
 
 class Experience(NamedTuple):
@@ -61,21 +61,16 @@ def gather(
     of_steps, valid = _rewards(policy, lesson, episode, config.reward)
     all_rewards, all_valid = processes.gathered(of_steps), processes.gathered(valid)
     counts = credit.counted(all_valid, update, config.mask_infeasible_after)
-    values = _values(policy, lesson, tape, episode, config.credit)
+    values = _values(episode, config.credit)
     made = credit.credit(all_rewards, counts, config.credit, remembered, problem, values)
     mine = made.of(slice(own.rank * samples, (own.rank + 1) * samples))
     before = tape.by_decision(Decisions.log_probability).detach()
     return Experience(tape, episode, Credit(*(part.to(device) for part in mine)), before, all_rewards, int(counts.any(0).sum()))
 
 
-def _values(
-    policy: Any, lesson: Lesson, tape: Tape, episode: Sequence[Proposals], config: CreditConfig
-) -> Float[Tensor, "steps all_samples"] | None:
+def _values(episode: Sequence[Proposals], config: CreditConfig) -> Float[Tensor, "steps all_samples"] | None:
     """A critic's estimates, where the credit needs them."""
-    if config.baseline != "critic":
-        return None
-    with torch.no_grad():
-        values = replay(policy, lesson.problem, tape, episode).values
+    values = values_of(episode) if config.baseline == "critic" else None
     return None if values is None else processes.gathered(values.cpu())
 
 

@@ -81,7 +81,7 @@ class PlacementModel(PythonModel):
         started = time.perf_counter_ns()
         try:
             problem = roofline.problem(_read("graph", graph, read_graph, _graph), _read("cluster", cluster, read_cluster, sources.cluster))
-            (found,) = candidates(problem, {policy.name: policy}, "critical-path")
+            (found,) = candidates(problem, {policy.name: policy}, "given")
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
         provenance = Provenance(

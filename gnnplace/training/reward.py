@@ -1,8 +1,9 @@
 """The reward of one step: the one place that knows its sign (higher is better) and the price of an invalid placement.
 
-`negative_square_root` is the paper's (ICLR 2018: the root of the seconds, -10 where the placement is invalid); `negative_seconds` is
-Placeto's (Addanki et al., NeurIPS 2019); `inverse` is that of HSDAG; `log_speedup` is this project's: it compares problems of any size, and
-tells a placement how far it is from fitting.
+`negative_square_root` is the papers' (Mirhoseini et al., ICLR 2018: the root of the seconds, -10 where the placement is invalid; Zhou et
+al., NeurIPS 2020: the root of the time over that of a baseline, which is the best single device here); `negative_seconds` is Placeto's
+(Addanki et al., NeurIPS 2019); `inverse` is that of HSDAG (Duan et al., NeurIPS 2024); `log_speedup` is this project's: it compares
+problems of any size, and tells a placement how far it is from fitting.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ def of(result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes
     """The reward that a configuration gives to a step, on devices of these memories."""
     match config.kind:
         case "sqrt":
-            return negative_square_root(result, config.invalid)
+            return negative_square_root(result, NS_PER_S, config.invalid)
+        case "sqrt-ratio":
+            return negative_square_root(result, reference_ns, config.invalid)
         case "inverse":
             return inverse(result)
         case "log-ratio":
@@ -36,11 +39,11 @@ def of(result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes
             assert_never(config.kind)
 
 
-def negative_square_root(result: StepResult, invalid: float = INVALID) -> float:
-    """`-sqrt(step time in seconds)`; `invalid` where the placement is infeasible for whatever reason."""
+def negative_square_root(result: StepResult, unit_ns: int = NS_PER_S, invalid: float = INVALID) -> float:
+    """`-sqrt(step time / unit)`; `invalid` where the placement is infeasible for whatever reason."""
     if result.feasible_ns is None:
         return invalid
-    return -math.sqrt(result.feasible_ns / NS_PER_S)
+    return -math.sqrt(result.feasible_ns / unit_ns)
 
 
 def negative_seconds(result: StepResult, memory_bytes: Int64[np.ndarray, " devices"], penalty: float, invalid: float = INVALID) -> float:

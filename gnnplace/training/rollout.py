@@ -19,10 +19,11 @@ from gnnplace.result import Evaluator, Planner, StepResult
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """What one step of an episode proposed, and what each proposal took (empty where it was not evaluated)."""
+    """What one step of an episode proposed, what each proposal took (empty where it was not evaluated), and a critic's values before it."""
 
     placements: tuple[Placement, ...]
     results: tuple[StepResult, ...]
+    values: Float[Tensor, " samples"] | None = None
 
 
 class Scored(NamedTuple):
@@ -45,7 +46,7 @@ def rollout(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator | 
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
         return evaluate(problem, placements, timeline=asked.feedback == "timeline") if evaluate and (last or every) else ()
 
-    return _episode(policy, problem, tape, results)[0]
+    return _episode(policy, problem, tape, results)
 
 
 def replay(policy: Policy, problem: Problem, tape: Tape, episode: Sequence[Proposals] = (), rows: slice | None = None) -> Scored:
@@ -58,8 +59,13 @@ def replay(policy: Policy, problem: Problem, tape: Tape, episode: Sequence[Propo
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
         return episode[step].results[rows or slice(None)] if step < len(episode) else ()
 
-    _, values = _episode(policy, problem, scored, results)
-    return Scored(scored, torch.stack(values) if values else None)
+    return Scored(scored, values_of(_episode(policy, problem, scored, results)))
+
+
+def values_of(episode: Sequence[Proposals]) -> Float[Tensor, "steps samples"] | None:
+    """What a critic made of the state before every step; None without a critic."""
+    values = [step.values for step in episode if step.values is not None]
+    return torch.stack(values) if values else None
 
 
 def rescored(policy: Policy, problem: Problem, known: Tape, evaluate: Evaluator) -> Tape:
@@ -76,17 +82,16 @@ def rescored(policy: Policy, problem: Problem, known: Tape, evaluate: Evaluator)
 
 def _episode(
     policy: Policy, problem: Problem, tape: Tape, results: Callable[[int, tuple[Placement, ...], bool], tuple[StepResult, ...]]
-) -> tuple[tuple[Proposals, ...], list[Tensor]]:
-    state, steps, values = policy.reset(problem, tape.samples), list[Proposals](), list[Tensor]()
+) -> tuple[Proposals, ...]:
+    state, steps = policy.reset(problem, tape.samples), list[Proposals]()
     while state is not None:
         if steps:
             tape.next_step()
-        if isinstance(policy, Critic):
-            values.append(policy.value(state))
+        values = policy.value(state) if isinstance(policy, Critic) else None
         feedback = steps[-1].results if steps and steps[-1].results else None
         placements, state = policy.step(state, tape, feedback)
-        steps.append(Proposals(placements, results(len(steps), placements, state is None)))
-    return tuple(steps), values
+        steps.append(Proposals(placements, results(len(steps), placements, state is None), values))
+    return tuple(steps)
 
 
 def decode(policy: Policy, problem: Problem, evaluate: Evaluator) -> tuple[Placement, StepResult, Tape]:

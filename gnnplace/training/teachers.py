@@ -28,7 +28,7 @@ def named_planners(config: RunConfig, problem: Problem) -> list[Planner]:
 
     Raises ValueError for a name that is none.
     """
-    named = planners.planners(problem, simulate, config.seed, config.policy.schedule)
+    named = planners.planners(problem, simulate, config.seed, config.policy.proposes)
     for name in config.training.warm_start.planners:
         if name not in named:
             raise ValueError(f"training.warm_start.planners: {strict_json.unknown('planner', name, tuple(named))}")

@@ -13,6 +13,7 @@ from gnnplace import testing
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
 from gnnplace.policies.colocrl import ColocRLConfig
+from gnnplace.policies.go import GOConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.hsdag import HsdagConfig
 from gnnplace.policies.placeto import PlacetoConfig
@@ -45,6 +46,10 @@ SMALL = {
         ]
     ],
     "hsdag": [HsdagConfig(steps=2, width=16)],
+    "go": [
+        GOConfig(width=16, state=4, heads=2, segment=4, hidden=16, levels=4, **switches)
+        for switches in [{}, {"tasks": ("placement", "scheduling"), "features": "costs"}, {"layers": 0, "iterations": 1}]
+    ],
 }
 SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
 CONFIGS = [config for kind, policy in POLICIES.items() for config in SMALL.get(kind, [policy()])]
@@ -102,9 +107,10 @@ def update(policy, of):
     evaluate = testing.evaluator(policy)
     episode = rollout(policy, of, tape, evaluate)
     placements = [*episode[-1].placements, greedy(policy, evaluate)(of)]
-    scored = replay(policy, of, tape, episode).tape
+    scored, values = replay(policy, of, tape, episode)
     advantage = torch.arange(testing.SAMPLES).to(scored.log_probability()) - 2.0
-    loss = (advantage * scored.log_probability()).mean() + 0.1 * scored.entropy().mean()
+    worth = 0.0 if values is None else values.mean()
+    loss = (advantage * scored.log_probability()).mean() + 0.1 * scored.entropy().mean() + worth
     loss.backward()
     torch.optim.Adam(policy.parameters()).step()
     choices = [made.choice().cpu().tolist() for made in tape.steps[0].values()]

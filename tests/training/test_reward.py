@@ -24,6 +24,13 @@ def test_negative_square_root_of_seconds():
     assert negative_square_root(took(4_000_000_000)) < negative_square_root(took(250_000_000))
 
 
+def test_negative_square_root_of_the_time_over_a_reference():
+    config = RewardConfig(kind="sqrt-ratio")
+    assert of(took(4000), config, 1000, MEMORY) == -2 and of(took(250), config, 1000, MEMORY) == -0.5
+    assert of(took(250, infeasible="memory"), config, 1000, MEMORY) == INVALID
+    assert of(took(250_000_000), RewardConfig(kind="sqrt"), 1000, MEMORY) == -0.5
+
+
 def test_an_invalid_placement_is_as_bad_as_a_step_of_100_seconds():
     assert negative_square_root(took(1, infeasible="memory")) == negative_square_root(took(100 * 10**9)) == INVALID == -10
     assert negative_square_root(took(None, None, "no link"), invalid=-3.0) == -3

@@ -34,14 +34,17 @@ def check_imitates(policy: Policy, knob: str) -> None:
 
 
 def imitate(policy: Policy, problem: Problem, choices: Choices, targets: Targets | None = None) -> Float[Tensor, ""]:
-    """The mean cross-entropy of the policy's decisions with `choices`, in nats a decision.
+    """The mean cross-entropy of the policy's decisions with `choices`, in nats a decision; a policy of several steps makes them in each.
 
     `targets` are probabilities of options in place of the choices (soft targets), by the same names; a policy of several decisions still
     goes the way of its choices.
     """
-    tape = Tape.of(choices, 1)
-    policy.step(policy.reset(problem, 1), tape, None)
-    return _nats(tape, choices, targets or {})
+    state, nats = policy.reset(problem, 1), []
+    while state is not None:
+        tape = Tape.of(choices, 1)
+        _, state = policy.step(state, tape, None)
+        nats.append(_nats(tape, choices, targets or {}))
+    return torch.stack(nats).mean()
 
 
 def imitate_groups(policy: Groups, problem: Problem, choices: Choices) -> Float[Tensor, ""]:

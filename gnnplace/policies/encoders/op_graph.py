@@ -1,0 +1,64 @@
+"""The graph of single ops, in topological order, and its embedding by GraphSAGE (Zhou et al., NeurIPS 2020, equations 3 and 4).
+
+What the paper leaves open: neighbours are the producers and the consumers of an op alike, control edges included, and none are sampled.
+Embeddings are kept apart: maxima of sigmoids are alike, and without that all ops would move at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from gnnplace.graph import ComputationGraph
+from gnnplace.policies.encoders.apart import apart
+from gnnplace.policies.encoders.columns import Columns
+from gnnplace.policies.encoders.gnn import TrainedRange
+from gnnplace.policies.encoders.paper import standardised
+from gnnplace.policies.networks.graph_sage import MaxPoolSage
+from gnnplace.problems import Problem
+from gnnplace.units.units import Units, unit_edges
+
+
+class OpGraphConstants(NamedTuple):
+    """Of every op, in topological order: its columns and the standardised number of its inputs; and the edges, in both directions."""
+
+    ops: Float[Tensor, "ops columns"]
+    edges: Int64[Tensor, "2 edges"]
+
+
+class OpGraph(nn.Module):
+    """Embeddings of `width` for each op, in topological order, after `rounds` rounds; columns are clamped to their range in training."""
+
+    def __init__(self, columns: Columns, *, width: int, rounds: int) -> None:
+        super().__init__()
+        self.columns, self.width = columns, width
+        self.range = TrainedRange(columns.width + 1)
+        self.sage = MaxPoolSage(columns.width + 1, width=width, rounds=rounds)
+
+    def constants(self, problem: Problem) -> OpGraphConstants:
+        each = single_ops(problem.graph)
+        edges = unit_edges(problem.graph, each)
+        inputs = standardised(np.bincount(edges.dst, minlength=each.num_units)[:, None].astype(np.float64))
+        along = torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
+        return OpGraphConstants(
+            torch.cat([self.columns.ops(problem, each), torch.from_numpy(inputs)], dim=1), torch.cat([along, along.flip(0)], dim=1)
+        )
+
+    def widen_ranges(self, constants: Sequence[OpGraphConstants]) -> None:
+        for each in constants:
+            self.range.widen(each.ops)
+
+    def forward(self, constants: OpGraphConstants) -> Float[Tensor, "ops width"]:
+        return apart(self.sage(self.range(constants.ops), constants.edges))
+
+
+def single_ops(graph: ComputationGraph) -> Units:
+    """Every op a unit of its own, whatever must stand together: what a policy sees, not what it places."""
+    number = np.empty(graph.num_ops, np.int32)
+    number[graph.order] = np.arange(graph.num_ops, dtype=np.int32)
+    return Units("ops", number, graph.num_ops)

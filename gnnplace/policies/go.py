@@ -1,0 +1,243 @@
+"""GO (Zhou et al., "Transferable Graph Optimizers for ML Compilers", NeurIPS 2020, arXiv 2010.12438; with placement alone it is GDP).
+
+GraphSAGE embeds every op (equations 3 and 4). Layers of segment-recurrent attention, their features modulated by that embedding (sections
+4.2 and 4.3), and a head for each task (equations 5 and 6) decide for all ops at once, without groups. The decisions are made `iterations`
+times, each time with those of the time before in sight (section 3, equation 2).
+
+The supplement with the sizes is not public. What the paper leaves open, decided here:
+
+- *Neighbours*, *what joins heads*: see `encoders/op_graph.py` and `networks/task_chain.py`.
+- *Features*: kind, output shapes and the number of inputs. Modulation stands before each layer, as the equation has it.
+- *State embedding*: `networks/last_actions.py`; a linear map brings it and the op's embedding back to the width.
+- *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs a sample.
+- *Priorities*: within a level ops run as under the knob `schedule`. The paper's queue is `fifo`.
+- *Reward*: that of the last iteration's placement, for every iteration. The critic is a network of its own.
+- *The ratio* of PPO is of each decision, since that of 80,000 at once is 0 or infinite (knob `algorithm.ratio`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from gnnplace.knobs import at_least
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
+from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
+from gnnplace.policies.encoders.op_graph import OpGraph, OpGraphConstants, single_ops
+from gnnplace.policies.list_placement import list_placement
+from gnnplace.policies.networks.last_actions import Critic, LastActions
+from gnnplace.policies.networks.segments import ModulatedSegments, SegmentAttention
+from gnnplace.policies.networks.task_chain import TaskChain
+from gnnplace.policies.priority_levels import levels_of, ordered_placements
+from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
+from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, unit_placements
+from gnnplace.policies.symmetry import by_first_use
+from gnnplace.problems import Problem
+from gnnplace.result import StepResult
+from gnnplace.schedules.priorities import priorities
+from gnnplace.units.units import Units, UnitsName, allowed, expand, units
+
+TaskName = Literal["placement", "scheduling"]
+TASKS: tuple[TaskName, ...] = ("placement", "scheduling")  # in the order of the chain of heads, which the paper begins with fusion
+
+
+@dataclass(frozen=True)
+class GOConfig(PolicyConfig):
+    """GO (Zhou et al., NeurIPS 2020): GraphSAGE, segment-recurrent attention with feature modulation, all ops decided at once.
+
+    Args:
+        kind: names this policy
+        tasks: what is decided: "placement", "scheduling" (priorities of ops), or both, in this order
+        features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in the step
+        kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all frameworks share
+        rounds: rounds of GraphSAGE
+        width: width of embeddings
+        state: width of the embedding of the last iteration's actions
+        layers: layers of attention; 0 = no attention anywhere, an ablation
+        heads: heads of attention; they divide the width
+        segment: ops of a segment, which attends to itself and to the segment before it
+        hidden: width of the layers' hidden layer
+        modulation: whether an op's embedding gates the features of every layer; off = an ablation
+        iterations: how often all is decided, each time with the last decisions in sight
+        levels: levels of priority, with "scheduling"
+        units: what is placed together
+        schedule: how ops are ordered within devices; with "scheduling", ops of one level
+    """
+
+    kind: Literal["go"] = "go"
+    tasks: tuple[TaskName, ...] = ("placement",)
+    features: Literal["paper", "costs"] = "paper"
+    kinds: Literal["own", "canonical"] = "own"
+    rounds: int = 2
+    width: int = 128
+    state: int = 16
+    layers: int = 2
+    heads: int = 4
+    segment: int = 64
+    hidden: int = 128
+    modulation: bool = True
+    iterations: int = 2
+    levels: int = 16
+    units: UnitsName = "ops"
+    schedule: Schedule = "critical-path"
+
+    def __post_init__(self) -> None:
+        at_least(1, "policy.", rounds=self.rounds, width=self.width, state=self.state, heads=self.heads, segment=self.segment)
+        at_least(1, "policy.", hidden=self.hidden, iterations=self.iterations)
+        at_least(0, "policy.", layers=self.layers)
+        at_least(2, "policy.", levels=self.levels)
+        if not self.tasks or self.tasks != tuple(task for task in TASKS if task in self.tasks):
+            raise ValueError(f"policy.tasks: {list(self.tasks)} is not one or more of {', '.join(TASKS)}, each once and in this order")
+        if self.width % self.heads:
+            raise ValueError(f"policy.heads: {self.heads} heads don't divide a width of {self.width}")
+        self.require_rule()
+
+    @property
+    def encodes_with(self) -> str:
+        return "graphsage"
+
+    @property
+    def proposes(self) -> Schedule:
+        return "given" if "scheduling" in self.tasks else self.schedule
+
+    def shape(self, problems: Sequence[Problem]) -> PolicyShape:
+        """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices, and ops are placed."""
+        devices = named_devices(problems, self.kind) if "placement" in self.tasks else 0
+        own = self.features == "paper" and self.kinds == "own"
+        return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own else ())
+
+    def build(self, shape: PolicyShape, groupings: int, seed: int) -> GO:
+        kinds = CANONICAL if self.kinds == "canonical" else Vocabulary(shape.kinds)
+        columns = PaperColumns(kinds) if self.features == "paper" else CostColumns()
+        options: dict[TaskName, int] = {"placement": shape.devices, "scheduling": self.levels}
+        last = SegmentAttention(self.width, heads=self.heads, segment=self.segment) if self.layers else None
+        return GO(
+            graph=OpGraph(columns, width=self.width, rounds=self.rounds),
+            trunk=ModulatedSegments(
+                self.width, layers=self.layers, heads=self.heads, segment=self.segment, hidden=self.hidden, modulation=self.modulation
+            ),
+            chain=TaskChain({task: options[task] for task in self.tasks}, width=self.width, attention=last),
+            state=self.state, iterations=self.iterations, units=self.units, schedule=self.schedule,
+        )  # fmt: skip
+
+
+class GOState(NamedTuple):
+    """The constants of one problem, and where an episode stands.
+
+    Ops are in topological order: `position[i]` is where op i stands, `unit[p]` the unit of the op at p. `device` is the given one of every
+    unit, where ops are not placed. `before` are the actions of the last iteration, by task.
+    """
+
+    samples: int
+    units: Units
+    position: Int[Tensor, " ops"]
+    unit: Int[Tensor, " ops"]
+    graph: OpGraphConstants
+    allowed: Bool[Tensor, "units devices"]
+    device: Int[Tensor, " units"] | None
+    problem: Problem | None = None
+    iteration: int = 0
+    before: dict[str, Int[Tensor, "samples ops"]] = {}  # noqa: RUF012 # never written into
+
+
+class GO(nn.Module):
+    """Decides for every op at once, several times.
+
+    Reads the columns of single ops (`encoders/columns.py`) and the edges between them, and in each iteration the actions of the one before.
+
+    Decides, in each of the `iterations` steps of an episode, by task: "device" (placement: an option a device for each unit,
+    `Int[samples units]`, among those where all its ops may stand) and "priority" (scheduling: an option a level, the highest goes first,
+    for each op in topological order, `Int[samples ops]`). Given the graph and the last iteration's actions all decisions are independent.
+    Each step proposes full placements, with priorities where it schedules; the last one's are evaluated. Where it does not place, ops stand
+    where a list scheduler puts them (`list_placement.py`); in the paper they stand where an expert puts them.
+
+    Learns from the log-probabilities of its decisions; it can imitate a placement (`choices`). Its critic (`value`) has weights of its
+    own. Its weights are for one number of devices where it places.
+    """
+
+    def __init__(
+        self, *, graph: OpGraph, trunk: ModulatedSegments, chain: TaskChain, state: int, iterations: int = 1,
+        units: UnitsName = "ops", schedule: Schedule = "critical-path",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.graph, self.trunk, self.chain = graph, trunk, chain
+        self.iterations, self.units, self.schedule = iterations, units, schedule
+        self.before = LastActions(chain.actions, state)
+        self.join = nn.Linear(graph.width + state, graph.width)
+        self.critic = Critic(graph.columns.width + 1, chain.actions, graph.width)
+        self._constants = ProblemConstants(self._state)
+
+    def reset(self, problem: Problem, samples: int) -> GOState:
+        """Raises ValueError where the policy has learned to place on another number of devices."""
+        devices = self.chain.actions.get("placement", problem.num_devices)
+        if problem.num_devices != devices:
+            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {devices}")
+        return self._constants.of(problem, self)._replace(samples=samples, problem=problem)
+
+    def _state(self, problem: Problem) -> GOState:
+        of_ops, position = units(problem.graph, self.units), torch.from_numpy(single_ops(problem.graph).unit.astype(np.int64))
+        unit = torch.from_numpy(of_ops.unit[problem.graph.order]).long()
+        given = None if "placement" in self.chain.actions else torch.from_numpy(list_placement(problem, of_ops))
+        legal = torch.from_numpy(allowed(problem, of_ops))
+        return GOState(1, of_ops, position, unit, self.graph.constants(problem), legal, given)
+
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
+        self.graph.widen_ranges([self.reset(problem, 1).graph for problem in problems])
+
+    def step(self, state: GOState, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], GOState | None]:
+        """An iteration: every task for every op."""
+        embedded = self.graph(state.graph)
+        logits = self.chain(self.trunk(embedded, self._rows(state, embedded)))
+        actions, level = {}, None
+        if state.device is None:
+            of_units = mean_of_units(state, logits["placement"])
+            device = choose("device", of_units.expand(state.samples, -1, -1), state.allowed)
+            actions["placement"] = device[:, state.unit]
+        else:
+            device = state.device.expand(state.samples, -1)
+        if "scheduling" in logits:
+            level = actions["scheduling"] = choose("priority", logits["scheduling"].expand(state.samples, -1, -1))
+        iteration = state.iteration + 1
+        following = None if iteration == self.iterations else state._replace(iteration=iteration, before=actions)
+        return self._placements(state, device, level), following
+
+    def value(self, state: GOState) -> Float[Tensor, " samples"]:
+        return self.critic(self.graph.range(state.graph.ops), state.before).expand(state.samples)
+
+    def _rows(self, state: GOState, embedded: Float[Tensor, "ops width"]) -> Float[Tensor, "leading ops width"]:
+        """What the first layer reads: each op's embedding and its last actions."""
+        acted = self.before(state.before, len(embedded))
+        return self.join(torch.cat([embedded.expand(len(acted), -1, -1), acted], dim=-1))
+
+    def _placements(
+        self, state: GOState, device: Int[Tensor, "samples units"], level: Int[Tensor, "samples ops"] | None
+    ) -> tuple[Placement, ...]:
+        if level is None:
+            return unit_placements(state.units, device, self.schedule)
+        assert state.problem is not None
+        of_ops = expand(state.units, device.cpu().numpy().astype(np.int32))
+        return ordered_placements(state.problem, of_ops, level[:, state.position].cpu().numpy(), self.schedule)
+
+    def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 *shape"]]:
+        """The device on which most of each unit's work stands, interchangeable ones renamed by first use; levels of equally many ops."""
+        state = self.reset(problem, 1)
+        made = {}
+        if "placement" in self.chain.actions:
+            made["device"] = by_first_use(problem, devices_of_units(problem, state.units, placement))
+        if "scheduling" in self.chain.actions:
+            made["priority"] = levels_of(priorities(problem, placement), self.chain.actions["scheduling"])[problem.graph.order]
+        return {name: torch.from_numpy(choice)[None].to(state.unit.device) for name, choice in made.items()}
+
+
+def mean_of_units(state: GOState, logits: Float[Tensor, "leading ops options"]) -> Float[Tensor, "leading units options"]:
+    """The mean of the logits of each unit's ops."""
+    ops = state.unit.bincount(minlength=state.units.num_units)
+    sums = logits.new_zeros(len(logits), len(ops), logits.shape[-1]).index_add(1, state.unit, logits)
+    return sums / ops[:, None]

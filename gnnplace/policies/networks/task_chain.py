@@ -1,0 +1,51 @@
+"""Heads of several tasks, one behind another: each reads what the one before it made of every op (Zhou et al., NeurIPS 2020, figure 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from gnnplace.policies.networks.glorot import glorot
+from gnnplace.policies.networks.segments import SegmentAttention, sparing
+
+
+class TaskHead(nn.Module):
+    """`H_t = LN([A_before, H_before])`, brought back to the width; `A_t = FC(H_t + attention(H_t))` (equations 5 and 6).
+
+    The paper does not say how concatenation and an attention of one width go together: a linear map brings `H_t` back to it. FC is affine,
+    ReLU, affine. The attention belongs to the chain, which lends it to every head; None: there is none.
+    """
+
+    def __init__(self, width: int, before: int, actions: int) -> None:
+        super().__init__()
+        self.join = nn.Sequential(nn.LayerNorm(before + width), nn.Linear(before + width, width))
+        self.decide = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, actions))
+        glorot(self)
+
+    def forward(
+        self, rows: Float[Tensor, "samples ops width"], logits: Float[Tensor, "samples ops before"], attention: SegmentAttention | None
+    ) -> tuple[Float[Tensor, "samples ops width"], Float[Tensor, "samples ops actions"]]:
+        rows = self.join(torch.cat([logits, rows], dim=-1))
+        return rows, self.decide(rows if attention is None else rows + sparing(attention, rows))
+
+
+class TaskChain(nn.Module):
+    """The logits of every task, from the rows of a shared trunk, in the order of `actions`: options of each task."""
+
+    def __init__(self, actions: Mapping[str, int], *, width: int, attention: SegmentAttention | None) -> None:
+        super().__init__()
+        self.actions, self.attention = dict(actions), attention
+        before = [0, *self.actions.values()][:-1]  # options of the task before
+        made = zip(self.actions.items(), before, strict=True)
+        self.heads = nn.ModuleDict({task: TaskHead(width, read, options) for (task, options), read in made})
+
+    def forward(self, rows: Float[Tensor, "samples ops width"]) -> dict[str, Float[Tensor, "samples ops actions"]]:
+        made: dict[str, Tensor] = {}
+        logits = rows[..., :0]
+        for task, head in self.heads.items():
+            rows, logits = head(rows, logits, self.attention)
+            made[task] = logits
+        return made
