@@ -14,6 +14,7 @@ from gnnplace.commands.train import MACHINE
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
+from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
@@ -30,6 +31,7 @@ def run(parser: Parser, chosen: argparse.Namespace, overrides: list[str]) -> int
         config = _config(chosen, overrides)
     except files.UsageError as error:
         parser.error(str(error))
+    keep_freed_memory(arenas=0)
     try:
         with ExitStack() as stack:
             return _train(_prepared(config, chosen, stack), chosen)

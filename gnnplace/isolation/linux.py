@@ -33,14 +33,14 @@ def processor_ns(pid: int) -> int:
     return time.clock_gettime_ns((~pid << 3) | _CPUCLOCK_SCHED)
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(arenas: int = 1) -> None:
     """Has malloc keep what is freed for what is allocated next; for a process that computes steps, before it has other threads.
 
-    As it comes, malloc gives large tensors back to the system and has their pages made anew: thousands a step, for a tenth to a quarter
-    of the step's time, more or fewer by the chances of a process' addresses.
+    These share so many `arenas`; 0: as many as malloc likes. As it comes, malloc gives large tensors back to the system and has their pages
+    made anew: thousands a step, for a tenth to a quarter of the step's time, more or fewer by the chances of a process' addresses.
     """
     libc = ctypes.CDLL(None)
-    for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_ARENA_MAX, 1)):
+    for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_ARENA_MAX, arenas)):
         libc.mallopt(option, value)
 
 

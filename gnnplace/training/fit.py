@@ -17,7 +17,6 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DDPStrategy
 
 from gnnplace.formats import strict_json
-from gnnplace.training import memory
 from gnnplace.training.checkpoint import NAME, SUFFIX, SafetensorsIO
 from gnnplace.training.data import Problems, Work
 from gnnplace.training.learner import Learner
@@ -98,7 +97,6 @@ def fit(
     With a `folder` its checkpoint is written there every `checkpoint_every` updates and at the end. The learner is on the CPU afterwards.
     Raises ValueError for flags of the Trainer that are none, or where the device that they name is missing.
     """
-    memory.keep_freed()
     training = learner.learning.training
     saving = [] if folder is None else [Saving(folder, training.checkpoint_every, training.all_updates)]
     made = _trainer(flags(trainer), [*callbacks, *saving], logger, training.validation_every if exams else 0)
