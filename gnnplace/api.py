@@ -134,14 +134,16 @@ def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -
     return simulator.simulate(problem, [placement], timeline=timeline)[0]
 
 
-def lower_bound(problem: Problem) -> int:
+def lower_bound(problem: Problem, *, fusion: bool = False) -> int:
     """Nanoseconds that no step of a feasible placement is shorter than, the best of all proved bounds.
+
+    With `fusion` that holds however ops are fused.
 
     >>> import gnnplace as gp
     >>> gp.lower_bound(gp.problem("dlrm", cluster="k40-2")) > 0
     True
     """
-    return bounds.lower_bound(problem)
+    return bounds.lower_bound(problem, fusion)
 
 
 def shortage(problem: Problem) -> Shortage | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from gnnplace import planners, portfolio
@@ -12,6 +12,7 @@ from gnnplace.baselines.best import Progress
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.formats.placements import Predicted, predicted
+from gnnplace.fused import Fused
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
@@ -37,8 +38,9 @@ class Candidate:
         return self.result.feasible_ns
 
     def predicted(self, problem: Problem) -> Predicted:
-        """The step as documents describe it, with the lower bound of its problem."""
-        return predicted(problem.cluster, self.result, lower_bound(problem), bound_name(problem))
+        """The step as documents describe it, with the lower bound of its problem; where ops run fused, that of every fusion."""
+        fused = self.placement.fusion is not None
+        return predicted(problem.cluster, self.result, lower_bound(problem, fused), bound_name(problem, fused))
 
 
 Say = Callable[[Candidate], object]
@@ -105,6 +107,11 @@ def compared(
 def ranked(found: list[Candidate]) -> list[Candidate]:
     """The fastest feasible first, then the infeasible; equals as they came."""
     return sorted(found, key=lambda candidate: _rank(candidate.result))
+
+
+def expanded(found: Candidate, made: Fused) -> Candidate:
+    """A candidate of a fused problem as one of all ops: its name says so."""
+    return replace(found, planner=f"{found.planner}, fused", placement=made.expanded(found.placement))
 
 
 def known(placement: Placement) -> Planner:

@@ -227,9 +227,10 @@ def _changed(tape: Tape) -> Iterator[list[dict[str, torch.Tensor]]]:
                     yield [*steps[:number], {**choices, name: other}]
 
 
-def _plain(placements: tuple[Placement, ...] | list[Placement]) -> list[tuple[list[int], list[int] | None]]:
-    """Devices and, where there are any, priorities."""
-    return [(each.device.tolist(), None if each.priority is None else each.priority.tolist()) for each in placements]
+def _plain(placements: tuple[Placement, ...] | list[Placement]) -> list[list[list[int] | None]]:
+    """Devices and, where there are any, priorities and labels of what is fused."""
+    columns = [(each.device, each.priority, each.fusion) for each in placements]
+    return [[None if values is None else values.tolist() for values in each] for each in columns]
 
 
 def _assert_legal(problem: Problem, placement: Placement) -> None:

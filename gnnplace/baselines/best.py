@@ -22,7 +22,7 @@ FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budg
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
 
-Identity = tuple[bytes, str, bytes | None]  # of a placement: devices, schedule and priorities
+Identity = tuple[bytes, str, bytes | None, bytes | None]  # of a placement: devices, schedule, priorities and fusion
 Progress = Callable[[str, Score], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
 
@@ -214,4 +214,5 @@ def judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placemen
 
 
 def _identity(placement: Placement) -> Identity:
-    return placement.device.tobytes(), placement.schedule, None if placement.priority is None else placement.priority.tobytes()
+    priority, fusion = (None if values is None else values.tobytes() for values in (placement.priority, placement.fusion))
+    return placement.device.tobytes(), placement.schedule, priority, fusion

@@ -13,6 +13,8 @@ holds by itself. The module in brackets proves it:
 - `split`: connected ops either run on one device with enough memory, or an edge between them crosses devices (`split`).
 
 A bound that shows that no placement is feasible is left out.
+
+With `fusion` the bounds hold for every fusion of the ops, too: they are those of a problem that no fused step beats (`unfused`).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from gnnplace.bounds.load import best_prices, load_ns, loads, op_prices
 from gnnplace.bounds.paths import Ends, ends, through_ns
 from gnnplace.bounds.relaxed import NEVER, Relaxed, relaxed
 from gnnplace.bounds.split import split_ns
+from gnnplace.bounds.unfused import unfused
 from gnnplace.bounds.windows import best_window
 from gnnplace.problems import Problem
 from gnnplace.result import LeastTimes
@@ -39,8 +42,10 @@ MOST_CLASSES = 4  # classes that paths distinguish: their time grows with the sq
 _bounds: WeakKeyDictionary[Problem, Mapping[str, int]] = WeakKeyDictionary()
 
 
-def bounds(problem: Problem) -> Mapping[str, int]:
+def bounds(problem: Problem, fusion: bool = False) -> Mapping[str, int]:
     """Every lower bound in ns, by name. They are computed once and kept as long as the problem lives."""
+    if fusion:
+        return bounds(unfused(problem))
     if problem not in _bounds:
         priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
         found = {"critical-path": longest_paths(problem.graph, priced.fastest_ns).critical_path_ns} | _loads_and_paths(priced, classes)
@@ -48,14 +53,15 @@ def bounds(problem: Problem) -> Mapping[str, int]:
     return _bounds[problem]
 
 
-def lower_bound(problem: Problem) -> int:
+def lower_bound(problem: Problem, fusion: bool = False) -> int:
     """The largest of all lower bounds, in ns."""
-    return max(bounds(problem).values())
+    return max(bounds(problem, fusion).values())
 
 
-def bound_name(problem: Problem) -> str:
+def bound_name(problem: Problem, fusion: bool = False) -> str:
     """The name of the largest lower bound; the first on a tie."""
-    return max(bounds(problem), key=lambda name: bounds(problem)[name])
+    found = bounds(problem, fusion)
+    return max(found, key=lambda name: found[name])
 
 
 def least_times(problem: Problem) -> LeastTimes:

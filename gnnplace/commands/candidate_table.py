@@ -56,12 +56,15 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
         ("planner", *(candidate.planner for candidate in found)),
         (f"{_schedule(found)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
         ("fifo\nms", *(_ms(candidate.fifo.step_time_ns) for candidate in found)),
-        *_metrics(problem, [candidate.result for candidate in found]),
+        *_metrics(problem, found),
         *more,
     ]
     header, *rows = zip(*columns, strict=True)
-    bound = (f"lower bound ({bound_name(problem)})", _ms(lower_bound(problem)), *[""] * (len(columns) - 2))
-    terminal.print_table(header, [*rows, bound], title, MOST_WIDTH)
+    bounds = {f"lower bound ({bound_name(problem)})": lower_bound(problem)}
+    if some_fused(found):
+        bounds[f"of every fusion ({bound_name(problem, fusion=True)})"] = lower_bound(problem, fusion=True)
+    last = [(name, _ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
+    terminal.print_table(header, [*rows, *last], title, MOST_WIDTH)
     print("room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;")
     print(f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step")
     print_reasons("infeasible", {candidate.planner: why for candidate in found if (why := candidate.result.infeasible) is not None})
@@ -73,6 +76,11 @@ def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
         print(f"\n{what}:")
     for name, why in reasons.items():
         print(f"  {name}: {why}")
+
+
+def some_fused(found: Sequence[Candidate]) -> bool:
+    """Whether ops run fused in some of the placements."""
+    return any(candidate.placement.fusion is not None for candidate in found)
 
 
 def _schedule(found: Sequence[Candidate]) -> str:
@@ -93,9 +101,10 @@ def document(problem: Problem, candidate: Candidate) -> dict[str, Any]:
     }
 
 
-def _metrics(problem: Problem, results: Sequence[StepResult]) -> list[Column]:
-    found = [metrics(problem.cluster, result, lower_bound(problem)) for result in results]
-    idle = [_idle(result, each.idle_ns) for result, each in zip(results, found, strict=True)]
+def _metrics(problem: Problem, candidates: Sequence[Candidate]) -> list[Column]:
+    bounds = [lower_bound(problem, candidate.placement.fusion is not None) for candidate in candidates]
+    found = [metrics(problem.cluster, candidate.result, bound) for candidate, bound in zip(candidates, bounds, strict=True)]
+    idle = [_idle(candidate.result, each.idle_ns) for candidate, each in zip(candidates, found, strict=True)]
     return [
         ("room\n%", *(_percent(each.room) for each in found)),
         ("balance\n%", *(_percent(each.load_balance) for each in found)),

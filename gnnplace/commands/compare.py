@@ -11,7 +11,7 @@ from gnnplace import planners
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.bounds.shortage import shortage
-from gnnplace.candidates import Candidate, compared
+from gnnplace.candidates import Candidate, compared, expanded, ranked
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.problems import Problem
@@ -25,6 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     inputs.add_problem_arguments(parser)
     inputs.add_planning_arguments(parser)
     inputs.add_budget_arguments(parser)
+    inputs.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
     parser.add_argument("--checkpoint", metavar="PATH", help="a trained policy, which places the problem by its weights alone (zero-shot)")
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
@@ -35,6 +36,10 @@ def main(arguments: Sequence[str]) -> int:
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
     budget, more = inputs.budget(chosen, problem), _policy(chosen)
     found = compared(problem, budget, chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
+    if (made := inputs.fusion(chosen, problem)) is not None:
+        budget = inputs.budget(chosen, made.problem)
+        rows = compared(made.problem, budget, chosen.seed, chosen.schedule, say=say, progress=progress)
+        found = ranked([*found, *(expanded(row, made) for row in rows)])
     candidate_table.say_compiled(chosen.quiet)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found))
@@ -59,7 +64,7 @@ def _policy(chosen: argparse.Namespace) -> dict[str, Planner]:
 
 
 def _slower(found: Sequence[Candidate]) -> dict[str, str]:
-    return slower_than_one_device({candidate.planner: candidate.result.feasible_ns for candidate in found})
+    return slower_than_one_device({each.planner: each.result.feasible_ns for each in found if each.placement.fusion is None})
 
 
 def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidate]) -> dict[str, Any]:
@@ -70,6 +75,7 @@ def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidat
         "bound_ns": lower_bound(problem),
         "schedule": chosen.schedule,
         "bound": bound_name(problem),
+        "fused_bound_ns": lower_bound(problem, fusion=True) if candidate_table.some_fused(found) else None,
         "planners": [candidate_table.document(problem, candidate) for candidate in found],
         "slower_than_one_device": _slower(found),
         "missing": planners.missing(),

@@ -10,6 +10,8 @@ from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.candidates import BEST
 from gnnplace.commands.usage import Parser
+from gnnplace.fused import Fused, fused
+from gnnplace.fusion.defaults import default
 from gnnplace.placement import SCHEDULES, Schedule
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
@@ -65,6 +67,11 @@ def add_budget_arguments(parser: Parser) -> None:
     budget.add_argument("--evaluations", metavar="N", type=positive, help=f"of {BEST}; the same result everywhere")
 
 
+def add_fusion_argument(parser: argparse.ArgumentParser, explained: str) -> None:
+    """--fusion."""
+    parser.add_argument("--fusion", choices=("default",), help=explained)
+
+
 def reading(arguments: argparse.Namespace) -> Reading:
     """How GRAPH is read."""
     return Reading(tuple(arguments.dim), tuple(arguments.fetch), arguments.format, arguments.mode)
@@ -74,6 +81,11 @@ def problem(arguments: argparse.Namespace) -> Problem:
     """The problem of GRAPH and CLUSTER under --costs."""
     graph, cluster = sources.graph(arguments.graph, reading(arguments)), sources.cluster(arguments.cluster)
     return sources.costed(graph, cluster, arguments.costs, terminal.progress(arguments.quiet))
+
+
+def fusion(arguments: argparse.Namespace, problem: Problem) -> Fused | None:
+    """The problem fused as --fusion says, None without it."""
+    return None if arguments.fusion is None else fused(problem, default(problem))
 
 
 def budget(arguments: argparse.Namespace, problem: Problem) -> Budget:

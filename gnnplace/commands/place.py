@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from gnnplace import candidates, planners, portfolio
-from gnnplace.bounds.bounds import bound_name
 from gnnplace.bounds.shortage import shortage
 from gnnplace.candidates import BEST, Candidate
+from gnnplace.cluster import Cluster
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.formats import strict_json
@@ -40,13 +40,15 @@ def main(arguments: Sequence[str]) -> int:
     """Finds a placement of a graph on a cluster and shows it; with -o it is also written. Nothing is written where none is feasible."""
     parser = _parser()
     chosen = _completed(parser.parse_args(arguments), parser)
-    problem = inputs.problem(chosen)
+    whole = inputs.problem(chosen)
+    made = inputs.fusion(chosen, whole)
+    problem = whole if made is None else made.problem
     if (proof := shortage(problem)) is not None:
         print(f"gnnplace place: {proof}", file=sys.stderr)
         return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
     cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
-    start = read_placement(chosen.start, problem.graph, cluster) if chosen.start else None
+    start = _start(chosen, problem, cluster)
     source = _policy(chosen, start) if chosen.checkpoint else Source({})
     found = _found(problem, chosen, source, parser, start)
     candidate_table.say_compiled(chosen.quiet)
@@ -54,11 +56,12 @@ def main(arguments: Sequence[str]) -> int:
         unproved = "nothing feasible found, nor a proof that there is nothing"
         print(f"gnnplace place: {unproved}; {found.planner}: {found.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE
-    step, provenance = found.predicted(problem), _provenance(chosen, source, found, time.perf_counter_ns() - started)
+    placed = found if made is None else candidates.expanded(found, made)
+    step, provenance = placed.predicted(whole), _provenance(chosen, source, found, time.perf_counter_ns() - started)
     if chosen.output is not None:
-        write_placement(chosen.output, problem.graph, cluster, found.placement, step, provenance)
+        write_placement(chosen.output, whole.graph, cluster, placed.placement, step, provenance)
     if chosen.json:
-        terminal.print_json(described_placement(problem.graph, cluster, found.placement, step, provenance))
+        terminal.print_json(described_placement(whole.graph, cluster, placed.placement, step, provenance))
     else:
         _print(chosen, problem, found, step)
     return DONE
@@ -88,6 +91,7 @@ def _parser() -> Parser:
         "--start", metavar="PLACEMENT", help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint"
     )
     inputs.add_budget_arguments(parser)
+    inputs.add_fusion_argument(parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself")
     parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
     return parser
 
@@ -100,11 +104,22 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
     if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
         chosen.planner = BEST
+    if chosen.fusion is not None and chosen.start is not None:
+        parser.error("--start: is a placement of ops that run by themselves; with --fusion there are others")
     if chosen.schedule is None:
         chosen.schedule = "given" if chosen.planner in (None, BEST) else "critical-path"
     if chosen.output is not None:
         inputs.check_folder(chosen.output)
     return chosen
+
+
+def _start(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement | None:
+    if not chosen.start:
+        return None
+    start = read_placement(chosen.start, problem.graph, cluster)
+    if start.fusion is not None:
+        raise ValueError(f"{chosen.start}: fusion: searches place ops that run by themselves")
+    return start
 
 
 def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser, start: Placement | None) -> Candidate:
@@ -163,7 +178,7 @@ def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step:
     placement_table.print_layers(problem, found.placement)
     print()
     placement_table.print_devices(problem, found.placement, step)
-    bound = terminal.bounded(step.bound_ns, bound_name(problem), step.room)
+    bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
     print(f"\nstep time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
     print(f"found by   {found.planner}")
     print(f"bound      {bound}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.commands import inputs
 from gnnplace.commands.usage import DONE, Parser
@@ -34,7 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement], timeline=chosen.picture is not None)
-    found = predicted(problem.cluster, result, lower_bound(problem), bound_name(problem))
+    fused = placement.fusion is not None
+    found = predicted(problem.cluster, result, lower_bound(problem, fused), bound_name(problem, fused))
     if chosen.json:
         terminal.print_json(found.model_dump(exclude_unset=True))
     else:
@@ -46,10 +49,12 @@ def main(arguments: Sequence[str]) -> int:
 
 def _print(problem: Problem, placement: Placement, found: Predicted) -> None:
     title = f"{problem.graph.name} on {problem.cluster.name}, schedule {placement.schedule}"
+    if placement.fusion is not None:
+        title += f", {problem.num_ops:,} ops fused to {len(np.unique(placement.fusion)):,}"
     rows = [
         ("step time", terminal.milliseconds(found.step_time_ns)),
         ("feasible", found.infeasible or "yes"),
-        ("bound", terminal.bounded(found.bound_ns, bound_name(problem), found.room)),
+        ("bound", terminal.bounded(found.bound_ns, found.bound or "", found.room)),
         ("load balance", terminal.percent(found.load_balance)),
         ("busiest channel occupied", terminal.percent(found.communication_share)),
         ("transferred", f"{terminal.mebibytes(found.transferred_bytes)} in {found.transfers}"),

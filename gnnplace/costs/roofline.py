@@ -53,15 +53,20 @@ def _given_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " op
 
 def modelled_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
     """The roofline time of every op on a device; times that ops give don't count."""
+    traffic = duration_ns(graph.effective_bytes_accessed, device.memory_bytes_per_s)
+    with_kernel = device.launch_ns + np.maximum(arithmetic_ns(graph, device), traffic)
+    return np.maximum(1, np.where(graph.kernel, with_kernel, device.dispatch_ns))
+
+
+def arithmetic_ns(graph: ComputationGraph, device: Device) -> Int64[np.ndarray, " ops"]:
+    """The time of every op's arithmetic at the rate of its dtype."""
     arithmetic = np.zeros(graph.num_ops, dtype=np.int64)
     dtype = first_dtype(graph)
     for index in range(NONE, len(graph.output_dtype.values)):
         rows = dtype == index
         name = None if index == NONE else graph.output_dtype.values[index]
         arithmetic[rows] = duration_ns(graph.flops[rows], device.rate(name))
-    traffic = duration_ns(graph.effective_bytes_accessed, device.memory_bytes_per_s)
-    with_kernel = device.launch_ns + np.maximum(arithmetic, traffic)
-    return np.maximum(1, np.where(graph.kernel, with_kernel, device.dispatch_ns))
+    return arithmetic
 
 
 def first_dtype(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:

@@ -85,9 +85,11 @@ class MeasuredEvaluator:
     ) -> tuple[StepResult, ...]:
         """The results of the placements; those not in the ledger are measured, one after another. Ignores `limit_ns`.
 
-        A `timeline` is the simulator's: of a real step only the ops' own times are known, not what they waited for. Raises MeasurementError
-        if the workload can't be loaded again.
+        A `timeline` is the simulator's: of a real step only the ops' own times are known, not what they waited for. Raises ValueError for
+        ops that run fused, MeasurementError if the workload can't be loaded again.
         """
+        if any(placement.fusion is not None for placement in placements):
+            raise ValueError("fusion: a measured step runs each op by itself; use the simulator")
         simulated = self._simulate(problem, placements, timeline=timeline)
         return tuple(self._result(problem, *pair) for pair in zip(placements, simulated, strict=True))
 

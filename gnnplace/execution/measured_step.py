@@ -55,6 +55,8 @@ def measured_step(
 
 
 def _legal(problem: Problem, placement: Placement) -> Placement:
+    if placement.fusion is not None:
+        raise ValueError("fusion: a measured step runs each op by itself")
     if reason := check(problem, placement):
         raise ValueError(f"placement: {reason}")
     return placement

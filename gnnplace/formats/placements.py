@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int32, Int64
 from pydantic import Field
 
 from gnnplace.cluster import Cluster
@@ -73,7 +73,7 @@ class PlacementDocument(Document):
     device: dict[Text, Text]
     schedule: Schedule = "critical-path"
     priority: dict[Text, Priority] | None = None
-    fusion: None = Field(default=None, deprecated="always null; documents of gnnplace 0 carry it")
+    fusion: list[Annotated[list[Text], Field(min_length=2)]] | None = None
     predicted: Predicted | None = None
     provenance: Provenance | None = None
 
@@ -111,6 +111,7 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
     """The document of a placement, without what was predicted; reading it gives the same placement."""
     devices = [cluster.device_names[device] for device in placement.device.tolist()]
     priority = None if placement.priority is None else dict(zip(graph.op_names, placement.priority.tolist(), strict=True))
+    fusion = {} if placement.fusion is None else {"fusion": _fused_names(graph, placement.fusion)}
     return {
         "format": "gnnplace.placement",
         "version": 1,
@@ -119,7 +120,7 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
         "device": dict(zip(graph.op_names, devices, strict=True)),
         "schedule": placement.schedule,
         "priority": priority,
-    }
+    } | fusion
 
 
 def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:
@@ -152,9 +153,32 @@ def _placement(document: PlacementDocument, graph: ComputationGraph, cluster: Cl
         if name not in numbers:
             raise ValueError(f"{strict_json.place(('device', op))}: {strict_json.unknown('device', name, cluster.device_names)}")
     device = np.array([numbers[name] for name in _by_op("device", document.device, graph)], dtype=np.int32)
-    if document.priority is None:
-        return Placement(device, document.schedule)
-    return Placement(device, document.schedule, np.array(_by_op("priority", document.priority, graph), dtype=np.int64))
+    priority = None if document.priority is None else np.array(_by_op("priority", document.priority, graph), dtype=np.int64)
+    return Placement(device, document.schedule, priority, None if document.fusion is None else _fusion(document.fusion, graph))
+
+
+def _fused_names(graph: ComputationGraph, fusion: Int32[np.ndarray, " ops"]) -> list[list[str]]:
+    """The names of the ops of each group of several, in the order of the graph."""
+    groups: dict[int, list[str]] = {}
+    for name, label in zip(graph.op_names, fusion.tolist(), strict=True):
+        groups.setdefault(label, []).append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def _fusion(groups: list[list[str]], graph: ComputationGraph) -> Int32[np.ndarray, " ops"]:
+    """The label of each op. Raises ValueError for an op that the graph lacks, and for one in two groups."""
+    number = {name: op for op, name in enumerate(graph.op_names)}
+    fusion, leader = np.arange(graph.num_ops, dtype=np.int32), dict[str, str]()
+    for group, names in enumerate(groups):
+        for place, name in enumerate(names):
+            where = strict_json.place(("fusion", group, place))
+            if name not in number:
+                raise ValueError(f"{where}: {strict_json.unknown(f'op of {graph.name!r}', name, graph.op_names)}")
+            if name in leader:
+                raise ValueError(f"{where}: {strict_json.shown(name)} is fused with {strict_json.shown(leader[name])} already")
+            leader[name] = names[0]
+            fusion[number[name]] = number[names[0]]
+    return fusion
 
 
 def _check_references(document: PlacementDocument, graph: ComputationGraph, cluster: Cluster) -> None:

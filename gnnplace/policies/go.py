@@ -11,6 +11,7 @@ The supplement with the sizes is not public. What the paper leaves open, decided
 - *State embedding*: `networks/last_actions.py`; a linear map brings it and the op's embedding back to the width.
 - *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs a sample.
 - *Priorities*: within a level ops run as under the knob `schedule`. The paper's queue is `fifo`.
+- *Fusion*: levels say in which order ops try to be fused (`fusion/by_priority.py`), with what stands on the same device.
 - *Reward*: that of the last iteration's placement, for every iteration. The critic is a network of its own.
 - *The ratio* of PPO is of each decision, since that of 80,000 at once is 0 or infinite (knob `algorithm.ratio`).
 """
@@ -18,7 +19,7 @@ The supplement with the sizes is not public. What the paper leaves open, decided
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from gnnplace.fusion.by_priority import by_priority
 from gnnplace.knobs import at_least
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
@@ -44,8 +46,8 @@ from gnnplace.result import StepResult
 from gnnplace.schedules.priorities import priorities
 from gnnplace.units.units import Units, UnitsName, allowed, expand, units
 
-TaskName = Literal["placement", "scheduling"]
-TASKS: tuple[TaskName, ...] = ("placement", "scheduling")  # in the order of the chain of heads, which the paper begins with fusion
+TaskName = Literal["fusion", "placement", "scheduling"]
+TASKS: tuple[TaskName, ...] = ("fusion", "placement", "scheduling")  # in the order of the chain of heads (figure 4)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class GOConfig(PolicyConfig):
 
     Args:
         kind: names this policy
-        tasks: what is decided: "placement", "scheduling" (priorities of ops), or both, in this order
+        tasks: what is decided, in this order: "fusion" (in which order ops are fused), "placement", "scheduling" (priorities of ops)
         features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in the step
         kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all frameworks share
         rounds: rounds of GraphSAGE
@@ -66,7 +68,7 @@ class GOConfig(PolicyConfig):
         hidden: width of the layers' hidden layer
         modulation: whether an op's embedding gates the features of every layer; off = an ablation
         iterations: how often all is decided, each time with the last decisions in sight
-        levels: levels of priority, with "scheduling"
+        levels: levels of priority, with "scheduling" and with "fusion"
         units: what is placed together
         schedule: how ops are ordered within devices; with "scheduling", ops of one level
     """
@@ -116,7 +118,7 @@ class GOConfig(PolicyConfig):
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> GO:
         kinds = CANONICAL if self.kinds == "canonical" else Vocabulary(shape.kinds)
         columns = PaperColumns(kinds) if self.features == "paper" else CostColumns()
-        options: dict[TaskName, int] = {"placement": shape.devices, "scheduling": self.levels}
+        options: dict[TaskName, int] = {"fusion": self.levels, "placement": shape.devices, "scheduling": self.levels}
         last = SegmentAttention(self.width, heads=self.heads, segment=self.segment) if self.layers else None
         return GO(
             graph=OpGraph(columns, width=self.width, rounds=self.rounds),
@@ -152,9 +154,10 @@ class GO(nn.Module):
 
     Reads the columns of single ops (`encoders/columns.py`) and the edges between them, and in each iteration the actions of the one before.
 
-    Decides, in each of the `iterations` steps of an episode, by task: "device" (placement: an option a device for each unit,
-    `Int[samples units]`, among those where all its ops may stand) and "priority" (scheduling: an option a level, the highest goes first,
-    for each op in topological order, `Int[samples ops]`). Given the graph and the last iteration's actions all decisions are independent.
+    Decides, in each of the `iterations` steps of an episode, by task: "fuse" (fusion: an option a level, the highest is fused first, for
+    each op in topological order, `Int[samples ops]`), "device" (placement: an option a device for each unit, `Int[samples units]`, among
+    those where all its ops may stand) and "priority" (scheduling: as "fuse", the highest goes first). Given the graph and the last
+    iteration's actions all decisions are independent.
     Each step proposes full placements, with priorities where it schedules; the last one's are evaluated. Where it does not place, ops stand
     where a list scheduler puts them (`list_placement.py`); in the paper they stand where an expert puts them.
 
@@ -195,7 +198,9 @@ class GO(nn.Module):
         """An iteration: every task for every op."""
         embedded = self.graph(state.graph)
         logits = self.chain(self.trunk(embedded, self._rows(state, embedded)))
-        actions, level = {}, None
+        actions = {}
+        if "fusion" in logits:
+            actions["fusion"] = choose("fuse", logits["fusion"].expand(state.samples, -1, -1))
         if state.device is None:
             of_units = mean_of_units(state, logits["placement"])
             device = choose("device", of_units.expand(state.samples, -1, -1), state.allowed)
@@ -203,10 +208,10 @@ class GO(nn.Module):
         else:
             device = state.device.expand(state.samples, -1)
         if "scheduling" in logits:
-            level = actions["scheduling"] = choose("priority", logits["scheduling"].expand(state.samples, -1, -1))
+            actions["scheduling"] = choose("priority", logits["scheduling"].expand(state.samples, -1, -1))
         iteration = state.iteration + 1
         following = None if iteration == self.iterations else state._replace(iteration=iteration, before=actions)
-        return self._placements(state, device, level), following
+        return self._placements(state, device, actions), following
 
     def value(self, state: GOState) -> Float[Tensor, " samples"]:
         return self.critic(self.graph.range(state.graph.ops), state.before).expand(state.samples)
@@ -217,18 +222,28 @@ class GO(nn.Module):
         return self.join(torch.cat([embedded.expand(len(acted), -1, -1), acted], dim=-1))
 
     def _placements(
-        self, state: GOState, device: Int[Tensor, "samples units"], level: Int[Tensor, "samples ops"] | None
+        self, state: GOState, device: Int[Tensor, "samples units"], actions: Mapping[str, Int[Tensor, "samples ops"]]
     ) -> tuple[Placement, ...]:
-        if level is None:
-            return unit_placements(state.units, device, self.schedule)
-        assert state.problem is not None
-        of_ops = expand(state.units, device.cpu().numpy().astype(np.int32))
-        return ordered_placements(state.problem, of_ops, level[:, state.position].cpu().numpy(), self.schedule)
+        problem = state.problem
+        assert problem is not None
+        levels = {task: action[:, state.position].cpu().numpy() for task, action in actions.items() if task != "placement"}
+        if "scheduling" in levels:
+            of_ops = expand(state.units, device.cpu().numpy().astype(np.int32))
+            placements = ordered_placements(problem, of_ops, levels["scheduling"], self.schedule)
+        else:
+            placements = unit_placements(state.units, device, self.schedule)
+        if "fusion" not in levels:
+            return placements
+        fused = zip(placements, levels["fusion"], strict=True)
+        return tuple(replace(placement, fusion=by_priority(problem, level, placement.device)) for placement, level in fused)
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 *shape"]]:
-        """The device on which most of each unit's work stands, interchangeable ones renamed by first use; levels of equally many ops."""
+        """The device on which most of each unit's work stands, interchangeable ones renamed by first use; levels of equally many ops.
+
+        Fusion is that of equal levels: which levels led to a given one can't be told.
+        """
         state = self.reset(problem, 1)
-        made = {}
+        made = {"fuse": np.zeros(problem.num_ops, np.int64)} if "fusion" in self.chain.actions else {}
         if "placement" in self.chain.actions:
             made["device"] = by_first_use(problem, devices_of_units(problem, state.units, placement))
         if "scheduling" in self.chain.actions:

@@ -28,7 +28,8 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
     figure = Figure(figsize=(14, 1.4 + 0.8 * problem.num_devices), layout="tight")
     axes = figure.add_subplot()
     draw(axes, problem, placement, result.timeline)
-    bound = f"bound {lower_bound(problem) / 1e6:,.3f} ms ({bound_name(problem)})"
+    fused = placement.fusion is not None
+    bound = f"bound {lower_bound(problem, fused) / 1e6:,.3f} ms ({bound_name(problem, fused)})"
     title = f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms; {bound}"
     axes.set_title(title if result.infeasible is None else f"{title}\ninfeasible: {result.infeasible}", loc="left", fontsize=10)
     save(figure, path)

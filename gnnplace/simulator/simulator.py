@@ -1,7 +1,8 @@
 """The simulator: docs/execution-model.md exactly, for many placements of one problem at once.
 
 Samples run in parallel on all cores; results do not depend on the number of cores. An infeasible placement gives a result that states
-the reason. A placement with the wrong shape or an unknown device raises ValueError.
+the reason. A placement with the wrong shape or an unknown device raises ValueError. Samples with different fusions run in parallel, too:
+the kernel gets the fused problem of each (`gnnplace.fused`), and results are those of all ops.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Int64, UInt32
 
-from gnnplace.placement import RULES, Placement, Schedule, check
+from gnnplace.fused import Fused, fused_or_refusal
+from gnnplace.placement import RULES, Placement, Schedule, check, torn
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult, Timeline
 from gnnplace.schedules.priorities import computed
@@ -22,6 +25,16 @@ from gnnplace.simulator.tables import Steps, Trace, borrowed_scratch, tables
 
 MIN_OPS_PER_TASK = 20_000  # about 6 ms; for smaller tasks the overhead of a thread exceeds the gain
 MAX_SAMPLES_PER_TASK = 16
+
+
+class Batch(NamedTuple):
+    """Samples of one problem; `priority(low, high)` computes the priorities of rows. The kernel fills `steps` and `trace`."""
+
+    problem: Problem
+    device: UInt32[np.ndarray, "samples ops"]
+    priority: Callable[[int, int], Int64[np.ndarray, "rows ops"]]
+    steps: Steps
+    trace: Trace
 
 
 def simulate(
@@ -39,14 +52,14 @@ def simulate(
         _require_cover(problem, placement.device)
         if placement.priority is not None and placement.priority.shape != placement.device.shape:
             raise ValueError(f"priority: {len(placement.priority)} entries for {problem.num_ops} ops")
-    device = np.stack([placement.device for placement in placements]).astype(np.uint32)
-    trace = _empty_trace(problem, len(placements) if timeline else 0)
-
-    def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
-        return _priorities(problem, placements[low:high], device[low:high])
-
-    steps = _run(problem, device, priority, trace, usable_cores(), NO_LIMIT if limit_ns is None else limit_ns)
-    return tuple(_result(problem, placement, steps, trace, sample, limit_ns) for sample, placement in enumerate(placements))
+    shared, stepless = _by_fusion(problem, placements)
+    batches = [_batch(problem, made, [placements[number] for number in numbers], timeline) for made, numbers in shared.items()]
+    _run(batches, usable_cores(), NO_LIMIT if limit_ns is None else limit_ns)
+    results = {number: _stepless(problem, placements[number], reason) for number, reason in stepless.items()}
+    for (made, numbers), batch in zip(shared.items(), batches, strict=True):
+        for sample, number in enumerate(numbers):
+            results[number] = _result(problem, placements[number], made, batch, sample, limit_ns)
+    return tuple(results[number] for number in range(len(placements)))
 
 
 def simulate_devices(
@@ -65,7 +78,9 @@ def simulate_devices(
     def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
         return computed(problem, [schedule] * (high - low), rows[low:high])
 
-    return _run(problem, rows, priority, _empty_trace(problem, 0), threads or usable_cores())
+    batch = Batch(problem, rows, priority, _empty_steps(problem, len(rows)), _empty_trace(problem, 0))
+    _run([batch], threads or usable_cores())
+    return batch.steps
 
 
 def usable_cores() -> int:
@@ -95,35 +110,61 @@ def _empty_trace(problem: Problem, rows: int) -> Trace:
     return Trace(start_ns, end_ns, np.empty((rows, most, 7), dtype=np.int64))
 
 
-def _run(
-    problem: Problem,
-    device: UInt32[np.ndarray, "samples ops"],
-    priority: Callable[[int, int], Int64[np.ndarray, "rows ops"]],
-    trace: Trace,
-    threads: int,
-    limit_ns: int = NO_LIMIT,
-) -> Steps:
-    """Simulates rows in tasks of a few samples. The thread of a task computes its priorities, by `priority(low, high)`."""
-    samples, steps, prepared = len(device), _empty_steps(problem, len(device)), tables(problem)
-    least = max(1, MIN_OPS_PER_TASK // problem.num_ops)
-    size = max(least, min(MAX_SAMPLES_PER_TASK, -(-samples // (4 * threads))))
+def _by_fusion(problem: Problem, placements: Sequence[Placement]) -> tuple[dict[Fused | None, list[int]], dict[int, str]]:
+    """The numbers of the placements that share a fused problem (None: nothing is fused), and why others have no step."""
+    known: dict[bytes, Fused | str] = {}
+    shared: dict[Fused | None, list[int]] = {}
+    stepless: dict[int, str] = {}
+    for number, placement in enumerate(placements):
+        made: Fused | str | None = None
+        if placement.fusion is not None:
+            key = placement.fusion.tobytes()
+            made = known[key] = known.get(key) or fused_or_refusal(problem, placement.fusion)
+        reason = made if isinstance(made, str) else torn(problem, placement)
+        if reason is not None:
+            stepless[number] = reason
+        elif not isinstance(made, str):
+            shared.setdefault(made, []).append(number)
+    return shared, stepless
 
-    tasks = iter(range(0, samples, size))
+
+def _batch(problem: Problem, made: Fused | None, placements: Sequence[Placement], timeline: bool) -> Batch:
+    """What the kernel simulates of placements that share a fusion."""
+    if made is not None:
+        problem, placements = made.problem, [made.contracted(placement) for placement in placements]
+    device = np.stack([placement.device for placement in placements]).astype(np.uint32)
+
+    def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
+        return _priorities(problem, placements[low:high], device[low:high])
+
+    return Batch(problem, device, priority, _empty_steps(problem, len(device)), _empty_trace(problem, len(device) if timeline else 0))
+
+
+def _run(batches: Sequence[Batch], threads: int, limit_ns: int = NO_LIMIT) -> None:
+    """Simulates the rows of all batches in tasks of a few samples. The thread of a task computes its priorities."""
+    samples = sum(len(batch.device) for batch in batches)
+    pieces = [(tables(batch.problem), batch, rows) for batch in batches for rows in _pieces(batch, samples, threads)]
+    tasks = iter(pieces)
 
     def work() -> None:
-        with borrowed_scratch(problem) as own:
-            for low in tasks:  # threads share the iterator; each takes the next task
-                rows = slice(low, min(low + size, samples))
-                part, traced = Steps(*(column[rows] for column in steps)), Trace(*(column[rows] for column in trace))
-                simulate_rows(prepared, device[rows], priority(low, rows.stop), limit_ns, own, part, traced)
+        for prepared, batch, rows in tasks:  # threads share the iterator; each takes the next task
+            with borrowed_scratch(batch.problem) as own:
+                part, traced = (type(columns)(*(column[rows] for column in columns)) for columns in (batch.steps, batch.trace))
+                simulate_rows(prepared, batch.device[rows], batch.priority(rows.start, rows.stop), limit_ns, own, part, traced)
 
-    if threads == 1 or samples <= size:
+    if threads == 1 or len(pieces) <= 1:
         work()
     else:
         with ThreadPoolExecutor(threads) as pool:
             for future in [pool.submit(work) for _ in range(threads)]:
                 future.result()
-    return steps
+
+
+def _pieces(batch: Batch, samples: int, threads: int) -> list[slice]:
+    """The rows of each task of a batch, of so many samples in all."""
+    least, rows = max(1, MIN_OPS_PER_TASK // batch.problem.num_ops), len(batch.device)
+    size = max(least, min(MAX_SAMPLES_PER_TASK, -(-samples // (4 * threads))))
+    return [slice(low, min(low + size, rows)) for low in range(0, rows, size)]
 
 
 def _empty_steps(problem: Problem, samples: int) -> Steps:
@@ -135,7 +176,15 @@ def _empty_steps(problem: Problem, samples: int) -> Steps:
     return Steps(column(), *flags, column(devices), column(devices), column(), column(), column(channels))
 
 
-def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, sample: int, limit_ns: int | None) -> StepResult:
+def _stepless(problem: Problem, placement: Placement, reason: str) -> StepResult:
+    """The result of a placement whose ops can't be fused as it says."""
+    busy = np.zeros(problem.num_devices, dtype=np.int64)
+    np.add.at(busy, placement.device, problem.time_ns[np.arange(problem.num_ops), placement.device])
+    return StepResult(placement.schedule, None, reason, None, busy, 0, 0)
+
+
+def _result(problem: Problem, placement: Placement, made: Fused | None, batch: Batch, sample: int, limit_ns: int | None) -> StepResult:
+    steps, trace = batch.steps, batch.trace
     legal, linked, time_ns = bool(steps.legal[sample]), bool(steps.linked[sample]), int(steps.step_time_ns[sample])
     ended = linked and time_ns != NEVER
     peak = steps.peak_memory_bytes[sample].copy() if ended else None
@@ -154,7 +203,7 @@ def _result(problem: Problem, placement: Placement, steps: Steps, trace: Trace, 
         transferred_bytes=int(steps.transferred_bytes[sample]),
         transfers=int(steps.transfers[sample]),
         occupied_ns=steps.occupied_ns[sample].copy() if ended else None,
-        timeline=_timeline(steps, trace, sample) if ended and len(trace.start_ns) else None,
+        timeline=_timeline(steps, trace, made, sample) if ended and len(trace.start_ns) else None,
     )
 
 
@@ -165,12 +214,16 @@ def _overflow(problem: Problem, peak: Int64[np.ndarray, " devices"]) -> str | No
     return f"memory: {', '.join(parts)}" if parts else None
 
 
-def _timeline(steps: Steps, trace: Trace, sample: int) -> Timeline:
+def _timeline(steps: Steps, trace: Trace, made: Fused | None, sample: int) -> Timeline:
+    """The timeline of all ops: those that run fused start and end together."""
     rows = trace.transfer[sample, : int(steps.transfers[sample])]
+    start_ns, end_ns = trace.start_ns[sample].copy(), trace.end_ns[sample].copy()
+    if made is not None:
+        rows[:, 0], start_ns, end_ns = made.output[rows[:, 0]], start_ns[made.op], end_ns[made.op]
     output, src, dst, begin, end, receive_begin, receive_end = rows[np.lexsort((rows[:, 2], rows[:, 0], rows[:, 3]))].T
     return Timeline(
-        start_ns=trace.start_ns[sample].copy(),
-        end_ns=trace.end_ns[sample].copy(),
+        start_ns=start_ns,
+        end_ns=end_ns,
         transfer_output=output.copy(),
         transfer_src=src.astype(np.int32),
         transfer_dst=dst.astype(np.int32),

@@ -79,11 +79,11 @@ class BestPlacements:
 
 
 def _document(best: Best) -> dict[str, Any]:
-    priority = best.placement.priority
+    placed = best.placement
+    columns = {"device": placed.device, "priority": placed.priority, "fusion": placed.fusion}
     return {
-        "device": torch.from_numpy(best.placement.device.copy()),
-        "priority": None if priority is None else torch.from_numpy(priority.copy()),
-        "schedule": best.placement.schedule,
+        **{name: None if column is None else torch.from_numpy(column.copy()) for name, column in columns.items()},
+        "schedule": placed.schedule,
         "step_time_ns": best.step_time_ns,
         "origin": best.origin,
         "choices": None if best.choices is None else [dict(step) for step in best.choices],
@@ -91,6 +91,6 @@ def _document(best: Best) -> dict[str, Any]:
 
 
 def _best(document: dict[str, Any]) -> Best:
-    priority = document["priority"]
-    placement = Placement(document["device"].numpy(), document["schedule"], None if priority is None else priority.numpy())
+    priority, fusion = (None if (column := document.get(name)) is None else column.numpy() for name in ("priority", "fusion"))
+    placement = Placement(document["device"].numpy(), document["schedule"], priority, fusion)
     return Best(placement, document["step_time_ns"], document["origin"], document["choices"])

@@ -199,7 +199,8 @@ def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], evaluate:
             wall_ns=time.perf_counter_ns() - started,
         )
         (step,) = simulate(problem, [placement])
-        written = predicted(problem.cluster, step, lower_bound(problem), bound_name(problem))
+        fused = placement.fusion is not None
+        written = predicted(problem.cluster, step, lower_bound(problem, fused), bound_name(problem, fused))
         write_placement(folder.placement(lessons[number].label), problem.graph, problem.cluster, placement, written, provenance)
 
     return BestPlacements(len(lessons), write, tuple(_written_ns(folder, lesson, evaluate) for lesson in lessons))

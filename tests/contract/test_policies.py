@@ -48,7 +48,7 @@ SMALL = {
     "hsdag": [HsdagConfig(steps=2, width=16)],
     "go": [
         GOConfig(width=16, state=4, heads=2, segment=4, hidden=16, levels=4, **switches)
-        for switches in [{}, {"tasks": ("placement", "scheduling"), "features": "costs"}, {"layers": 0, "iterations": 1}]
+        for switches in [{}, {"tasks": ("fusion", "placement", "scheduling"), "features": "costs"}, {"layers": 0, "iterations": 1}]
     ],
 }
 SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")

@@ -53,6 +53,8 @@ def test_a_result_is_what_was_measured(made):
     assert metrics(CHAINS.cluster, one, 1)[:3] == (0.5, None, None)  # nobody saw into its channels
     (seen,), (expected,) = (each(CHAINS, [placed(CUT)], timeline=True) for each in (evaluate, simulate))
     assert seen.step_time_ns == cut.step_time_ns and seen.timeline.end_ns.tolist() == expected.timeline.end_ns.tolist()
+    with pytest.raises(ValueError, match="fusion: a measured step runs each op by itself"):
+        evaluate(CHAINS, [replace(placed(ONE), fusion=np.zeros(CHAINS.num_ops, np.int32))])
 
 
 def test_nothing_is_measured_twice_by_this_evaluator_or_the_next(made, tmp_path):

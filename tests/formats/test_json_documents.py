@@ -164,6 +164,10 @@ def test_a_placement_is_read_by_name(pair):
     assert placement.device.tolist() == [0, 1] and placement.schedule == "critical-path" and placement.priority is None
     given = read_placement(text(PLACEMENT | {"schedule": "given", "priority": {"left": -3, "x": 2**63 - 1}}), *pair)
     assert given.priority is not None and given.priority.tolist() == [2**63 - 1, -3]
+    assert placement.fusion is None and read_placement(text(PLACEMENT | {"fusion": None}), *pair).fusion is None
+    fused = read_placement(text(PLACEMENT | {"fusion": [["left", "x"]]}), *pair)
+    assert fused.fusion is not None and len(set(fused.fusion.tolist())) == 1
+    assert placement_document(*pair, fused)["fusion"] == [["x", "left"]] and "fusion" not in placement_document(*pair, placement)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +182,11 @@ def test_a_placement_is_read_by_name(pair):
         ({"priority": {"x": 1, "left": 1}}, "priority: the schedule 'critical-path' takes no priorities"),
         ({"schedule": "given", "priority": {"x": 1}}, "priority: op 'left' has no entry"),
         ({"schedule": "given", "priority": {"x": 1, "left": 2**63}}, "priority.left: 9223372036854775808: input should be less than"),
-        ({"fusion": {"x": 1}}, "fusion: a dict: input should be None"),
+        ({"fusion": {"x": 1}}, "fusion: a dict: input should be a valid list"),
+        ({"fusion": [["x"]]}, "fusion[0]: a list: list should have at least 2 items"),
+        ({"fusion": [["x", "lefd"]]}, "fusion[0][1]: 'lefd' is no op of 'two'; nearest is 'left'"),
+        ({"fusion": [["x", "left"], ["left", "x"]]}, "fusion[1][0]: 'left' is fused with 'x' already"),
+        ({"fusion": [["x", "x"]]}, "fusion[0][1]: 'x' is fused with 'x' already"),
         ({"graph": {"ops": 3}}, "graph.ops: 3 is not 2, that of 'two'; the placement is for another graph"),
         ({"graph": {"sha256": "0" * 64}}, "graph.sha256: " + "0" * 64 + " is not"),
         ({"cluster": {"sha256": "0" * 64}}, "cluster.sha256: " + "0" * 64 + " is not"),

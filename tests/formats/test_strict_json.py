@@ -193,5 +193,7 @@ def test_many_errors_are_not_collected():
 
 
 def test_an_unknown_preset_names_those_that_there_are():
-    with pytest.raises(ValueError, match=r"'k40' is no cluster preset .*nearest is 'k40-[248]'; choose from cpu-2, h200-8, k40-2"):
+    with pytest.raises(
+        ValueError, match=r"'k40' is no cluster preset .*nearest is 'k40-[248]'; choose from cpu-2, flex170-1, h200-8, k40-2"
+    ):
         clusters.cluster("k40")

@@ -61,16 +61,21 @@ class PlainSimulator:
             return max(1, times.get(device["name"], times.get(device["kind"], max(times.values()))))
         if not op.get("kernel", True):
             return max(1, device.get("dispatch_ns", 0))
-        rate = device["flops_per_s"]
+        traffic = ceil(self.accessed(i) * 10**9, int(device.get(memory_rate, device["memory_bytes_per_s"])))
+        return max(1, device.get("launch_ns", 0) + max(self.arithmetic(i, d), traffic))
+
+    def arithmetic(self, i: int, d: int) -> int:
+        op, rate = self.ops[i], self.devices[d]["flops_per_s"]
         if isinstance(rate, dict):
             dtype = op["outputs"][0].get("dtype") if op["outputs"] else None
             rate = rate.get(dtype, min(rate.values()))
-        accessed = op.get("bytes_accessed")
+        return ceil(op.get("flops", 0) * 10**9, int(rate))
+
+    def accessed(self, i: int) -> int:
+        accessed = self.ops[i].get("bytes_accessed")
         if accessed is None:
-            accessed = sum(self.bytes(output) for output in self.data_inputs[i]) + sum(o["bytes"] for o in op["outputs"])
-        arithmetic = ceil(op.get("flops", 0) * 10**9, int(rate))
-        traffic = ceil(accessed * 10**9, int(device.get(memory_rate, device["memory_bytes_per_s"])))
-        return max(1, device.get("launch_ns", 0) + max(arithmetic, traffic))
+            accessed = sum(self.bytes(output) for output in self.data_inputs[i]) + sum(o["bytes"] for o in self.ops[i]["outputs"])
+        return accessed
 
     def bytes(self, output: tuple[int, int]) -> int:
         return self.ops[output[0]]["outputs"][output[1]]["bytes"]

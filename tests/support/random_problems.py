@@ -32,13 +32,15 @@ class Case:
     device: list[int]
     schedule: str
     priority: list[int] | None
+    fusion: list[int] | None = None
 
     def problem(self) -> Problem:
         return roofline.problem(graph_of(self.graph), cluster_of(self.cluster))
 
     def placement(self) -> Placement:
         priority = None if self.priority is None else np.array(self.priority, dtype=np.int64)
-        return Placement(np.array(self.device, dtype=np.int32), self.schedule, priority)
+        fusion = None if self.fusion is None else np.array(self.fusion, dtype=np.int32)
+        return Placement(np.array(self.device, dtype=np.int32), self.schedule, priority, fusion)
 
 
 def random_case(seed: int) -> Case:

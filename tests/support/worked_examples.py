@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from support import plain_fusion
 from support.plain_simulator import PlainSimulator
 
 from gnnplace.bounds.bounds import bounds
@@ -38,6 +39,7 @@ class Example:
     schedule: str
     priority: list[int] | None
     costs: dict[str, dict[str, int]] | None
+    fusion: list[int] | None
     expected: dict[str, Any]
 
     def problem(self) -> Problem:
@@ -68,6 +70,8 @@ def examples(text: str) -> list[Example]:
     given = None if None in priority else priority
     schedule = block.pop("schedule", "fifo" if given is None else "given")
     costs = block.pop("costs", None)
+    fused = {op: group[0] for group in block.pop("fusion", []) for op in group}
+    fusion = [list(ops).index(fused.get(op, op)) for op in ops] if fused else None
     expected = block.pop("expected_under", None) or {schedule: block.pop("expected")}
     assert not block, f"unknown keys {list(block)}"
     graph = _graph(ops)
@@ -79,7 +83,7 @@ def examples(text: str) -> list[Example]:
         "links": [LINK | link for link in links],
     }
     device = [names.index(place) for place in places]
-    return [Example(graph, cluster, device, rule, given, costs, figures) for rule, figures in expected.items()]
+    return [Example(graph, cluster, device, rule, given, costs, fusion, figures) for rule, figures in expected.items()]
 
 
 def _graph(ops: dict[str, dict[str, Any]]) -> dict[str, Any]:
@@ -110,7 +114,8 @@ def computed(example: Example) -> dict[str, Any]:
     """What the project's simulator, costs, schedules and bounds say, by the names that examples use."""
     problem = example.problem()
     device = np.array(example.device, np.int32)
-    placement = Placement(device, example.schedule, None if example.priority is None else np.array(example.priority, np.int64))
+    priority = None if example.priority is None else np.array(example.priority, np.int64)
+    placement = Placement(device, example.schedule, priority, None if example.fusion is None else np.array(example.fusion, np.int32))
     (result,) = simulate(problem, [placement], timeline=True)
     found = {
         "time_ns": _table(example, problem.time_ns.tolist()),
@@ -120,7 +125,7 @@ def computed(example: Example) -> dict[str, Any]:
         "busy_ns": dict(zip(example.devices, result.busy_ns.tolist(), strict=True)),
         "transfers": result.transfers,
         "transferred_bytes": result.transferred_bytes,
-        "bounds_ns": dict(bounds(problem)),
+        "bounds_ns": dict(bounds(problem, example.fusion is not None)),
     }
     if missing_link(problem, device) is None:
         found["priority"] = dict(zip(example.ops, priorities(problem, placement).tolist(), strict=True))
@@ -143,12 +148,13 @@ def computed(example: Example) -> dict[str, Any]:
 
 def computed_plainly(example: Example) -> dict[str, Any]:
     """The same of the plain simulator, as far as it knows."""
-    plain = PlainSimulator(example.graph, example.cluster, example.device, example.schedule, example.priority)
+    alone = PlainSimulator(example.graph, example.cluster, example.device, example.schedule, example.priority)
+    plain = plain_fusion.simulator(example.graph, example.cluster, example.device, example.schedule, example.priority, example.fusion)
     result = plain.run()
     rules = {"critical-path": plain.rank, "depth": plain.depth, "memory": plain.memory}
     found = {
-        "time_ns": _table(example, plain.time),
-        "contended_ns": _table(example, plain.contended),
+        "time_ns": _table(example, alone.time),
+        "contended_ns": _table(example, alone.contended),
         "step_time_ns": result.step_time_ns,
         "busy_ns": dict(zip(example.devices, result.busy_ns, strict=True)),
         "transfers": len(result.transfers),

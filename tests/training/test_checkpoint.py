@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from lightning import Callback
@@ -156,3 +157,15 @@ def test_a_slower_best_does_not_replace_what_an_interrupted_run_wrote():
     assert best.offer(0, placement, slow, "sample") and best.found[0].step_time_ns == 200 and not written
     (fast,) = simulate(chains(1, 1, 2, time_ns=100), [placement])
     assert best.offer(0, placement, fast, "greedy") and len(written) == 1
+
+
+def test_the_best_placement_of_a_checkpoint_has_its_order_and_its_fusion():
+    of, best, resumed = chains(1, 2, 2), *(BestPlacements(1, lambda *found: None) for _ in range(2))
+    placement = Placement(np.zeros(2, np.int32), "given", np.array([3, 4]), np.array([1, 1], np.int32))
+    best.settle(0, placement, *simulate(of, [Placement(placement.device)]))
+    resumed.load_state(best.state())
+    again = resumed.found[0].placement
+    assert (again.priority.tolist(), again.fusion.tolist(), again.schedule) == ([3, 4], [1, 1], "given")
+    old = [{name: column for name, column in best.state()[0].items() if name != "fusion"}]
+    resumed.load_state(old)
+    assert resumed.found[0].placement.fusion is None

@@ -1,0 +1,154 @@
+"""The time of ops that run fused (docs/execution-model.md#times-of-fused-ops), whatever cost model gave their own times.
+
+The time of an op on a device is taken apart: the launch; arithmetic and memory traffic, as its roofline has them, which run side by side;
+and what the roofline does not explain. A group launches once. The other parts of its ops add up, without the traffic that fusion saves.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.costs.roofline import arithmetic_ns
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.problems import Problem, duration_ns
+
+
+class Parts(NamedTuple):
+    """The parts of each op's time: `time = launch + beyond + max(arithmetic, min(traffic, most_traffic))`, `arithmetic` at least 1."""
+
+    launch_ns: Int64[np.ndarray, "ops devices"]
+    beyond_ns: Int64[np.ndarray, "ops devices"]  # what the roofline does not explain
+    arithmetic_ns: Int64[np.ndarray, "ops devices"]
+    most_traffic_ns: Int64[np.ndarray, "ops devices"]
+    bytes_per_s: list[int]  # of each device
+
+
+class Groups(NamedTuple):
+    """The groups of a fusion, numbered by their leaders: the group of each op, and whether it has several ops."""
+
+    group: Int64[np.ndarray, " ops"]
+    fused: Bool[np.ndarray, " ops"]
+
+    @property
+    def number(self) -> int:
+        return int(self.group.max()) + 1
+
+
+_parts: WeakKeyDictionary[Problem, tuple[Parts, Parts | None]] = WeakKeyDictionary()
+
+
+def groups(leader: Int32[np.ndarray, " ops"]) -> Groups:
+    """The groups of a fusion, given as the leader of each op's group."""
+    number = np.cumsum(leader == np.arange(len(leader))) - 1
+    group = number[leader]
+    return Groups(group, (np.bincount(group) > 1)[group])
+
+
+def fused_ns(
+    problem: Problem, groups: Groups, moved: Int64[np.ndarray, " ops"]
+) -> tuple[Int64[np.ndarray, "groups devices"], Int64[np.ndarray, "groups devices"] | None]:
+    """The time of each group on every device, alone and contended (None where ops are the same alone); `moved` is that of `moved_bytes`."""
+    alone, contended = parts(problem)
+    alone_ns = _fused_ns(problem.time_ns, alone, groups, moved)
+    if contended is None or problem.contended_ns is None:
+        return alone_ns, None
+    return alone_ns, np.maximum(alone_ns, _fused_ns(problem.contended_ns, contended, groups, moved))
+
+
+def moved_bytes(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, " ops"]:
+    """The memory traffic of each op in its group (docs/execution-model.md#traffic-of-fused-ops); of one without a kernel, none."""
+    moved = np.where(graph.kernel, graph.effective_bytes_accessed, 0)
+    data = np.flatnonzero(graph.edge_data != NONE)
+    kernel, output, reader = graph.kernel, graph.edge_data[data], graph.edge_dst[data].astype(np.int64)
+    seen = seen_through(graph, groups)
+    reads = groups.fused[reader] & kernel[reader]
+    made = seen[output] != NONE
+    inside = reads & made & (groups.group[graph.output_op[seen[output]]] == groups.group[reader])
+    np.subtract.at(moved, reader[inside], graph.output_bytes[output[inside]])
+    again = np.flatnonzero(reads & ~inside)
+    again = again[np.argsort(reader[again], kind="stable")]
+    first = np.unique(output[again] * groups.number + groups.group[reader[again]], return_index=True)[1]
+    again = np.delete(again, first)
+    np.subtract.at(moved, reader[again], graph.output_bytes[output[again]])
+    written = np.zeros(len(seen), dtype=bool)
+    out = leaving(graph, groups)
+    written[seen[out & (seen != NONE)]] = True
+    stays = ~written & (groups.fused & kernel)[graph.output_op]
+    np.subtract.at(moved, graph.output_op[stays], graph.output_bytes[stays])
+    return np.maximum(0, moved)
+
+
+def leaving(graph: ComputationGraph, groups: Groups) -> Bool[np.ndarray, " outputs"]:
+    """True for outputs that leave their group: results, and what another group reads, or nothing."""
+    data = np.flatnonzero(graph.edge_data != NONE)
+    read = np.zeros(len(graph.output_bytes), dtype=bool)
+    read[graph.edge_data[data]] = True
+    leaves = graph.output_is_result | ~read
+    leaves[graph.edge_data[data[groups.group[graph.edge_src[data]] != groups.group[graph.edge_dst[data]]]]] = True
+    return leaves
+
+
+def seen_through(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, " outputs"]:
+    """The output that each output shows: itself or, of a view by an op of the group without a kernel, what the viewed output shows.
+
+    `NONE` where an op without a kernel makes it, and it is no alias.
+    """
+    views = ~graph.kernel[graph.output_op] & groups.fused[graph.output_op]
+    seen = np.arange(len(graph.output_bytes))
+    seen[views] = graph.output_alias[views]
+    while True:
+        further = np.flatnonzero(seen != NONE)
+        further = further[seen[seen[further]] != seen[further]]
+        further = further[groups.group[graph.output_op[seen[further]]] == groups.group[graph.output_op[further]]]
+        if not len(further):
+            return seen
+        seen[further] = seen[seen[further]]
+
+
+def parts(problem: Problem) -> tuple[Parts, Parts | None]:
+    """The parts of times alone and of contended times (None where ops are the same alone), kept as long as the problem lives."""
+    if problem not in _parts:
+        devices = problem.cluster.devices
+        rates = [device.memory_bytes_per_s for device in devices]
+        slow = [device.contended_memory_bytes_per_s or rate for device, rate in zip(devices, rates, strict=True)]
+        alone = _apart(problem, problem.time_ns, rates)
+        _parts[problem] = alone, None if problem.contended_ns is None else _apart(problem, problem.contended_ns, slow)
+    return _parts[problem]
+
+
+def _apart(problem: Problem, time_ns: Int64[np.ndarray, "ops devices"], bytes_per_s: list[int]) -> Parts:
+    graph, devices = problem.graph, problem.cluster.devices
+    start_ns = np.where(graph.kernel[:, None], [device.launch_ns for device in devices], [device.dispatch_ns for device in devices])
+    launch_ns = np.minimum(start_ns, time_ns - 1)
+    rest_ns = time_ns - launch_ns
+    computing = np.stack([np.where(graph.kernel, arithmetic_ns(graph, device), 0) for device in devices], axis=1)
+    arithmetic = np.minimum(np.maximum(1, computing), rest_ns)
+    traffic = np.minimum(_traffic_ns(np.where(graph.kernel, graph.effective_bytes_accessed, 0), bytes_per_s), rest_ns)
+    return Parts(launch_ns, rest_ns - np.maximum(arithmetic, traffic), arithmetic, rest_ns, bytes_per_s)
+
+
+def _traffic_ns(moved: Int64[np.ndarray, " ops"], bytes_per_s: list[int]) -> Int64[np.ndarray, "ops devices"]:
+    distinct = {rate: duration_ns(moved, rate) for rate in set(bytes_per_s)}
+    return np.stack([distinct[rate] for rate in bytes_per_s], axis=1)
+
+
+def _fused_ns(
+    time_ns: Int64[np.ndarray, "ops devices"], parts: Parts, groups: Groups, moved: Int64[np.ndarray, " ops"]
+) -> Int64[np.ndarray, "groups devices"]:
+    """The times of the groups; those of single ops stay."""
+    found = np.empty((groups.number, time_ns.shape[1]), dtype=np.int64)
+    found[groups.group[~groups.fused]] = time_ns[~groups.fused]
+    members = np.flatnonzero(groups.fused)
+    if len(members):
+        members = members[np.argsort(groups.group[members], kind="stable")]
+        labels, start = np.unique(groups.group[members], return_index=True)
+        traffic = np.minimum(_traffic_ns(moved[members], parts.bytes_per_s), parts.most_traffic_ns[members])
+        computing, moving, beyond = (
+            np.add.reduceat(column, start) for column in (parts.arithmetic_ns[members], traffic, parts.beyond_ns[members])
+        )
+        found[labels] = np.maximum.reduceat(parts.launch_ns[members], start) + beyond + np.maximum(computing, moving)
+    return found

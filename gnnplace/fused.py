@@ -1,0 +1,220 @@
+"""The problem whose ops are the groups of a fusion, and placements of one as placements of the other (docs/execution-model.md#fusion)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.costs.fused_ops import Groups, fused_ns, groups, leaving, moved_bytes
+from gnnplace.fusion.rules import leaders, refusal
+from gnnplace.graph import NONE, Categorical, ComputationGraph
+from gnnplace.graph_columns import MAX_BYTES, MAX_FLOPS
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
+
+MOST_KEPT = 32  # fusions of a problem that are kept
+
+
+@dataclass(frozen=True, eq=False)
+class Fused:
+    """A problem that was fused. `op[i]` is the fused op of op i, `first[g]` the first op of fused op g, `output[k]` what output k was."""
+
+    problem: Problem
+    op: Int32[np.ndarray, " ops"]
+    first: Int64[np.ndarray, " fused"]
+    output: Int64[np.ndarray, " outputs"]
+
+    def contracted(self, placement: Placement) -> Placement:
+        """The placement of fused ops: each stands where its first op does and has the highest priority of its ops."""
+        priority = None
+        if placement.priority is not None:
+            priority = np.full(len(self.first), np.iinfo(np.int64).min)
+            np.maximum.at(priority, self.op, placement.priority)
+        return Placement(placement.device[self.first], placement.schedule, priority)
+
+    def expanded(self, placement: Placement) -> Placement:
+        """A placement of fused ops as one of all ops."""
+        priority = None if placement.priority is None else placement.priority[self.op]
+        return Placement(placement.device[self.op], placement.schedule, priority, self.first[self.op].astype(np.int32))
+
+
+_kept: WeakKeyDictionary[Problem, OrderedDict[bytes, Fused | str]] = WeakKeyDictionary()
+_lock = Lock()  # threads share what is kept
+
+
+def fused(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused:
+    """The fused problem of a fusion; the last few of each problem are kept. Raises ValueError where ops can't be fused so."""
+    found = fused_or_refusal(problem, fusion)
+    if isinstance(found, str):
+        raise ValueError(found)
+    return found
+
+
+def fused_or_refusal(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused | str:
+    """The fused problem of a fusion, or why there is none."""
+    leader = leaders(fusion)
+    key = leader.tobytes()
+    with _lock:
+        kept = _kept.setdefault(problem, OrderedDict())
+        if key in kept:
+            kept.move_to_end(key)
+            return kept[key]
+    made = refusal(problem.graph, leader) or _fused(problem, groups(leader))
+    with _lock:
+        kept[key] = made
+        if len(kept) > MOST_KEPT:
+            kept.popitem(last=False)
+    return made
+
+
+def _fused(problem: Problem, groups: Groups) -> Fused:
+    graph, first = problem.graph, np.unique(groups.group, return_index=True)[1]
+    kept = _by_group(graph, groups, leaving(graph, groups))
+    moved = moved_bytes(graph, groups)
+    time_ns, contended_ns = fused_ns(problem, groups, moved)
+    allowed = np.ones(time_ns.shape, dtype=bool)
+    np.logical_and.at(allowed, groups.group, problem.allowed)
+    several = groups.fused[first]
+    times = np.where(several[:, None] & allowed, time_ns, NONE)
+    contracted = ComputationGraph(
+        name=graph.name,
+        op_names=tuple(graph.op_names[op] for op in first.tolist()),
+        kind=_rows(graph.kind, first),
+        canonical_kind=_rows(graph.canonical_kind, first),
+        phase=_rows(graph.phase, first),
+        layer=_rows(graph.layer, first),
+        colocation=_colocation(graph, groups),
+        allowed=_allowed(graph, first, several, allowed),
+        flops=np.minimum(_sums(graph.flops, groups), MAX_FLOPS),
+        bytes_accessed=np.where(several, np.minimum(_sums(moved, groups), MAX_BYTES), graph.bytes_accessed[first]),
+        persistent_bytes=_sums(graph.persistent_bytes, groups),
+        workspace_bytes=_most(graph.workspace_bytes, groups),
+        kernel=_most(graph.kernel.astype(np.int64), groups) > 0,
+        block=graph.block[first],
+        time_step=graph.time_step[first],
+        **_given_times(problem, first, several, times),
+        **_outputs(graph, groups, kept),
+        **_edges(graph, groups, kept),
+    )
+    return Fused(Problem(contracted, problem.cluster, time_ns, contended_ns), groups.group.astype(np.int32), first, kept)
+
+
+def _by_group(graph: ComputationGraph, groups: Groups, leaves: Bool[np.ndarray, " outputs"]) -> Int64[np.ndarray, " kept"]:
+    """The outputs that leave, by group and then by their own order."""
+    kept = np.flatnonzero(leaves)
+    return kept[np.argsort(groups.group[graph.output_op[kept]], kind="stable")]
+
+
+def _sums(values: Int64[np.ndarray, " ops"], groups: Groups) -> Int64[np.ndarray, " groups"]:
+    total = np.zeros(groups.number, dtype=np.int64)
+    np.add.at(total, groups.group, values)
+    return total
+
+
+def _most(values: Int64[np.ndarray, " ops"], groups: Groups) -> Int64[np.ndarray, " groups"]:
+    most = np.zeros(groups.number, dtype=np.int64)
+    np.maximum.at(most, groups.group, values)
+    return most
+
+
+def _rows(column: Categorical, rows: Int64[np.ndarray, " rows"]) -> Categorical:
+    return Categorical(column.values, column.index[rows])
+
+
+def _colocation(graph: ComputationGraph, groups: Groups) -> Categorical:
+    """A fused op is colocated with all that its ops are colocated with: colocation groups that it joins become one, the first of them."""
+    members = np.flatnonzero(graph.colocation.index != NONE)
+    of, label = groups.group[members], graph.colocation.index[members]
+    one = np.arange(len(graph.colocation.values))
+    while True:
+        least = np.full(groups.number, len(one))
+        np.minimum.at(least, of, one[label])
+        joined = one.copy()
+        np.minimum.at(joined, label, least[of])
+        if np.array_equal(joined, one):
+            break
+        one = joined
+    index = np.full(groups.number, NONE, dtype=np.int32)
+    index[of] = one[label]
+    return Categorical(graph.colocation.values, index)
+
+
+def _allowed(
+    graph: ComputationGraph,
+    first: Int64[np.ndarray, " groups"],
+    several: Bool[np.ndarray, " groups"],
+    allowed: Bool[np.ndarray, "groups devices"],
+) -> Categorical:
+    """The kinds of a single op. Those of a group follow from its times, unless it may stand nowhere: then it lists no kind."""
+    nowhere = len(graph.allowed.values)
+    index = np.where(several, np.where(allowed.any(axis=1), NONE, nowhere), graph.allowed.index[first]).astype(np.int32)
+    return Categorical((*graph.allowed.values, ""), index)
+
+
+def _given_times(
+    problem: Problem, first: Int64[np.ndarray, " groups"], several: Bool[np.ndarray, " groups"], times: Int64[np.ndarray, "groups devices"]
+) -> dict[str, Any]:
+    """The times that ops give: of a group, for each device by name where all its ops may stand."""
+    given, names = problem.graph.given_time_ns[first], problem.cluster.device_names
+    given[several] = NONE
+    keys = dict.fromkeys((*problem.graph.given_keys, *names))
+    table = np.full((len(first), len(keys)), NONE, dtype=np.int64)
+    table[:, : given.shape[1]] = given
+    places = [list(keys).index(name) for name in names]
+    table[:, places] = np.where(several[:, None], times, table[:, places])
+    return {"given_keys": tuple(keys), "given_time_ns": table}
+
+
+def _outputs(graph: ComputationGraph, groups: Groups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
+    """The columns of the outputs that leave. An alias of what its own group makes has a buffer of its own."""
+    group_of = groups.group[graph.output_op]
+    named = graph.output_alias.copy()
+    while True:  # past aliases within the group
+        inside = np.flatnonzero(named != NONE)
+        inside = inside[group_of[named[inside]] == group_of[inside]]
+        if not len(inside):
+            break
+        named[inside] = graph.output_alias[named[inside]]
+    number = np.full(len(named) + 1, NONE, dtype=np.int64)
+    number[kept] = np.arange(len(kept))
+    rank = np.maximum(graph.output_rank, 0)
+    dims = np.repeat(np.cumsum(rank)[kept] - rank[kept], rank[kept]) + _counting(rank[kept])
+    return {
+        "output_ptr": np.searchsorted(group_of[kept], np.arange(groups.number + 1)).astype(np.int64),
+        "output_bytes": graph.output_bytes[kept],
+        "output_dtype": _rows(graph.output_dtype, kept),
+        "output_rank": graph.output_rank[kept],
+        "output_dims": graph.output_dims[dims],
+        "output_alias": number[named[kept]],
+        "output_is_result": graph.output_is_result[kept],
+    }
+
+
+def _counting(lengths: Int32[np.ndarray, " rows"]) -> Int64[np.ndarray, " total"]:
+    """0, 1, ... for each row, as many as its length."""
+    return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def _edges(graph: ComputationGraph, groups: Groups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
+    """The edges between groups: an output once for each group that reads it, control once for each pair."""
+    src, dst = groups.group[graph.edge_src], groups.group[graph.edge_dst]
+    output_ptr = np.searchsorted(groups.group[graph.output_op[kept]], np.arange(groups.number + 1))
+    number = np.full(len(graph.output_bytes) + 1, NONE, dtype=np.int64)  # of each output within its group; `NONE` for control
+    number[kept] = np.arange(len(kept)) - output_ptr[groups.group[graph.output_op[kept]]]
+    slot = output_ptr[src] + src + 1 + number[graph.edge_data]  # each group has a slot for control and one for each output
+    key = np.sort((slot * groups.number + dst)[src != dst])
+    key = key[np.diff(key, prepend=-1) > 0]
+    slot, dst = key // groups.number, key % groups.number
+    starts = output_ptr[:-1] + np.arange(groups.number)
+    src = np.searchsorted(starts, slot, side="right") - 1
+    return {
+        "edge_src": src.astype(np.int32),
+        "edge_output": (slot - starts[src] - 1).astype(np.int32),
+        "edge_dst": dst.astype(np.int32),
+    }
