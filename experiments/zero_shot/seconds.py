@@ -47,9 +47,9 @@ def chosen_of(part: str, count: int) -> list[tuple[str, str]]:
     generator, of = np.random.default_rng(0), dict[str, list[str]]()
     for graph, cluster in problems(part):
         of.setdefault(graph, []).append(str(cluster))
-    rounds = [[(graph, clusters[place]) for graph, clusters in of.items() if place < len(clusters)] for place in range(8)]
     for clusters in of.values():
         generator.shuffle(clusters)
+    rounds = [[(graph, clusters[place]) for graph, clusters in of.items() if place < len(clusters)] for place in range(8)]
     ordered = [round_[index] for round_ in rounds for index in generator.permutation(len(round_))]
     return ordered[:count]
 
