@@ -13,6 +13,7 @@ from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import in_memory
 from gnnplace.training.data import Work
@@ -59,12 +60,16 @@ def config_of(policy: str, settings: str, overrides: Sequence[str], encoder: str
 
 
 def train(
-    config: RunConfig, problems: Sequence[Problem], teachers: Sequence[Placement | None], *watching: lightning.Callback
+    config: RunConfig,
+    problems: Sequence[Problem],
+    teachers: Sequence[Placement | None],
+    *watching: lightning.Callback,
+    evaluate: Evaluator = simulate,
 ) -> tuple[Learner, Curve]:
     """A learner at the end of its training, on one thread: experiments run one process a core."""
     torch.set_num_threads(1)
     curve = Curve()
-    return in_memory.train(config, problems, teachers, callbacks=[curve, *watching]).learner, curve
+    return in_memory.train(config, problems, teachers, evaluate, [curve, *watching]).learner, curve
 
 
 def outcome(learner: Learner, problem: int = 0) -> dict[str, Any]:

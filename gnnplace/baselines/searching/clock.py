@@ -6,29 +6,30 @@ Compiling every planner takes about a minute; later runs load what was compiled.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from numba.core import event
 
 
 class _Compiling(event.Listener):
-    """The seconds that compiling has taken; a compilation within another one counts once."""
+    """The seconds of a clock that compiling has taken; a compilation within another one counts once."""
 
-    def __init__(self) -> None:
-        self.seconds, self._depth, self._start = 0.0, 0, 0.0
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.seconds, self._depth, self._start, self._clock = 0.0, 0, 0.0, clock
+        event.register("numba:compile", self)
 
     def on_start(self, event: event.Event) -> None:
         if self._depth == 0:
-            self._start = time.monotonic()
+            self._start = self._clock()
         self._depth += 1
 
     def on_end(self, event: event.Event) -> None:
         self._depth -= 1
         if self._depth == 0:
-            self.seconds += time.monotonic() - self._start
+            self.seconds += self._clock() - self._start
 
 
-_COMPILING = _Compiling()
-event.register("numba:compile", _COMPILING)
+_COMPILING, _PROCESSOR = _Compiling(time.monotonic), _Compiling(time.process_time)
 
 
 def compiling_s() -> float:
@@ -39,3 +40,8 @@ def compiling_s() -> float:
 def running_s() -> float:
     """The seconds of a wall clock less those of compiling."""
     return time.monotonic() - _COMPILING.seconds
+
+
+def processor_s() -> float:
+    """The processor seconds of this process less those of compiling."""
+    return time.process_time() - _PROCESSOR.seconds
