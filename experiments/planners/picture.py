@@ -30,7 +30,9 @@ def draw(found: dict[str, Cell], graph: str, clusters: Sequence[str], planners: 
     grid = figure.subplots(2, len(columns), squeeze=False, sharex="col")
     for (problem, budget), axes in zip(columns, grid.T, strict=True):
         _column(found, problem, budget, planners, *axes)
-    grid[0][-1].legend(fontsize=7, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    lines = {line.get_label(): line for axes in grid[0] for line in axes.get_lines() if line.get_label() in planners}
+    shown = [planner for planner in planners if planner in lines]
+    grid[0][-1].legend([lines[planner] for planner in shown], shown, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     save(figure, path)
 
 

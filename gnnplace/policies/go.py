@@ -144,9 +144,9 @@ class GOState(NamedTuple):
     graph: OpGraphConstants
     allowed: Bool[Tensor, "units devices"]
     device: Int[Tensor, " units"] | None
-    problem: Problem | None = None
-    iteration: int = 0
-    before: dict[str, Int[Tensor, "samples ops"]] = {}  # noqa: RUF012 # never written into
+    problem: Problem | None
+    iteration: int
+    before: dict[str, Int[Tensor, "samples ops"]]
 
 
 class GO(nn.Module):
@@ -189,7 +189,7 @@ class GO(nn.Module):
         unit = torch.from_numpy(of_ops.unit[problem.graph.order]).long()
         given = None if "placement" in self.chain.actions else torch.from_numpy(list_placement(problem, of_ops))
         legal = torch.from_numpy(allowed(problem, of_ops))
-        return GOState(1, of_ops, position, unit, self.graph.constants(problem), legal, given)
+        return GOState(1, of_ops, position, unit, self.graph.constants(problem), legal, given, None, 0, {})
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         self.graph.widen_ranges([self.reset(problem, 1).graph for problem in problems])

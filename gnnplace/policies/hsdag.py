@@ -36,7 +36,7 @@ from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
 from gnnplace.policies.networks.dropout import Dropout
 from gnnplace.policies.networks.graph_parsing import GraphParsing
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.policies.states import ProblemConstants, named_devices, unit_placements
 from gnnplace.policies.turns import group_allowed, soft_placement
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
@@ -84,19 +84,12 @@ class HsdagConfig(PolicyConfig):
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
         """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices."""
-        counts = sorted({problem.num_devices for problem in problems})
-        if len(counts) > 1:
-            numbers = " and ".join(map(str, counts))
-            raise ValueError(f"problems: clusters of {numbers} devices, but an hsdag policy places on one number of them")
-        return PolicyShape(counts[0], vocabulary([problem.graph for problem in problems]).words)
+        return PolicyShape(named_devices(problems, self.kind), vocabulary([problem.graph for problem in problems]).words)
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Hsdag:
         kinds = Vocabulary(shape.kinds)
         network = GraphParsing(width(self.features, kinds), shape.devices, width=self.width, rounds=self.rounds, levels=self.levels)
-        return Hsdag(
-            network=network, devices=shape.devices, kinds=kinds, coarsening=self.coarsening, features=self.features, steps=self.steps,
-            dropout=self.dropout, units=self.units, schedule=self.schedule,
-        )  # fmt: skip
+        return Hsdag(self, network, shape.devices, kinds)
 
 
 class HsdagState(NamedTuple):
@@ -129,22 +122,9 @@ class Hsdag(nn.Module):
 
     evaluates: ClassVar[str] = "every"
 
-    def __init__(
-        self,
-        *,
-        network: GraphParsing,
-        devices: int,
-        kinds: Vocabulary,
-        coarsening: Coarsening = "paper",
-        features: FeatureSet = "paper",
-        steps: int = 20,
-        dropout: float = 0.0,
-        units: UnitsName = "ops",
-        schedule: Schedule = "critical-path",
-    ) -> None:
+    def __init__(self, knobs: HsdagConfig, network: GraphParsing, devices: int, kinds: Vocabulary) -> None:
         super().__init__()
-        self.network, self.devices, self.kinds, self.coarsening, self.features = network, devices, kinds, coarsening, features
-        self.steps, self.dropout, self.units, self.schedule = steps, dropout, units, schedule
+        self.knobs, self.network, self.devices, self.kinds = knobs, network, devices, kinds
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HsdagState:
@@ -155,13 +135,13 @@ class Hsdag(nn.Module):
 
     def _state(self, problem: Problem) -> HsdagState:
         """Graph construction and features (sections 2.2 and 2.3)."""
-        nodes = co_located(problem, units(problem.graph, self.units), self.coarsening)
+        nodes = co_located(problem, units(problem.graph, self.knobs.units), self.knobs.coarsening)
         sent = unit_edges(problem.graph, nodes)
         edges = np.stack([sent.src, sent.dst]).astype(np.int64)
-        known = columns(problem.graph, nodes, edges, self.kinds, self.features)
+        known = columns(problem.graph, nodes, edges, self.kinds, self.knobs.features)
         joined = np.unique(np.sort(edges, axis=0), axis=1)  # once, where units feed each other
         legal = allowed(problem, nodes)
-        return HsdagState(1, self.steps, torch.from_numpy(known), torch.from_numpy(joined), nodes, torch.from_numpy(legal))
+        return HsdagState(1, self.knobs.steps, torch.from_numpy(known), torch.from_numpy(joined), nodes, torch.from_numpy(legal))
 
     def step(
         self, state: HsdagState, choose: Choose, feedback: Sequence[StepResult] | None
@@ -170,15 +150,15 @@ class Hsdag(nn.Module):
         group, embedding, logits = self.network(state.columns, state.edges, partial(_keep, choose), self._zeroes(choose))
         may = group_allowed(group[None], state.allowed, len(logits))
         device = choose("device", logits.expand(state.samples, -1, -1), may)
-        placements = unit_placements(state.nodes, soft_placement(device[:, group], state.allowed), self.schedule)
+        placements = unit_placements(state.nodes, soft_placement(device[:, group], state.allowed), self.knobs.schedule)
         following = state._replace(left=state.left - 1, columns=(state.columns + embedding[group]).detach())
         return placements, following if following.left else None
 
     def _zeroes(self, choose: Choose) -> Dropout:
-        if not self.dropout:
+        if not self.knobs.dropout:
             return Dropout(0.0, 0)
         number = choose("zeroes", next(self.parameters()).new_zeros(1, ZEROES))
-        return Dropout(self.dropout, int(number))
+        return Dropout(self.knobs.dropout, int(number))
 
 
 def _keep(choose: Choose, level: int, best: Bool[Tensor, " edges"]) -> Bool[Tensor, " edges"]:

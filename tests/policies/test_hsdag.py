@@ -179,7 +179,7 @@ def test_training_finds_the_device_of_each_kind(seed):
 
 
 def test_a_policy_is_for_one_number_of_devices():
-    with pytest.raises(ValueError, match="clusters of 2 and 3 devices, but an hsdag policy places on one number of them"):
+    with pytest.raises(ValueError, match="clusters of 2 and 3 devices, but a hsdag policy places on one number of them"):
         HsdagConfig().shape([chains(2, 2, 2), chains(2, 2, 3)])
     with pytest.raises(ValueError, match="3 devices, but this policy places on 2"):
         policy_of(chains(2, 2, 2)).reset(chains(2, 2, 3), 1)
