@@ -457,6 +457,20 @@ def test_fusion_joins_what_stands_on_one_device_and_every_task_is_kept():
     assert len({each.fusion.tobytes() for each in placements}) > 1
 
 
+def test_levels_are_those_of_the_ops_that_they_were_drawn_for():
+    """Decisions are in topological order, which is not that of the document here."""
+    ops = [Op(name, "Relu", (Output(size),), canonical_kind="activation") for name, size in zip("dcba", (8, 16, 32, 64), strict=True)]
+    graph = ComputationGraph.from_ops("backwards", ops, [(3, 0, 2), (2, 0, 1), (1, 0, 0)])
+    problem = posed(graph, equal_gpus(1))
+    policy, tape = built(replace(SMALL, tasks=("fusion", "scheduling")), problem), Tape("sample", 16, torch.Generator().manual_seed(0))
+    placements = rollout(policy, problem, tape, None)[-1].placements
+    drawn = {name: tape.steps[-1][name].choice().numpy() for name in ("fuse", "priority")}
+    assert graph.order.tolist() == [3, 2, 1, 0]
+    for placement, fuse, priority in zip(placements, drawn["fuse"], drawn["priority"], strict=True):
+        assert (placement.priority[graph.order] // graph.num_ops).tolist() == priority.tolist()
+        assert placement.fusion.tolist() == by_priority(problem, fuse[::-1].copy(), placement.device).tolist()
+
+
 def test_scheduling_finds_the_optimum_where_order_decides_and_the_critic_what_that_is_worth():
     problem = order_decides()
     start = Placement(np.array([0, 0, 1], np.int32), "fifo")
