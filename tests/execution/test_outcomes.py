@@ -49,13 +49,13 @@ def run(shared: Marked, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
     """`gnnplace measure` with the shared host: its status, its line of JSON, if any, and stderr."""
 
     class Kept:
-        def __init__(self, *arguments: Any, limit_s: float) -> None: ...
-        def __enter__(self) -> Host:
+        def __init__(self, open_host: Any) -> None: ...
+        def __call__(self) -> Host:
             return shared.host
 
-        def __exit__(self, *error: Any) -> None: ...
+        def close(self) -> None: ...
 
-    monkeypatch.setattr(command, "Host", Kept)
+    monkeypatch.setattr(command, "LastingHost", Kept)
 
     def measured(*arguments: str) -> tuple[int, Any, str]:
         capfd.readouterr()
