@@ -53,6 +53,12 @@ def _hsdag(*changes: str) -> Learned:
     return Learned("hsdag", "tuned", changes)
 
 
+TASKS = (
+    ("scheduling",), ("fusion",), ("placement", "scheduling"), ("fusion", "placement"), ("fusion", "placement", "scheduling"),
+)  # fmt: skip
+FUSED = {"Tasks: GO": ("hill-climb", "hill-climb, fused by default")}  # searches that stand below an ablation
+
+
 ABLATIONS = {  # each one's first column is that of `MAIN` that it changes
     "Groups: the hierarchical policy": {
         "hierarchical, tuned": MAIN["hierarchical, tuned"],
@@ -73,12 +79,14 @@ ABLATIONS = {  # each one's first column is that of `MAIN` that it changes
             "placeto", "tuned", ("--policy.evaluates=last", "--training.credit.returns=terminal", "--policy.sums=sum")
         ),
     },
-    "Attention, modulation and tasks: GO": {
+    "Attention and modulation: GO": {
         "go, tuned": MAIN["go, tuned"],
         "go, no attention": Learned("go", "tuned", ("--policy.layers=0",)),
         "go, no modulation": Learned("go", "tuned", ("--policy.modulation=false",)),
-        "go, scheduling alone": Learned("go", "tuned", ("--policy.tasks=[scheduling]",)),
-        "go, both tasks": Learned("go", "tuned", ("--policy.tasks=[placement,scheduling]",)),
+    },
+    "Tasks: GO": {  # the first column decides devices alone; where devices are not decided, they are those of a list schedule
+        "go, tuned": MAIN["go, tuned"],
+        **{f"go, {' and '.join(tasks)}": Learned("go", "tuned", (f"--policy.tasks=[{','.join(tasks)}]",)) for tasks in TASKS},
     },
     "Features and coarsening: HSDAG": {
         "hsdag, tuned": MAIN["hsdag, tuned"],

@@ -20,7 +20,7 @@ import torch
 from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.planners import picture, table
-from experiments.planners.columns import ABLATIONS, LEARNED, MAIN, SCHEDULE
+from experiments.planners.columns import ABLATIONS, FUSED, LEARNED, MAIN, SCHEDULE
 from experiments.planners.watched import Watched
 from experiments.problems import heuristics_ns, problem_of
 from gnnplace import planners, portfolio
@@ -32,6 +32,8 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.single import on_each
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.config.run import RunConfig
+from gnnplace.fused import fused
+from gnnplace.fusion.defaults import default
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
 from gnnplace.policies.tape import Tape
@@ -48,8 +50,9 @@ GRAPHS = (  # smallest first
     "transformer-xl-2", "resnet-50", "bert-base", "inception-v3-b1", "inception-v3-b32", "rnnlm-2", "nmt-2", "nasnet-mobile",
 )  # fmt: skip
 BUDGETS = (1000, 10_000)
-ABLATED = (("transformer-xl-2", "k40-2"), ("nmt-2", "k40-2"))  # with the first budget alone
+ABLATED = (("transformer-xl-2", "k40-2"), ("resnet-50", "k40-2"))  # with the first budget alone
 SearchName = Literal["random", "hill-climb", "annealing", "annealing, from heuristics", "improver, of the corpus"]
+FusedSearchName = Literal["hill-climb, fused by default"]
 
 
 def heuristics(graph: str, cluster: str) -> Cell:
@@ -58,9 +61,11 @@ def heuristics(graph: str, cluster: str) -> Cell:
     return {"ops": problem.num_ops, "heuristics": heuristics_ns(problem), "bound_ns": int(lower_bound(problem))}
 
 
-def search(graph: str, cluster: str, name: SearchName, evaluations: int, seed: int) -> Cell:
+def search(graph: str, cluster: str, name: SearchName | FusedSearchName, evaluations: int, seed: int) -> Cell:
     """What needs no training on the graph. Climbs start from the fastest device alone, whose search is part of the budget."""
     problem, generator, budget = _ready(graph, cluster), np.random.default_rng(seed), Budget(evaluations=evaluations)
+    if name in get_args(FusedSearchName):
+        problem = fused(problem, default(problem)).problem
     given = Watched()
     start = planners.best_heuristic(problem, given) if name == "annealing, from heuristics" else None
     spent = _spent(given)
@@ -74,7 +79,7 @@ def search(graph: str, cluster: str, name: SearchName, evaluations: int, seed: i
             alone = on_each(problem, range(problem.num_devices)) if start is None else [start]
             budget.spent = 0 if start is not None else len(alone)
             start = start or fastest(problem, alone, watched)
-            (hill_climb if name == "hill-climb" else annealing)(problem, watched, generator, start=start, budget=budget)
+            (hill_climb if name.startswith("hill-climb") else annealing)(problem, watched, generator, start=start, budget=budget)
     return watched.cell(evaluations) | {"given": spent}
 
 
@@ -131,8 +136,8 @@ def jobs(budgets: tuple[int, ...], seeds: int) -> dict[str, Job]:
     for budget, seed in product(budgets, range(seeds)):
         for graph, cluster in product(GRAPHS, CLUSTERS):
             made |= _of(search, graph, cluster, get_args(SearchName), budget, seed) | _of(policy, graph, cluster, MAIN, budget, seed)
-        for (graph, cluster), study in product(ABLATED if budget == BUDGETS[0] else (), ABLATIONS.values()):
-            made |= _of(policy, graph, cluster, study, budget, seed)
+        for (graph, cluster), (title, study) in product(ABLATED if budget == BUDGETS[0] else (), ABLATIONS.items()):
+            made |= _of(policy, graph, cluster, study, budget, seed) | _of(search, graph, cluster, FUSED.get(title, ()), budget, seed)
     return made
 
 
@@ -162,7 +167,7 @@ def main() -> None:
     problems = list(product(GRAPHS, CLUSTERS))
     names = (*get_args(SearchName), *MAIN)
     made = [table.budget(found, problems, names, budget) for budget in BUDGETS]
-    made += [table.ablation(found, title, list(study), ABLATED, BUDGETS[0]) for title, study in ABLATIONS.items()]
+    made += [table.ablation(found, title, [*study, *FUSED.get(title, ())], ABLATED, BUDGETS[0]) for title, study in ABLATIONS.items()]
     for graph in GRAPHS:
         picture.draw(found, graph, CLUSTERS, names, HERE / "results" / f"{graph}.png")
     output.show("\n".join(each for each in made if each), {"cells": len(found)}, chosen, PATH.with_suffix(".md"))
