@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from gnnplace.problems import Problem
     from gnnplace.result import StepResult
     from gnnplace.runs import load_policy, measure, train
+    from gnnplace.units.modules import Modules, modules
     from gnnplace.version import VERSION as __version__
 
 _WHERE = {
@@ -49,6 +50,7 @@ _WHERE = {
     "gnnplace.problems": ("Problem",),
     "gnnplace.result": ("StepResult",),
     "gnnplace.runs": ("load_policy", "measure", "train"),
+    "gnnplace.units.modules": ("Modules", "modules"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}
 __all__ = sorted(_MODULE_OF)

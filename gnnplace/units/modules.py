@@ -1,0 +1,196 @@
+"""Modules: the parts of a network that hold parameters, as its framework names them, and the module of every op.
+
+A module is a layer that holds a variable, or one that multiplies with a variable of another layer (a tied head). Its ops are those of its
+layer, the variables that it holds, and their gradients and updates; a name scope of TensorFlow inside it is part of it. All other code (sums
+of residuals, attention between its projections, the loss) holds nothing and runs where its inputs are, as PyTorch runs it: it belongs to the
+last module whose results it reads, its backward pass likewise to the last module that its gradient goes to, inputs to the first reader.
+
+Where no layer holds a variable, every layer is a module. Where no op has a layer, every colocation group is one, named by its first op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import no_type_check
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from gnnplace.compiled import kernel
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.units.cells import leader
+from gnnplace.units.units import colocation_closure
+from gnnplace.units.variables import SCALAR_BYTES, families
+
+MULTIPLIES = ("matmul", "batch_matmul", "conv", "embedding")
+
+
+@dataclass(frozen=True, eq=False)
+class Modules:
+    """`module[i]` is the module of op i, an index into `names`. Modules are numbered in the order in which their forward passes begin."""
+
+    names: tuple[str, ...]
+    module: Int32[np.ndarray, " ops"]
+
+    def __post_init__(self) -> None:
+        self.module.setflags(write=False)
+
+    @property
+    def num_modules(self) -> int:
+        return len(self.names)
+
+
+_modules: WeakKeyDictionary[ComputationGraph, Modules] = WeakKeyDictionary()
+
+
+def modules(graph: ComputationGraph) -> Modules:
+    """The modules of a graph, derived once and kept as long as the graph lives. Every op has one, and a colocation group has one only.
+
+    >>> import gnnplace as gp
+    >>> found = gp.modules(gp.problem("gpt2", cluster="k40-2").graph)
+    >>> found.num_modules, found.names[:4], found.names[-1]
+    (76, ('wte', 'wpe', 'h.0.ln_1', 'h.0.attn.c_attn'), 'lm_head')
+    """
+    if graph not in _modules:
+        _modules[graph] = _build(graph)
+    return _modules[graph]
+
+
+def _build(graph: ComputationGraph) -> Modules:
+    group = colocation_closure(graph)
+    if not len(graph.layer.values):
+        return _numbered(graph, [graph.op_names[label] for label in range(graph.num_ops)], group)
+    owner = families(graph, group).owner
+    known = _known(graph, owner)
+    return _numbered(graph, graph.layer.values, _spread(graph, known)[leader(graph, group)])
+
+
+def _known(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    """The module of each op as layers and variables say it, as the number of a layer; `NONE` for code that holds nothing.
+
+    A gradient stays with the layer that computes it, even if the variable belongs to another (a tied embedding).
+    """
+    found = _module_of_layer(graph)[graph.layer.index]
+    holder = leader(graph, np.where(owner == NONE, np.arange(graph.num_ops), owner))
+    computed = graph.phase.among(["backward_data", "backward_weight"]) & (found != NONE)
+    return np.where((owner == NONE) | computed, found, found[holder])
+
+
+def _module_of_layer(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
+    """The layer that is the module of each layer: itself, or a scope around it, or none; the last entry is for ops without a layer."""
+    values = graph.layer.values
+    holds = _holding(graph)
+    if not holds.any():
+        return np.append(np.arange(len(values)), NONE)
+    number = {name: index for index, name in enumerate(values) if holds[index]}
+    return np.array([next((number[name] for name in _around(value) if name in number), NONE) for value in values] + [NONE])
+
+
+def _holding(graph: ComputationGraph) -> Bool[np.ndarray, " layers"]:
+    """True for layers that hold a variable, and for those with a forward op that multiplies with one."""
+    stateful = graph.persistent_bytes > SCALAR_BYTES
+    uses = np.zeros(graph.num_ops, dtype=bool)
+    uses[graph.edge_dst[_reads_variable(graph)]] = True
+    uses &= graph.canonical_kind.among(MULTIPLIES) & ~_later(graph)
+    layer = graph.layer.index[stateful | uses]
+    return np.bincount(layer[layer != NONE], minlength=len(graph.layer.values)) > 0
+
+
+def _reads_variable(graph: ComputationGraph) -> Bool[np.ndarray, " edges"]:
+    """True for edges that carry a variable itself, or a view of it."""
+    found, data = np.zeros(graph.num_edges, dtype=bool), graph.edge_data != NONE
+    found[data] = graph.persistent_bytes[graph.output_op[graph.output_root[graph.edge_data[data]]]] > SCALAR_BYTES
+    return found
+
+
+def _around(layer: str) -> Iterator[str]:
+    """The layer and the name scopes around it; what a dot divides are modules of their own."""
+    parts = layer.split("/")
+    for length in range(len(parts), 0, -1):
+        yield "/".join(parts[:length])
+
+
+def _later(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
+    """True for ops of the backward pass and the update."""
+    return graph.phase.among(["backward_data", "backward_weight", "update"])
+
+
+def _spread(graph: ComputationGraph, known: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    """Modules of all ops: forward code joins the last module whose results it reads, other code the last that reads its own; where there is
+    none, the first that reads it and the last that it reads; then along variables and control edges, too. What nothing reaches joins the
+    first module.
+    """
+    later, module = _later(graph), known.copy()
+    rank, position = _begins(graph, known, len(graph.layer.values)), _position(graph)
+    order = np.argsort(position, kind="stable")
+    ends = (graph.edge_src, graph.edge_dst, graph.out_ptr, graph.in_ptr, graph.in_edges)
+    data = graph.edge_data != NONE
+    for edges in (data & ~_reads_variable(graph), data, np.ones(graph.num_edges, dtype=bool)):
+        same = edges & (later[graph.edge_src] == later[graph.edge_dst])
+        for allowed in (same, edges):
+            _join_sources(order, *ends, allowed, ~later, rank, module)
+            _join_readers(order, *ends, allowed, later, rank, module)
+            _join_readers(order, *ends, allowed, ~later, -rank, module)
+            _join_sources(order, *ends, allowed, later, rank, module)
+    return np.where(module == NONE, int(np.argmin(rank)), module)
+
+
+def _position(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    """The place of each op in the order of the document where that is topological, else in the order of levels."""
+    if (graph.edge_src < graph.edge_dst).all():
+        return np.arange(graph.num_ops)
+    position = np.empty(graph.num_ops, dtype=np.int64)
+    position[graph.order] = np.arange(graph.num_ops)
+    return position
+
+
+def _begins(graph: ComputationGraph, module: Int64[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, " modules"]:
+    """Where the forward pass of each module begins: at its first forward op that computes; a table that only holds, before its first reader.
+
+    A module without either comes last.
+    """
+    position, forward = 2 * _position(graph), ~_later(graph)
+    begins = np.full(count, 2 * graph.num_ops, dtype=np.int64)
+    rows = np.flatnonzero(forward & graph.kernel & (module != NONE))
+    np.minimum.at(begins, module[rows], position[rows])
+    edges = np.flatnonzero(forward[graph.edge_dst] & (module[graph.edge_src] != NONE))
+    edges = edges[begins[module[graph.edge_src[edges]]] == 2 * graph.num_ops]
+    np.minimum.at(begins, module[graph.edge_src[edges]], position[graph.edge_dst[edges]] - 1)
+    return begins
+
+
+def _numbered(graph: ComputationGraph, names: tuple[str, ...] | list[str], label: Int64[np.ndarray, " ops"]) -> Modules:
+    """Modules of equal labels, in the order in which they begin."""
+    used = np.unique(label)
+    begins = _begins(graph, label, len(names))
+    ordered = used[np.argsort(begins[used], kind="stable")]
+    number = np.full(len(names), NONE, dtype=np.int32)
+    number[ordered] = np.arange(len(ordered))
+    return Modules(tuple(names[module] for module in ordered.tolist()), number[label])
+
+
+@kernel
+@no_type_check
+def _join_sources(order, edge_src, edge_dst, out_ptr, in_ptr, in_edges, allowed, wanted, rank, module):
+    """In order, an op without a module joins the one of highest rank among those that it reads from."""
+    for op in order:
+        if wanted[op] and module[op] == -1:
+            for place in range(in_ptr[op], in_ptr[op + 1]):
+                edge = in_edges[place]
+                found = module[edge_src[edge]]
+                if allowed[edge] and found != -1 and (module[op] == -1 or rank[found] > rank[module[op]]):
+                    module[op] = found
+
+
+@kernel
+@no_type_check
+def _join_readers(order, edge_src, edge_dst, out_ptr, in_ptr, in_edges, allowed, wanted, rank, module):
+    """In reverse order, an op without a module joins the one of highest rank among those that read from it."""
+    for op in order[::-1]:
+        if wanted[op] and module[op] == -1:
+            for edge in range(out_ptr[op], out_ptr[op + 1]):
+                found = module[edge_dst[edge]]
+                if allowed[edge] and found != -1 and (module[op] == -1 or rank[found] > rank[module[op]]):
+                    module[op] = found
