@@ -27,6 +27,8 @@ from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
+from gnnplace.report import explanation
+from gnnplace.report.explanation import Explanation, PartExplanation
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
@@ -154,6 +156,19 @@ def shortage(problem: Problem) -> Shortage | None:
     True
     """
     return shortages.shortage(problem)
+
+
+def explain(problem: Problem, placement: Placement, part: str | None = None) -> Explanation | PartExplanation:
+    """Why a step takes as long as it does; with the name of a module or an op, what that waits for and what moving it would do.
+
+    Raises ValueError for a name that the graph lacks, and for a placement that has no step.
+
+        >>> import gnnplace as gp
+        >>> problem = gp.problem("dlrm", cluster="k40-2")
+        >>> gp.explain(problem, gp.place(problem, "gpu")).chain[0].why
+        'the step begins'
+    """
+    return explanation.explain(problem, placement) if part is None else explanation.explain_part(problem, placement, part)
 
 
 def compare(
