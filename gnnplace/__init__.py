@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnnplace.api import compare, explain, lower_bound, place, problem, repair, shortage, simulate
+    from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate
     from gnnplace.candidates import Candidate
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.formats.documents import load, save
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gnnplace.version import VERSION as __version__
 
 _WHERE = {
-    "gnnplace.api": ("compare", "explain", "lower_bound", "place", "problem", "repair", "shortage", "simulate"),
+    "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate"),
     "gnnplace.candidates": ("Candidate",),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
     "gnnplace.formats.documents": ("load", "save"),

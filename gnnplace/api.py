@@ -23,6 +23,7 @@ from gnnplace.bounds import shortage as shortages
 from gnnplace.bounds.shortage import Shortage
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
+from gnnplace.exports import targets
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.portfolio import SEARCH, SearchName
@@ -169,6 +170,14 @@ def explain(problem: Problem, placement: Placement, part: str | None = None) -> 
         'the step begins'
     """
     return explanation.explain(problem, placement) if part is None else explanation.explain_part(problem, placement, part)
+
+
+def export(problem: Problem, placement: Placement, to: str, path: PathText) -> None:
+    """Writes a placement as another program reads it: `accelerate`, `chrome-trace`, `dot` or `graphml` (docs/exporting.md).
+
+    Raises ValueError for another target, and where the target can't say the placement; OSError where the file can't be written.
+    """
+    targets.export(problem, placement, to, path)
 
 
 def compare(

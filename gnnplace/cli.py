@@ -22,6 +22,7 @@ COMMANDS = {
     "place": "find a placement of a graph on a cluster, with a planner or a trained policy",
     "simulate": "the step time and memory of a placement",
     "explain": "why a placed step takes as long as it does, and what would shorten it",
+    "export": "a placement as other programs read it: accelerate, Perfetto, Graphviz, GraphML",
     "compare": "every planner on one problem: step time, memory, bound, planning time",
     "measure": "run a placed step on this machine's devices and time it",
     "profile": "measure every op of a workload and every link on this machine",

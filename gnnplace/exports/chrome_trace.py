@@ -1,0 +1,107 @@
+"""The simulated step in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open.
+
+A process is a device or a channel, a thread one of its streams. Ops are slices with their module and phase, transfers are slices of their
+channel with their bytes. Arrows lead along the critical chain.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gnnplace.cluster import NO_CHANNEL
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
+from gnnplace.report.chain_words import Step, stepped
+
+Event = dict[str, Any]
+
+
+class _Track(NamedTuple):
+    """Where a slice is drawn."""
+
+    pid: int
+    tid: int
+
+
+def chrome_trace(problem: Problem, placement: Placement) -> str:
+    """One JSON object; times in microseconds, as the format has them, exact to the nanosecond. Raises ValueError where there is no step."""
+    step = stepped(problem, placement)
+    tracks = _tracks(step)
+    events = [*_names(step), *_ops(step, tracks), *_transfers(step, tracks), *_arrows(step, tracks)]
+    about = {"graph": step.problem.graph.name, "cluster": step.problem.cluster.name, "step_time_ns": step.step_time_ns}
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}) + "\n"
+
+
+def _tracks(step: Step) -> list[_Track]:
+    """The track of every op and every transfer: the first stream of its device that is free, its channel."""
+    problem, timeline = step.problem, step.timeline
+    found = [_Track(0, 0)] * (problem.num_ops + len(timeline.transfer_src))
+    free_ns = [[0] * streams for streams in problem.cluster.streams.tolist()]
+    for op in np.lexsort((timeline.end_ns, timeline.start_ns)).tolist():
+        device, start = int(step.placement.device[op]), int(timeline.start_ns[op])
+        stream = next(stream for stream, end in enumerate(free_ns[device]) if end <= start)
+        free_ns[device][stream] = int(timeline.end_ns[op])
+        found[op] = _Track(device, stream)
+    link = problem.cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
+    for transfer, channel in enumerate(problem.cluster.link_channel[link].tolist() if len(link) else []):
+        found[problem.num_ops + transfer] = _Track(problem.num_devices + channel, 0)
+    return found
+
+
+def _names(step: Step) -> list[Event]:
+    """Names of processes: devices, then channels, in this order."""
+    cluster = step.problem.cluster
+    channels = [f"links out of {name}" if kind == "device" else f"channel {name}" for kind, name in cluster.channels]
+    names = [*cluster.device_names, *channels]
+    named = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in enumerate(names)]
+    return named + [{"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}} for pid in range(len(names))]
+
+
+def _ops(step: Step, tracks: list[_Track]) -> list[Event]:
+    graph, timeline = step.problem.graph, step.timeline
+    found = []
+    for op, name in enumerate(graph.op_names):
+        about = {"module": step.modules.names[step.modules.module[op]], "kind": graph.kind[op], "phase": graph.phase[op]}
+        found.append(_slice(name, graph.phase[op] or "step", tracks[op], int(timeline.start_ns[op]), int(timeline.end_ns[op]), about))
+    return found
+
+
+def _transfers(step: Step, tracks: list[_Track]) -> list[Event]:
+    """What occupies channels: sending, and receiving where a link has a channel for that."""
+    problem, timeline = step.problem, step.timeline
+    graph, cluster = problem.graph, problem.cluster
+    found = []
+    for transfer, output in enumerate(timeline.transfer_output.tolist()):
+        src, dst = int(timeline.transfer_src[transfer]), int(timeline.transfer_dst[transfer])
+        name = f"{graph.op_names[graph.output_op[output]]} to {cluster.device_names[dst]}"
+        about = {"bytes": int(graph.output_bytes[output]), "from": cluster.device_names[src], "to": cluster.device_names[dst]}
+        ends = int(timeline.transfer_start_ns[transfer]), int(timeline.transfer_end_ns[transfer])
+        found.append(_slice(name, "transfer", tracks[problem.num_ops + transfer], *ends, about))
+        channel = int(cluster.link_receive_channel[cluster.link_index[src, dst]])
+        if channel != NO_CHANNEL:
+            received = int(timeline.receive_start_ns[transfer]), int(timeline.receive_end_ns[transfer])
+            found.append(_slice(name, "transfer", _Track(problem.num_devices + channel, 0), *received, about))
+    return found
+
+
+def _slice(name: str, category: str, track: _Track, start_ns: int, end_ns: int, about: dict[str, Any]) -> Event:
+    return {
+        "ph": "X", "name": name, "cat": category, "pid": track.pid, "tid": track.tid,
+        "ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3, "args": about,
+    }  # fmt: skip
+
+
+def _arrows(step: Step, tracks: list[_Track]) -> list[Event]:
+    """An arrow from each op or transfer of the critical chain to the next."""
+    chain = step.waits.chain(int(step.timeline.end_ns.argmax()))[::-1].tolist()
+    found: list[Event] = []
+    for number, (before, after) in enumerate(pairwise(chain)):
+        for ph, node in (("s", before), ("f", after)):
+            at = step.waits.start_ns[node] / 1e3
+            arrow = {"ph": ph, "name": "critical chain", "cat": "critical", "id": number, "ts": at, **tracks[node]._asdict()}
+            found.append(arrow | ({"bp": "e"} if ph == "f" else {}))
+    return found

@@ -1,0 +1,94 @@
+"""Every target writes what the placement and the simulator say, in the format of its program, or one line of why it can't."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import networkx as nx
+import numpy as np
+import pytest
+from support.random_problems import random_case
+
+import gnnplace as gp
+from gnnplace.exports.chrome_trace import chrome_trace
+from gnnplace.exports.device_map import device_map
+from gnnplace.exports.targets import exported
+from gnnplace.placement import Placement, check
+from gnnplace.problems import Problem
+from gnnplace.simulator.simulator import simulate
+from gnnplace.units.modules import modules
+
+
+def stepping_cases() -> list[tuple[Problem, Placement]]:
+    made = [(random_case(seed).problem(), random_case(seed).placement()) for seed in range(150)]
+    return [(problem, placement) for problem, placement in made if check(problem, placement) is None]
+
+
+def test_the_trace_has_every_op_and_transfer_once_and_no_track_overlaps():
+    for problem, placement in stepping_cases():
+        (result,) = simulate(problem, [placement], timeline=True)
+        assert result.timeline is not None and result.occupied_ns is not None
+        events = json.loads(chrome_trace(problem, placement))["traceEvents"]
+        slices = [event for event in events if event["ph"] == "X"]
+        ops = [event for event in slices if event["cat"] != "transfer"]
+        assert [event["name"] for event in ops] == list(problem.graph.op_names)
+        assert [round(event["ts"] * 1e3) for event in ops] == result.timeline.start_ns.tolist()
+        busy, tracks = defaultdict(int), defaultdict(list)
+        for event in slices:
+            start, length = round(event["ts"] * 1e3), round(event["dur"] * 1e3)
+            busy[event["pid"]] += length
+            tracks[event["pid"], event["tid"]].append((start, start + length))
+        expected = [*result.busy_ns.tolist(), *result.occupied_ns.tolist()]
+        assert [busy[pid] for pid in range(len(expected))] == expected
+        for spans in tracks.values():
+            spans.sort()
+            assert all(left[1] <= right[0] for left, right in pairwise(spans))
+
+
+def test_arrows_of_the_trace_join_slices_and_end_with_the_last_op():
+    drawn = 0
+    for problem, placement in stepping_cases():
+        events = json.loads(chrome_trace(problem, placement))["traceEvents"]
+        starts = {(event["pid"], event["tid"], event["ts"]) for event in events if event["ph"] == "X"}
+        arrows = [event for event in events if event["ph"] in "sf"]
+        assert all((event["pid"], event["tid"], event["ts"]) in starts for event in arrows)
+        assert all(start["id"] == end["id"] and start["ts"] <= end["ts"] for start, end in zip(arrows[::2], arrows[1::2], strict=True))
+        drawn += len(arrows)
+    assert drawn > 100
+
+
+def test_graphml_is_read_back_with_every_op_edge_and_time():
+    for problem, placement in stepping_cases()[:20]:
+        (result,) = simulate(problem, [placement], timeline=True)
+        assert result.timeline is not None
+        found = nx.read_graphml(io.BytesIO(exported(problem, placement, "graphml").encode()), force_multigraph=True)
+        assert list(found.nodes) == list(problem.graph.op_names) and found.number_of_edges() == problem.graph.num_edges
+        names = problem.cluster.device_names
+        assert [device for _, device in found.nodes(data="device")] == [names[device] for device in placement.device]
+        assert [end for _, end in found.nodes(data="end_ns")] == result.timeline.end_ns.tolist()
+
+
+def test_dot_quotes_names_and_has_every_op_and_edge():
+    problem, placement = next((problem, placement) for problem, placement in stepping_cases() if problem.graph.num_edges > 5)
+    lines = exported(problem, placement, "dot").splitlines()
+    assert (
+        sum("fillcolor" in line for line in lines) == problem.num_ops and sum(" -> " in line for line in lines) == problem.graph.num_edges
+    )
+    graph = gp.ComputationGraph.from_ops('a "b"', [gp.Op("x\\n", "Op", (), flops=1)], [])
+    quoted = exported(gp.problem(graph, "k40-2"), Placement(np.zeros(1, dtype=np.int32)), "dot")
+    assert quoted.startswith('digraph "a \\"b\\"" {') and '"x\\\\n" [' in quoted
+
+
+def test_a_device_map_has_every_module_and_refuses_split_ones():
+    problem = gp.problem("squeezenet", cluster="mixed-4")
+    found = modules(problem.graph)
+    device = np.random.default_rng(0).integers(problem.num_devices, size=found.num_modules).astype(np.int32)
+    kinds = [each.kind for each in problem.cluster.devices]
+    numbered = [sum(kind != "cpu" for kind in kinds[:index]) if kind != "cpu" else "cpu" for index, kind in enumerate(kinds)]
+    made = device_map(problem, Placement(device[found.module]))
+    assert made == {name: numbered[device[number]] for number, name in enumerate(found.names)}
+    with pytest.raises(ValueError, match=r"split a module, .* and \d+ more stand on several devices; place with --granularity module$"):
+        device_map(problem, Placement(np.arange(problem.num_ops, dtype=np.int32) % problem.num_devices))
