@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate
     from gnnplace.candidates import Candidate
     from gnnplace.cluster import Cluster, Device, Link
+    from gnnplace.constraints import Constrained, Constraint, constrained
     from gnnplace.formats.documents import load, save
     from gnnplace.frontends.published.networkx import from_networkx, to_networkx
     from gnnplace.frontends.tensorflow.function import TensorFlowFunction
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gnnplace.problems import Problem
     from gnnplace.result import StepResult
     from gnnplace.runs import load_policy, measure, train
+    from gnnplace.units.granularity import granularity
     from gnnplace.units.modules import Modules, modules
     from gnnplace.version import VERSION as __version__
 
@@ -37,6 +39,7 @@ _WHERE = {
     "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate"),
     "gnnplace.candidates": ("Candidate",),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
+    "gnnplace.constraints": ("Constrained", "Constraint", "constrained"),
     "gnnplace.formats.documents": ("load", "save"),
     "gnnplace.frontends.published.networkx": ("from_networkx", "to_networkx"),
     "gnnplace.frontends.tensorflow.function": ("TensorFlowFunction",),
@@ -50,6 +53,7 @@ _WHERE = {
     "gnnplace.problems": ("Problem",),
     "gnnplace.result": ("StepResult",),
     "gnnplace.runs": ("load_policy", "measure", "train"),
+    "gnnplace.units.granularity": ("granularity",),
     "gnnplace.units.modules": ("Modules", "modules"),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}

@@ -18,11 +18,13 @@ from typing import Any
 
 from gnnplace import candidates, planners, portfolio
 from gnnplace.baselines.best import Progress
+from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
 from gnnplace.bounds.shortage import Shortage
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
+from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.exports import targets
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
@@ -35,6 +37,7 @@ from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.code_graph import graph_of
 from gnnplace.sources.graphs import Format, Mode, Reading
+from gnnplace.units.granularity import Granularity
 
 
 def problem(
@@ -86,27 +89,43 @@ def place(
     seed: int = 0,
     search: SearchName = SEARCH,
     progress: Progress = lambda planner, score: None,
+    granularity: Granularity = "op",
+    keep_whole: Sequence[str] = (),
+    devices: Sequence[str] = (),
+    accelerators_only: bool = False,
+    max_cuts: int | None = None,
 ) -> Placement:
     """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
 
     `seconds` or `evaluations` is the budget of `best`; with evaluations the result is the same on every machine, without either they are
     as many as take some ten seconds. Its `search` ranks moves by the shipped policy ("learned") or not ("plain"). `best` orders ops by
-    itself, other planners plan for `critical-path`, unless a schedule is named.
-    Raises ValueError for an unknown planner, and where a budget is given to one that takes none.
+    itself, other planners plan for `critical-path`, unless a schedule is named. The arguments from `granularity` on are a `Constraint`.
+    Raises ValueError for an unknown planner, where a budget is given to one that takes none, and where what stays whole has no device.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("dlrm", cluster="k40-2")
-        >>> gp.place(problem, "heft").device.shape == (problem.num_ops,)
+        >>> gp.granularity(problem, gp.place(problem, "heft", granularity="module")) in ("module", "stage")
         True
     """
+    constraint = Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts)
+    under = constrained(problem, constraint)
+    posed, stages = under.problem, under.stages
     if planner == BEST:
-        budget = portfolio.budget(problem, seconds, evaluations)
-        return candidates.best(problem, budget, seed, schedule or "given", search=search, progress=progress).placement
+        budget = portfolio.budget(posed, seconds, evaluations)
+        found = candidates.best(posed, budget, seed, schedule or "given", search=search, progress=progress, stages=stages)
+        return under.said(found.placement)
     if seconds is not None or evaluations is not None:
         raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
-    asked = planners.planner_named(planner, problem, simulator.simulate, seed) if isinstance(planner, str) else planner
-    placement = asked(problem)
+    placement = under.said(staged(_asked(planner, under, seed), stages)(posed))
     return placement if schedule is None else scheduled(placement, schedule)
+
+
+def _asked(planner: str | Planner, under: Constrained, seed: int) -> Planner:
+    if not isinstance(planner, str):
+        return planner
+    if planner == "stages" and under.stages is not None:
+        return partial(planned_stages, evaluate=simulator.simulate, stages=under.stages)
+    return planners.planner_named(planner, under.problem, simulator.simulate, seed)
 
 
 def repair(problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None) -> Placement:
@@ -187,6 +206,7 @@ def compare(
     evaluations: int | None = None,
     schedule: Schedule = "critical-path",
     seed: int = 0,
+    constraint: Constraint = Constraint(),  # noqa: B008, frozen
 ) -> list[Candidate]:
     """The placement of every planner, of policies besides, and of a search from the best of all; the fastest feasible first.
 
@@ -196,4 +216,6 @@ def compare(
     (True, True)
     """
     more = {getattr(policy, "name", None) or f"policy {number}": policy for number, policy in enumerate(policies, 1)}
-    return candidates.compared(problem, portfolio.budget(problem, seconds, evaluations), seed, schedule, more=more)
+    under, budget = constrained(problem, constraint), portfolio.budget(problem, seconds, evaluations)
+    found = candidates.compared(under.problem, budget, seed, schedule, more=more, stages=under.stages)
+    return [candidates.said(each, under) for each in found]

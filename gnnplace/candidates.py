@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from gnnplace import planners, portfolio
 from gnnplace.baselines.best import Progress
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.staged import staged
 from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.bounds.shortage import shortage
+from gnnplace.constraints import Constrained, Constraint, Stages, constrained
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.fused import Fused
 from gnnplace.placement import Placement, Schedule, scheduled
@@ -73,6 +76,7 @@ def best(
     starts: Mapping[str, Planner] | None = None,
     search: SearchName = SEARCH,
     progress: Progress = lambda planner, score: None,
+    stages: Stages | None = None,
 ) -> Candidate:
     """The winner of `portfolio.portfolio`, whose arguments these are, named `best: ` and whose placement it is."""
 
@@ -81,7 +85,7 @@ def best(
         return planned(policy(problem), schedule)
 
     start, own = time.perf_counter_ns(), None if policy is None else asked
-    winner = portfolio.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts, search)
+    winner = portfolio.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts, search, stages)
     return candidate(problem, f"{BEST}: {winner.planner}", winner.placement, time.perf_counter_ns() - start)
 
 
@@ -94,14 +98,45 @@ def compared(
     more: Mapping[str, Planner] | None = None,
     say: Say = lambda candidate: None,
     progress: Progress = lambda planner, score: None,
+    stages: Stages | None = None,
 ) -> list[Candidate]:
     """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower, nothing is planned
-    twice. The fastest feasible first.
+    twice. The fastest feasible first. Where `stages` are binding, it is the nearest ones to what each planner but the searches proposes.
     """
-    asked = planners.planners(problem, simulate, seed, schedule) | dict(more or {})
+    asked = asked_planners(problem, seed, schedule, stages) | {name: staged(plan, stages) for name, plan in (more or {}).items()}
     found = candidates(problem, asked, schedule, say)
     starts = {each.planner: known(each.placement) for each in found}
-    return ranked([best(problem, budget, seed, schedule, starts=starts, progress=progress), *found])
+    return ranked([best(problem, budget, seed, schedule, starts=starts, progress=progress, stages=stages), *found])
+
+
+def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
+    """Every planner by name, with stages where there are any (`portfolio.with_stages`)."""
+    return portfolio.with_stages(problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule)
+
+
+def said(found: Candidate, under: Constrained) -> Candidate:
+    """A candidate of a problem under a constraint as one of the whole problem."""
+    return candidate(under.whole, found.planner, under.said(found.placement), found.planning_ns)
+
+
+def priced(found: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
+    """Of each planner under a constraint its step time without, None where that is infeasible; `best` by that name, whoever won."""
+    times = {_asked(each.planner): each.step_time_ns for each in free}
+    return {each.planner: times[_asked(each.planner)] for each in found if _asked(each.planner) in times}
+
+
+def _asked(planner: str) -> str:
+    return planner.partition(": ")[0]
+
+
+def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:
+    """A proof that nothing fits `under` a constraint, with the finer one that nothing speaks against; None where none is found."""
+    if (proof := shortage(under)) is None:
+        return None
+    for finer in (*constraint.finer(), Constraint()):
+        if finer != constraint and shortage(constrained(problem, finer).problem) is None:
+            return f"{proof}; nothing speaks against {str(finer) or 'a placement without constraint'}"
+    return str(proof)
 
 
 def ranked(found: list[Candidate]) -> list[Candidate]:

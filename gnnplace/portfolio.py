@@ -13,14 +13,16 @@ import numpy as np
 
 from gnnplace import package_data, planners
 from gnnplace.baselines.annealing import Found, annealing
-from gnnplace.baselines.best import Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
+from gnnplace.baselines.best import BY_SCORE, Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.improve import improve
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reorder
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.staged import planned_stages, search_stages, staged
 from gnnplace.bounds.bounds import least_times
+from gnnplace.constraints import Stages
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of
 from gnnplace.problems import Problem
@@ -33,6 +35,7 @@ HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training an
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
 FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
+FOR_CUTS = 0.2  # of a budget, where modules stay whole
 ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -47,20 +50,26 @@ def portfolio(
     progress: Progress = lambda planner, score: None,
     starts: Mapping[str, Planner] | None = None,
     search: SearchName = SEARCH,
+    stages: Stages | None = None,
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
     A small problem is searched exactly. Then a climb over ranked moves goes on from the best few, and annealing from the best of these.
     With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
     order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before. A "learned"
-    search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone.
+    search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone. Where there are
+    `stages`, a brief search over their cuts comes after the planners; where they are binding, searches stay among them.
     """
+    if stages is not None and stages.binding:
+        return _staged_portfolio(problem, stages, evaluate, seed, budget, schedule, policy, progress, starts)
     progress = improvements(progress)
     rule, small = rule_of(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
     counted = Counted(evaluate, budget)
     if starts is None:
         starts = {name: plan for name, plan in planners.planners(problem, counted, seed, rule).items() if name not in planners.SEARCHES}
     winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
+    if stages is not None and budget.allows(1):
+        winners = sorted([*winners, _cuts(problem, evaluate, stages, seed, budget, rule, progress)], key=BY_SCORE)
     repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
     found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
     for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
@@ -78,6 +87,48 @@ def portfolio(
     budget.spent = before.spent
     ordered = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
+
+
+def _staged_portfolio(
+    problem: Problem,
+    stages: Stages,
+    evaluate: Evaluator,
+    seed: int,
+    budget: Budget,
+    schedule: Schedule = "critical-path",
+    policy: Planner | None = None,
+    progress: Progress = lambda planner, score: None,
+    starts: Mapping[str, Planner] | None = None,
+) -> Winner:
+    """As `portfolio`, among stages: planners whose nearest stages are taken, and searches over cuts and devices from the best few."""
+    progress, rule = improvements(progress), rule_of(schedule)
+    counted = Counted(evaluate, budget)
+    if starts is None:
+        starts = with_stages(problem, stages, planners.planners(problem, counted, seed, rule), counted, rule)
+    if policy is not None:
+        starts = {**starts, "policy": staged(policy, stages)}
+    winners = best(problem, counted, starts, budget, progress)
+    before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
+    moved = ("cuts", partial(_cut, evaluate=evaluate, seed=seed, stages=stages))
+    winner = searched_from_few(problem, Counted(evaluate, before), winners, moved, moved, before, progress)
+    if schedule == rule:
+        return winner
+    budget.spent = before.spent
+    ordered = partial(_reordered, seed=seed, evaluate=evaluate)
+    return searched(problem, Counted(evaluate, budget), winner, "order", ordered, budget, progress)
+
+
+def with_stages(
+    problem: Problem, stages: Stages | None, named: Mapping[str, Planner], evaluate: Evaluator, schedule: Schedule
+) -> dict[str, Planner]:
+    """Planners by name, and `stages`, which plans these, where there are any; where they are binding, the others but searches are followed
+    by the nearest stages to what they propose.
+    """
+    if stages is None:
+        return dict(named)
+    own: Planner = partial(planned_stages, evaluate=evaluate, stages=stages, schedule=rule_of(schedule))
+    kept = [name for name in named if not stages.binding or name not in planners.SEARCHES]
+    return {"stages": own} | {name: staged(named[name], stages) for name in kept}
 
 
 def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:
@@ -145,6 +196,22 @@ def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
 
 def _reordered(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
     return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
+
+
+def _cuts(
+    problem: Problem, evaluate: Evaluator, stages: Stages, seed: int, budget: Budget, schedule: Schedule, progress: Progress
+) -> Winner:
+    """The best stages that a share of the budget finds."""
+    counted = Counted(evaluate, budget)
+    start = judged(problem, counted, "stages", planned_stages(problem, counted, stages=stages, schedule=schedule))
+    part, search = budget.left(FOR_CUTS), partial(_cut, evaluate=evaluate, seed=seed, stages=stages)
+    found = searched(problem, counted, start, "cuts", search, part, progress)
+    budget.spent += part.spent
+    return found
+
+
+def _cut(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, stages: Stages) -> Placement:
+    return search_stages(problem, evaluate, np.random.default_rng(seed), start=start, stages=stages, budget=budget, found=found)
 
 
 def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:

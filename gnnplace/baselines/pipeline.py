@@ -83,11 +83,17 @@ def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
     for device in problem.cluster.accelerators:
         yield np.full(problem.num_ops, device)
     for place in _rows(problem):
-        row = _row(problem, place)
-        for devices in _orders(problem):
-            for stages in _objectives(problem, row, devices):
-                for bounds in split(stages):
-                    yield np.repeat(devices[: len(bounds) - 1], np.diff(bounds))[place]
+        for row in splits_of_row(problem, place):
+            yield row[place]
+
+
+def splits_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Iterator[Int64[np.ndarray, " places"]]:
+    """The device of every place of a row in each split; `place` is that of every op."""
+    row = _row(problem, place)
+    for devices in _orders(problem):
+        for stages in _objectives(problem, row, devices):
+            for bounds in split(stages):
+                yield np.repeat(devices[: len(bounds) - 1], np.diff(bounds))
 
 
 def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from gnnplace import planners
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.bounds.shortage import shortage
-from gnnplace.candidates import Candidate, compared, expanded, ranked
+from gnnplace.candidates import Candidate, compared, expanded, not_fitting, priced, ranked
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
+from gnnplace.constraints import Constraint, constrained
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Planner
@@ -21,35 +22,51 @@ from gnnplace.result import Planner
 
 def main(arguments: Sequence[str]) -> int:
     """Step time, memory and planning time of every planner on one problem, and of a search from their best, fastest feasible first."""
-    parser = Parser("compare", main.__doc__ or "")
-    inputs.add_problem_arguments(parser)
-    inputs.add_planning_arguments(parser)
-    inputs.add_budget_arguments(parser)
-    inputs.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
-    parser.add_argument("--checkpoint", metavar="PATH", help="a trained policy, which places the problem by its weights alone (zero-shot)")
-    parser.add_argument(
-        "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
-    )
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser = _parser()
     chosen = parser.parse_args(arguments)
-    problem = inputs.problem(chosen)
+    if chosen.fusion is not None and chosen.granularity == "stage":
+        parser.error("--fusion: stages are made of ops that run by themselves")
+    whole, constraint = inputs.problem(chosen), inputs.constraint(chosen)
+    under = constrained(whole, constraint)
+    problem = under.problem
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
-    budget, more = inputs.budget(chosen, problem), _policy(chosen)
-    found = compared(problem, budget, chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
+    more, free = _policy(chosen), list[Candidate]()
+    if constraint != Constraint():
+        terminal.progress(chosen.quiet)("without constraint:")
+        free = compared(whole, inputs.budget(chosen, whole), chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
+        terminal.progress(chosen.quiet)(f"{constraint}:")
+    budget = inputs.budget(chosen, problem)
+    found = compared(problem, budget, chosen.seed, chosen.schedule, more=more, say=say, progress=progress, stages=under.stages)
+    prices = priced(found, free)
     if (made := inputs.fusion(chosen, problem)) is not None:
         budget = inputs.budget(chosen, made.problem)
         rows = compared(made.problem, budget, chosen.seed, chosen.schedule, say=say, progress=progress)
         found = ranked([*found, *(expanded(row, made) for row in rows)])
     candidate_table.say_compiled(chosen.quiet)
     if chosen.json:
-        terminal.print_json(_document(problem, chosen, found))
+        terminal.print_json(_document(problem, chosen, found, prices))
     else:
-        _print(problem, found)
+        _print(problem, found, prices, constraint)
     if any(candidate.result.infeasible is None for candidate in found):
         return DONE
-    proof = shortage(problem) or "nothing feasible found, nor a proof that there is nothing"
+    proof = not_fitting(whole, problem, constraint) or "nothing feasible found, nor a proof that there is nothing"
     print(f"gnnplace compare: {proof}", file=sys.stderr)
     return NOTHING_FEASIBLE
+
+
+def _parser() -> Parser:
+    parser = Parser("compare", main.__doc__ or "")
+    inputs.add_problem_arguments(parser)
+    inputs.add_planning_arguments(parser)
+    inputs.add_budget_arguments(parser)
+    inputs.add_constraint_arguments(parser)
+    inputs.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
+    parser.add_argument("--checkpoint", metavar="PATH", help="a trained policy, which places the problem by its weights alone (zero-shot)")
+    parser.add_argument(
+        "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
+    )
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    return parser
 
 
 def _policy(chosen: argparse.Namespace) -> dict[str, Planner]:
@@ -67,7 +84,8 @@ def _slower(found: Sequence[Candidate]) -> dict[str, str]:
     return slower_than_one_device({each.planner: each.result.feasible_ns for each in found if each.placement.fusion is None})
 
 
-def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidate]) -> dict[str, Any]:
+def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidate], prices: Mapping[str, int | None]) -> dict[str, Any]:
+    rows = [candidate_table.document(problem, candidate) for candidate in found]
     return {
         "graph": problem.graph.name,
         "cluster": problem.cluster.name,
@@ -76,21 +94,42 @@ def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidat
         "schedule": chosen.schedule,
         "bound": bound_name(problem),
         "fused_bound_ns": lower_bound(problem, fusion=True) if candidate_table.some_fused(found) else None,
-        "planners": [candidate_table.document(problem, candidate) for candidate in found],
+        "constraint": asdict(inputs.constraint(chosen)),
+        "planners": [row | {"op_step_time_ns": prices[row["planner"]]} if row["planner"] in prices else row for row in rows],
         "slower_than_one_device": _slower(found),
         "missing": planners.missing(),
     }
 
 
-def _print(problem: Problem, found: list[Candidate]) -> None:
+def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | None], constraint: Constraint) -> None:
     results = [candidate.result for candidate in found]
     peaks = [None if result.peak_memory_bytes is None else int(result.peak_memory_bytes.max()) for result in results]
     more = [
+        *_price(found, prices),
         ("peak\nMiB", *(terminal.NONE if peak is None else f"{peak / 2**20:,.1f}" for peak in peaks)),
         ("sent\nMiB", *(f"{result.transferred_bytes / 2**20:,.1f}" for result in results)),
         ("planning\nms", *(f"{candidate.planning_ns / 1e6:,.1f}" for candidate in found)),
     ]
     candidate_table.print_table(problem, found, more)
+    if constraint != Constraint():
+        print(f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint makes of that")
+    if constraint.granularity == "stage":
+        print("stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts")
     candidate_table.print_reasons("slower than the best single device", _slower(found))
     for name, how in planners.missing().items():
         print(f"{name}: {how}")
+
+
+def _price(found: list[Candidate], prices: Mapping[str, int | None]) -> list[candidate_table.Column]:
+    """The step time without the constraint, and what the constraint makes of it; no columns where there is none."""
+    if not prices:
+        return []
+    free = [prices.get(candidate.planner) for candidate in found]
+    ratio = [
+        terminal.NONE if before is None or candidate.step_time_ns is None else f"{candidate.step_time_ns / before:.3f}"
+        for candidate, before in zip(found, free, strict=True)
+    ]
+    return [
+        ("without\nms", *(terminal.NONE if before is None else f"{before / 1e6:,.3f}" for before in free)),
+        ("price", *ratio),
+    ]

@@ -10,6 +10,7 @@ from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.candidates import BEST
 from gnnplace.commands.usage import Parser
+from gnnplace.constraints import Constraint
 from gnnplace.fused import Fused, fused
 from gnnplace.fusion.defaults import default
 from gnnplace.placement import SCHEDULES, Schedule
@@ -17,6 +18,7 @@ from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.graphs import Format, Mode, Reading
+from gnnplace.units.granularity import GRANULARITIES
 
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
@@ -72,6 +74,26 @@ def add_fusion_argument(parser: argparse.ArgumentParser, explained: str) -> None
     parser.add_argument("--fusion", choices=("default",), help=explained)
 
 
+def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
+    """--granularity, --keep-whole, --devices, --accelerators-only and --max-cuts."""
+    explained = (
+        "what has one device: each op (unless given), each module with variables of its own, or a run of modules (stages of a pipeline)"
+    )
+    parser.add_argument("--granularity", choices=GRANULARITIES, default="op", help=explained)
+    explained = "modules, or what modules are in, that stay whole, such as h.0.attn; h.*: each h.0, h.1, ..."
+    parser.add_argument("--keep-whole", metavar="NAME", nargs="+", action="extend", default=[], help=explained)
+    parser.add_argument("--devices", metavar="A,B", type=_names, default=(), help="the devices that may be used, e.g. gpu:0,gpu:1")
+    parser.add_argument("--accelerators-only", action="store_true", help="no CPU is used")
+    parser.add_argument("--max-cuts", metavar="N", type=count, help="with --granularity stage: at most so many boundaries")
+
+
+def constraint(arguments: argparse.Namespace) -> Constraint:
+    """What a placement has to keep to."""
+    return Constraint(
+        arguments.granularity, tuple(arguments.keep_whole), arguments.devices, arguments.accelerators_only, arguments.max_cuts
+    )
+
+
 def reading(arguments: argparse.Namespace) -> Reading:
     """How GRAPH is read."""
     return Reading(tuple(arguments.dim), tuple(arguments.fetch), arguments.format, arguments.mode)
@@ -122,6 +144,13 @@ def check_folder(path: str) -> None:
     """Raises ValueError where a file can't be written because its folder does not exist: said before the work."""
     if not Path(path).absolute().parent.is_dir():
         raise ValueError(f"{path}: there is no such folder to write to")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not all(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of names with commas between")
+    return names
 
 
 def _duration(text: str) -> float:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from gnnplace import candidates, planners, portfolio
-from gnnplace.bounds.shortage import shortage
+from gnnplace.baselines.staged import nearest, staged
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
+from gnnplace.constraints import Constrained, Stages, constrained
 from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
 from gnnplace.placement import Placement
@@ -23,7 +24,6 @@ from gnnplace.portfolio import SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
 from gnnplace.result import Planner
-from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.version import VERSION
 
@@ -41,29 +41,33 @@ def main(arguments: Sequence[str]) -> int:
     parser = _parser()
     chosen = _completed(parser.parse_args(arguments), parser)
     whole = inputs.problem(chosen)
-    made = inputs.fusion(chosen, whole)
-    problem = whole if made is None else made.problem
-    if (proof := shortage(problem)) is not None:
+    constraint = inputs.constraint(chosen)
+    under = constrained(whole, constraint)
+    made = inputs.fusion(chosen, under.problem)
+    problem = under.problem if made is None else made.problem
+    if (proof := candidates.not_fitting(whole, problem, constraint)) is not None:
         print(f"gnnplace place: {proof}", file=sys.stderr)
         return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
     cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
-    start = _start(chosen, problem, cluster)
+    start = _start(chosen, under, cluster)
     source = _policy(chosen, start) if chosen.checkpoint else Source({})
-    found = _found(problem, chosen, source, parser, start)
+    found = _found(problem, under.stages, chosen, source, parser, start)
     candidate_table.say_compiled(chosen.quiet)
     if found.result.infeasible is not None:
         unproved = "nothing feasible found, nor a proof that there is nothing"
         print(f"gnnplace place: {unproved}; {found.planner}: {found.result.infeasible}", file=sys.stderr)
         return NOTHING_FEASIBLE
     placed = found if made is None else candidates.expanded(found, made)
-    step, provenance = placed.predicted(whole), _provenance(chosen, source, found, time.perf_counter_ns() - started)
+    step, provenance = placed.predicted(under.problem), _provenance(chosen, source, found, time.perf_counter_ns() - started)
+    said = under.said(placed.placement)
     if chosen.output is not None:
-        write_placement(chosen.output, whole.graph, cluster, placed.placement, step, provenance)
+        write_placement(chosen.output, whole.graph, cluster, said, step, provenance)
     if chosen.json:
-        terminal.print_json(described_placement(whole.graph, cluster, placed.placement, step, provenance))
+        terminal.print_json(described_placement(whole.graph, cluster, said, step, provenance))
     else:
         _print(chosen, problem, found, step)
+        print(f"said as    {placement_table.said_as(whole, said)}")
     return DONE
 
 
@@ -91,6 +95,7 @@ def _parser() -> Parser:
         "--start", metavar="PLACEMENT", help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint"
     )
     inputs.add_budget_arguments(parser)
+    inputs.add_constraint_arguments(parser)
     inputs.add_fusion_argument(parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself")
     parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
     return parser
@@ -104,6 +109,8 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
     if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
         chosen.planner = BEST
+    if chosen.fusion is not None and chosen.granularity == "stage":
+        parser.error("--fusion: stages are made of ops that run by themselves")
     if chosen.fusion is not None and chosen.start is not None:
         parser.error("--start: is a placement of ops that run by themselves; with --fusion there are others")
     if chosen.schedule is None:
@@ -113,16 +120,19 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
     return chosen
 
 
-def _start(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement | None:
+def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> Placement | None:
     if not chosen.start:
         return None
-    start = read_placement(chosen.start, problem.graph, cluster)
+    start = read_placement(chosen.start, under.whole.graph, cluster)
     if start.fusion is not None:
         raise ValueError(f"{chosen.start}: fusion: searches place ops that run by themselves")
-    return start
+    heard = under.heard(start)
+    return heard if under.stages is None or not under.stages.binding else nearest(under.problem, under.stages, heard)
 
 
-def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser: Parser, start: Placement | None) -> Candidate:
+def _found(
+    problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, parser: Parser, start: Placement | None
+) -> Candidate:
     if chosen.planner == BEST:
         trained_on = portfolio.shipped().trained_on if chosen.search == "learned" else None
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
@@ -137,13 +147,15 @@ def _found(problem: Problem, chosen: argparse.Namespace, source: Source, parser:
             starts=None if start is None else {"start": candidates.known(start)},
             search=chosen.search,
             progress=progress,
+            stages=stages,
         )
-    asked = _one(problem, chosen, parser) if chosen.planner else source.planners
+    policies = {name: staged(plan, stages) for name, plan in source.planners.items()}
+    asked = _one(problem, stages, chosen, parser) if chosen.planner else policies
     return candidates.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
 
 
-def _one(problem: Problem, chosen: argparse.Namespace, parser: Parser) -> Mapping[str, Planner]:
-    named = planners.planners(problem, simulate, chosen.seed, chosen.schedule)
+def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, parser: Parser) -> Mapping[str, Planner]:
+    named = candidates.asked_planners(problem, chosen.seed, chosen.schedule, stages)
     if chosen.planner in planners.missing():
         parser.error(f"--planner: {chosen.planner}: {planners.missing()[chosen.planner]}")
     if chosen.planner not in named:
@@ -179,8 +191,9 @@ def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step:
     print()
     placement_table.print_devices(problem, found.placement, step)
     bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
+    asked = str(inputs.constraint(chosen))
     print(f"\nstep time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
     print(f"found by   {found.planner}")
-    print(f"bound      {bound}")
+    print(f"bound      {bound}{f', {asked}' if asked else ''}")
     if chosen.output is not None:
         print(f"written to {chosen.output}")

@@ -15,9 +15,11 @@ from gnnplace.cluster import Cluster
 from gnnplace.formats import atomic, references, strict_json
 from gnnplace.formats.references import Amount, Checksum, GraphReference, Text
 from gnnplace.formats.strict_json import Document, Source
-from gnnplace.graph import ComputationGraph
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.result import StepResult, metrics
+from gnnplace.units.granularity import Granularity, devices_of_modules, granularity_of
+from gnnplace.units.modules import modules
 
 MAX_DOCUMENT_BYTES = 2**30
 
@@ -64,7 +66,7 @@ class Provenance(Document):
 
 
 class PlacementDocument(Document):
-    """A placement document. `predicted` and `provenance` are for the reader; a command computes them anew."""
+    """A placement document. `granularity` to `provenance` are for the reader; a command computes them anew."""
 
     format: Literal["gnnplace.placement"] = "gnnplace.placement"
     version: Literal[1] = 1
@@ -74,6 +76,8 @@ class PlacementDocument(Document):
     schedule: Schedule = "critical-path"
     priority: dict[Text, Priority] | None = None
     fusion: list[Annotated[list[Text], Field(min_length=2)]] | None = None
+    granularity: Granularity | None = None
+    modules: dict[Text, Text] | None = None
     predicted: Predicted | None = None
     provenance: Provenance | None = None
 
@@ -120,7 +124,16 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
         "device": dict(zip(graph.op_names, devices, strict=True)),
         "schedule": placement.schedule,
         "priority": priority,
-    } | fusion
+        **fusion,
+        "granularity": granularity_of(graph, placement.device),
+        "modules": whole_modules(graph, cluster, placement),
+    }
+
+
+def whole_modules(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, str]:
+    """The device of each module that is on one, by name, in the order in which modules begin."""
+    devices = devices_of_modules(graph, placement.device).tolist()
+    return {name: cluster.device_names[device] for name, device in zip(modules(graph).names, devices, strict=True) if device != NONE}
 
 
 def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:

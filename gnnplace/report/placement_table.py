@@ -14,6 +14,8 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
+from gnnplace.units.granularity import devices_of_modules, granularity
+from gnnplace.units.modules import modules
 
 MOST_ROWS = 30
 DEEPEST = 4  # levels of a layer's name
@@ -67,6 +69,20 @@ def print_devices(problem: Problem, placement: Placement, step: Predicted) -> No
         busy = terminal.milliseconds(step.busy_ns[device.name])
         rows.append((device.name, f"{count:,}", busy, terminal.milliseconds(idle), terminal.mebibytes(peak), share))
     terminal.print_table(("device", "ops", "busy", "idle", "peak memory", "of its memory\n%"), rows)
+
+
+def said_as(problem: Problem, placement: Placement) -> str:
+    """The granularity of a placement, with what it takes to say it: stages, modules that are whole, or how many are split."""
+    names, device = problem.cluster.device_names, devices_of_modules(problem.graph, placement.device)
+    made = modules(problem.graph)
+    match granularity(problem, placement):
+        case "stage":
+            begins = [0, *(np.flatnonzero(np.diff(device)) + 1).tolist()]
+            return "stages: " + ", ".join(f"{names[device[begin]]} from {made.names[begin]}" for begin in begins)
+        case "module":
+            return f"modules: each of {made.num_modules:,} is on one device"
+        case _:
+            return f"ops: {int((device == NONE).sum()):,} of {made.num_modules:,} modules are split"
 
 
 def _rows(problem: Problem, placement: Placement, depth: int) -> list[LayerRow]:

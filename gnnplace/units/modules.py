@@ -1,9 +1,10 @@
 """Modules: the parts of a network that hold parameters, as its framework names them, and the module of every op.
 
-A module is a layer that holds a variable, or one that multiplies with a variable of another layer (a tied head). Its ops are those of its
-layer, the variables that it holds, and their gradients and updates; a name scope of TensorFlow inside it is part of it. All other code (sums
-of residuals, attention between its projections, the loss) holds nothing and runs where its inputs are, as PyTorch runs it: it belongs to the
-last module whose results it reads, its backward pass likewise to the last module that its gradient goes to, inputs to the first reader.
+A module is a layer that holds a variable, or one that multiplies with a variable of another layer (a tied head). Its ops are those of
+its layer, the variables that it holds, and their gradients and updates; a name scope of TensorFlow inside it is part of it. All other code
+(sums of residuals, attention between its projections, the loss) holds nothing and runs where its inputs are, as PyTorch runs it: it belongs
+to the last module whose results it reads, its backward pass likewise to the last module that its gradient goes to, and an input to the
+first that reads it.
 
 Where no layer holds a variable, every layer is a module. Where no op has a layer, every colocation group is one, named by its first op.
 """
@@ -147,7 +148,7 @@ def _position(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def _begins(graph: ComputationGraph, module: Int64[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, " modules"]:
-    """Where the forward pass of each module begins: at its first forward op that computes; a table that only holds, before its first reader.
+    """Where the forward pass of each module begins: at its first op that computes, or before the first that reads what it only holds.
 
     A module without either comes last.
     """

@@ -1,0 +1,183 @@
+"""Stages: each device has one run of a row of modules, or none (`constraints.Stages`).
+
+Three ways lead there: the splits of `pipeline` on this row; the nearest stages to any placement, by dynamic programming; and a search
+that moves cuts and devices, which the evaluator judges. It draws one change after another and takes what is not worse: a cut moves by 1,
+2, 4 or more items, two devices change places, or an idle device takes over a part of a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import no_type_check
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.pipeline import splits_of_row
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.compiled import kernel
+from gnnplace.constraints import Stages
+from gnnplace.placement import Placement, Schedule
+from gnnplace.problems import Problem
+from gnnplace.result import Evaluator, Planner, Score, score
+
+TOGETHER = 4  # changes that are evaluated together
+MOST_PLACES = 32  # devices with most work among which the nearest stages are sought
+DRAWS = 200  # in a row that lead to nothing new: then a search has seen all that there is
+
+Items = Int64[np.ndarray, " items"]  # the device of each item
+
+
+def planned_stages(problem: Problem, evaluate: Evaluator, *, stages: Stages, schedule: Schedule = "critical-path") -> Placement:
+    """The fastest of the splits of `pipeline` into at most so many stages, and of single devices.
+
+    Raises ValueError where no stages are allowed.
+    """
+    legal = _legal(problem, stages)
+    found = [np.full(stages.num_items, device) for device in range(problem.num_devices)]
+    found += [row for row in splits_of_row(problem, stages.item) if len(np.unique(row)) <= stages.most]
+    kept = {row.tobytes(): row for row in found if legal[np.arange(stages.num_items), row].all()}
+    if not kept:
+        return nearest(problem, stages, Placement(np.zeros(problem.num_ops, np.int32), schedule))
+    return fastest(problem, [_placement(stages, row, schedule) for row in kept.values()], evaluate)
+
+
+def staged(plan: Planner, stages: Stages | None) -> Planner:
+    """A planner whose placements are the nearest stages to those of `plan`; `plan` itself where nothing asks for stages."""
+    if stages is None or not stages.binding:
+        return plan
+
+    def asked(problem: Problem) -> Placement:
+        return nearest(problem, stages, plan(problem))
+
+    return asked
+
+
+def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement:
+    """The stages that leave most work where a placement has it, devices in the order of the mean item of their work.
+
+    The schedule and the priorities stay. Raises ValueError where no stages in this order are allowed.
+    """
+    work = np.zeros((stages.num_items, problem.num_devices))
+    np.add.at(work, (stages.item, placement.device), problem.time_ns.min(axis=1))
+    total = work.sum(axis=0)
+    mean = np.where(total > 0, np.arange(stages.num_items) @ work / np.maximum(total, 1), np.inf)
+    order = np.argsort(mean, kind="stable")
+    order = order[np.sort(np.argsort(-total[order], kind="stable")[:MOST_PLACES])]
+    gain = np.where(_legal(problem, stages), work, -np.inf)[:, order]
+    place = _best_runs(gain, min(stages.most, len(order)))
+    if (place < 0).any():
+        raise ValueError("granularity: no run of modules for each device is allowed; a finer granularity may do")
+    return Placement(order[place][stages.item].astype(np.int32), placement.schedule, placement.priority)
+
+
+def search_stages(
+    problem: Problem,
+    evaluate: Evaluator,
+    generator: np.random.Generator,
+    *,
+    start: Placement,
+    stages: Stages,
+    budget: Budget,
+    found: Callable[[Score], object] = lambda score: None,
+) -> Placement:
+    """The best stages that the search finds from `start`, which is one; never worse. `found` hears of each better score.
+
+    It ends early when it has seen all that it can draw.
+    """
+    legal, drawn = _legal(problem, stages), 0
+    here = _row(stages, start)
+    known = score(problem, evaluate(problem, [start])[0])
+    budget.spent += 1
+    seen = {here.tobytes()}
+    while drawn < DRAWS and (count := budget.allows(TOGETHER)):
+        rows: list[Items] = []
+        while len(rows) < count and drawn < DRAWS:
+            row, drawn = _changed(here, problem.num_devices, stages.most, generator), drawn + 1
+            if row.tobytes() not in seen and legal[np.arange(len(row)), row].all():
+                seen.add(row.tobytes())
+                rows.append(row)
+                drawn = 0
+        results = evaluate(problem, [_like(start, stages, row) for row in rows], limit_ns=known.limit_ns)
+        budget.spent += len(rows)
+        scores = [score(problem, result) for result in results]
+        if scores and min(scores) <= known:
+            better, here = min(scores) < known, rows[scores.index(min(scores))]
+            known = min(scores)
+            if better:
+                found(known)
+    return _like(start, stages, here)
+
+
+def _changed(row: Items, devices: int, most: int, generator: np.random.Generator) -> Items:
+    """The row after a random change, which may be none."""
+    cuts = np.flatnonzero(np.diff(row)) + 1
+    bounds = [0, *cuts.tolist(), len(row)]
+    way = generator.integers(3)
+    changed = row.copy()
+    if way == 0 and len(cuts):
+        at = int(generator.integers(1, len(bounds) - 1))
+        step = 2 ** int(generator.integers(0, max(1, len(row).bit_length() - 2)))
+        to = min(max(bounds[at] + int(generator.choice([-step, step])), bounds[at - 1]), bounds[at + 1])
+        changed[min(to, bounds[at]) : max(to, bounds[at])] = row[bounds[at] if to < bounds[at] else bounds[at] - 1]
+    elif way == 1 and devices > 1:
+        first, second = generator.choice(devices, 2, replace=False)
+        changed[row == first], changed[row == second] = second, first
+    elif len(cuts) + 1 < most and len(idle := np.setdiff1d(np.arange(devices), row)):
+        low, high = list(pairwise(bounds))[int(generator.integers(len(cuts) + 1))]
+        cut = int(generator.integers(low, high))
+        part = slice(low, cut) if generator.integers(2) else slice(cut, high)
+        changed[part] = generator.choice(idle)
+    return changed
+
+
+def _legal(problem: Problem, stages: Stages) -> Bool[np.ndarray, "items devices"]:
+    legal = np.ones((stages.num_items, problem.num_devices), dtype=bool)
+    np.logical_and.at(legal, stages.item, problem.allowed)
+    return legal
+
+
+def _row(stages: Stages, placement: Placement) -> Items:
+    row = np.empty(stages.num_items, dtype=np.int64)
+    row[stages.item] = placement.device
+    return row
+
+
+def _placement(stages: Stages, row: Items, schedule: Schedule) -> Placement:
+    return Placement(row[stages.item].astype(np.int32), schedule)
+
+
+def _like(start: Placement, stages: Stages, row: Items) -> Placement:
+    return Placement(row[stages.item].astype(np.int32), start.schedule, start.priority)
+
+
+@kernel
+@no_type_check
+def _best_runs(gain, most):
+    """The place of each item: places rise, at most `most` are used, and their gains have the largest sum; -1 where none is finite."""
+    items, places = gain.shape
+    best = np.full((places + 1, most + 1, items + 1), -np.inf)
+    begin = np.full((places + 1, most + 1, items + 1), -1)  # of the run that ends here; -1: the place is not used
+    best[0, 0, 0] = 0.0
+    for place in range(places):
+        best[place + 1] = best[place]
+        for used in range(1, most + 1):
+            here, start = -np.inf, -1
+            for end in range(1, items + 1):
+                if best[place, used - 1, end - 1] >= here:
+                    here, start = best[place, used - 1, end - 1], end - 1
+                here += gain[end - 1, place]
+                if here > best[place + 1, used, end]:
+                    best[place + 1, used, end], begin[place + 1, used, end] = here, start
+    row = np.full(items, -1)
+    used, end = np.argmax(best[places, :, items]), items
+    if best[places, used, items] == -np.inf:
+        return row
+    for place in range(places, 0, -1):
+        if begin[place, used, end] >= 0:
+            start = begin[place, used, end]
+            row[start:end] = place - 1
+            used, end = used - 1, start
+    return row
