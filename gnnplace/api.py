@@ -56,7 +56,8 @@ def problem(
     Args:
         graph: a step or a network with its inputs (`TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction`, `KerasModel`),
             a `ComputationGraph`, or text as commands take it: a name of the corpus, a file, FILE.py:FUNCTION
-        cluster: a `Cluster`, a preset such as "k40-2", or a JSON file
+        cluster: a `Cluster`, or text as commands take it: a preset such as "k40-2", a machine such as "2x rtx-4090, pcie4", a JSON file,
+            "here" for this machine
         costs: measured costs of the graph, a file of `gnnplace profile`; a roofline model without it
         dims: sizes of dimensions that an ONNX file or a GraphDef leaves open
         fetches: what the step of a GraphDef computes
@@ -71,11 +72,11 @@ def problem(
         >>> problem(ComputationGraph.from_ops("two ops", ops, [(0, 0, 1)]), "k40-2").num_ops
         2
     """
+    machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)  # first: a graph may take minutes to capture
     if isinstance(graph, str | os.PathLike):
         made = sources.graph(os.fspath(graph), Reading(tuple((dims or {}).items()), tuple(fetches), format, mode))
     else:
         made = graph_of(graph, name, "graph: is")
-    machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     return sources.costed(made, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3))
 
 
@@ -97,9 +98,10 @@ def place(
 ) -> Placement:
     """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
 
-    `seconds` or `evaluations` is the budget of `best`; with evaluations the result is the same on every machine, without either they are
-    as many as take some ten seconds. Its `search` ranks moves by the shipped policy ("learned") or not ("plain"). `best` orders ops by
-    itself, other planners plan for `critical-path`, unless a schedule is named. The arguments from `granularity` on are a `Constraint`.
+    `seconds` or `evaluations` is the budget of `best`, from the start of planning until a step reaches the lower bound, which is computed
+    before. With evaluations the result is the same on every machine; without either they are as many as take some ten seconds. Its `search`
+    ranks moves by the shipped policy ("learned") or not ("plain"). `best` orders ops by itself, other planners plan for `critical-path`,
+    unless a schedule is named. The arguments from `granularity` on are a `Constraint`.
     Raises ValueError for an unknown planner, where a budget is given to one that takes none, and where what stays whole has no device.
 
         >>> import gnnplace as gp

@@ -27,6 +27,7 @@ COMMANDS = {
     "measure": "run a placed step on this machine's devices and time it",
     "profile": "measure every op of a workload and every link on this machine",
     "calibrate": "this machine as a cluster file, fitted to measured workloads",
+    "clusters": "machines: list the hardware that is known, show one, write one down as a cluster file",
     "graphs": "the corpus: list, show, import, and synthetic graphs of its costs",
 }
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Int32, Int64
+
+from gnnplace.complaints import listing, one_line
 
 MAX_DEVICES = 1024
 MAX_RATE = 2**62
@@ -22,7 +24,7 @@ LATER_FIELDS = ("memory", "contended_memory_bytes_per_s", "received", "receive_c
 
 
 class ClusterError(ValueError):
-    """An invalid cluster. The message names the place, the value and the rule."""
+    """An invalid cluster. The message is one line that names the place, the value and the rule of everything that is wrong."""
 
 
 @dataclass(frozen=True)
@@ -74,24 +76,28 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices and links in document order. The order of devices breaks ties. Raises ClusterError for an invalid cluster."""
+    """Devices and links in document order. The order of devices breaks ties. Raises ClusterError with all that is wrong."""
 
     name: str
     devices: tuple[Device, ...]
     links: tuple[Link, ...]
 
     def __post_init__(self) -> None:
+        if complaints := one_line(self._complaints()):
+            raise ClusterError(complaints)
+
+    def _complaints(self) -> Iterator[str]:
         if not 1 <= len(self.devices) <= MAX_DEVICES:
-            raise ClusterError(f"devices: {len(self.devices)} is not between 1 and {MAX_DEVICES}")
+            yield f"devices: {len(self.devices)} is not between 1 and {MAX_DEVICES}"
+            return
+        yield from repeated_names(self.device_names)
         for index, device in enumerate(self.devices):
-            _check_device(device, f"devices[{index}]")
-            if device.name in self.device_names[:index]:
-                raise ClusterError(f"devices[{index}].name: {device.name!r} is not unique")
-        pairs: set[tuple[str, str]] = set()
+            yield from _device_complaints(device, f"devices[{index}]")
+        pairs = set[tuple[str, str]]()
         for index, link in enumerate(self.links):
-            _check_link(link, f"links[{index}]", self.device_names)
+            yield from _link_complaints(link, f"links[{index}]", self.device_names)
             if (link.src, link.dst) in pairs:
-                raise ClusterError(f"links[{index}]: a second link from {link.src!r} to {link.dst!r}; at most one for an ordered pair")
+                yield f"links[{index}]: a second link from {link.src!r} to {link.dst!r}; at most one for an ordered pair"
             pairs.add((link.src, link.dst))
 
     @property
@@ -101,6 +107,12 @@ class Cluster:
     @cached_property
     def device_names(self) -> tuple[str, ...]:
         return tuple(device.name for device in self.devices)
+
+    @property
+    def unlinked(self) -> tuple[str, ...]:
+        """The devices of several that no link leads from or to."""
+        ends = {end for link in self.links for end in (link.src, link.dst)}
+        return tuple(name for name in self.device_names if name not in ends) if self.num_devices > 1 else ()
 
     @cached_property
     def memory_bytes(self) -> Int64[np.ndarray, " devices"]:
@@ -182,12 +194,25 @@ def _channel(link: Link) -> tuple[str, str]:
     return ("device", link.src) if link.channel is None else ("channel", link.channel)
 
 
-def _check_device(device: Device, place: str) -> None:
+def repeated_names(names: Sequence[str]) -> Iterator[str]:
+    """What is wrong with the names of devices."""
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield f"devices[{index}].name: {name!r} is not unique"
+
+
+def unknown_end(end: str, place: str, names: Sequence[str]) -> Iterator[str]:
+    """What is wrong with an end of the link at `place`, where devices have these names."""
+    if end not in names:
+        yield f"{place}: {end!r} is not a device; devices are {listing(names)}"
+
+
+def _device_complaints(device: Device, place: str) -> Iterator[str]:
     rates = {"": device.flops_per_s} if isinstance(device.flops_per_s, int) else device.flops_per_s
     if not rates:
-        raise ClusterError(f"{place}.flops_per_s: an empty map gives no rate")
+        yield f"{place}.flops_per_s: an empty map gives no rate"
     if device.received not in RECEIVED:
-        raise ClusterError(f"{place}.received: {device.received!r} is neither 'parts' nor 'outputs'")
+        yield f"{place}.received: {device.received!r} is neither 'parts' nor 'outputs'"
     ranges = [(f"flops_per_s{f'[{dtype!r}]' if dtype else ''}", rate, 1, MAX_RATE) for dtype, rate in rates.items()]
     ranges += [
         ("memory_bytes_per_s", device.memory_bytes_per_s, 1, MAX_RATE),
@@ -198,29 +223,28 @@ def _check_device(device: Device, place: str) -> None:
     ]
     if device.contended_memory_bytes_per_s is not None:
         ranges.append(("contended_memory_bytes_per_s", device.contended_memory_bytes_per_s, 1, device.memory_bytes_per_s))
-    _check_ranges(ranges, place)
+    yield from _out_of_range(ranges, place)
 
 
-def _check_link(link: Link, place: str, device_names: tuple[str, ...]) -> None:
+def _link_complaints(link: Link, place: str, names: Sequence[str]) -> Iterator[str]:
     for end in (link.src, link.dst):
-        if end not in device_names:
-            raise ClusterError(f"{place}: {end!r} is not a device; devices are {', '.join(device_names)}")
+        yield from unknown_end(end, place, names)
     if link.src == link.dst:
-        raise ClusterError(f"{place}: a link from {link.src!r} to itself")
+        yield f"{place}: a link from {link.src!r} to itself"
     for column, end, device in (("channel", "source", link.src), ("receive_channel", "destination", link.dst)):
         name = getattr(link, column)
-        if name in device_names and name != device:
+        if name in names and name != device:
             allowed = f"a channel needs its own, or that of the link's {end} {device!r}"
-            raise ClusterError(f"{place}.{column}: {name!r} is the name of a device; {allowed}")
+            yield f"{place}.{column}: {name!r} is the name of a device; {allowed}"
     ranges = [
         ("bandwidth_bytes_per_s", link.bandwidth_bytes_per_s, 1, MAX_RATE),
         ("overhead_ns", link.overhead_ns, 0, MAX_TIME_NS),
         ("latency_ns", link.latency_ns, 0, MAX_TIME_NS),
     ]
-    _check_ranges(ranges, place)
+    yield from _out_of_range(ranges, place)
 
 
-def _check_ranges(ranges: list[tuple[str, int, int, int]], place: str) -> None:
+def _out_of_range(ranges: list[tuple[str, int, int, int]], place: str) -> Iterator[str]:
     for column, value, low, high in ranges:
         if not low <= value <= high:
-            raise ClusterError(f"{place}.{column}: {value} is not between {low} and {high}")
+            yield f"{place}.{column}: {value} is not between {low} and {high}"

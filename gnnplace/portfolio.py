@@ -19,9 +19,9 @@ from gnnplace.baselines.improve import improve
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reorder
 from gnnplace.baselines.repair import WAYS, Repair
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.staged import planned_stages, search_stages, staged
-from gnnplace.bounds.bounds import least_times
+from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.constraints import Stages
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of
@@ -58,8 +58,10 @@ def portfolio(
     With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
     order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before. A "learned"
     search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone. Where there are
-    `stages`, a brief search over their cuts comes after the planners; where they are binding, searches stay among them.
+    `stages`, a brief search over their cuts comes after the planners; where they are binding, searches stay among them. Everything ends
+    once a step takes no longer than the budget's bound.
     """
+    evaluate = Watched(evaluate, budget)
     if stages is not None and stages.binding:
         return _staged_portfolio(problem, stages, evaluate, seed, budget, schedule, policy, progress, starts)
     progress = improvements(progress)
@@ -136,6 +138,7 @@ def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget
 
     The schedule stays. Of the ways of a repair, more are tried where the budget allows it.
     """
+    evaluate = Watched(evaluate, budget)
     given = judged(problem, evaluate, "given", placement)
     return with_repairs(problem, evaluate, [given], _repairs(problem, evaluate, (), budget), budget)[0].placement
 
@@ -215,7 +218,11 @@ def _cut(problem: Problem, start: Placement, budget: Budget, found: Found, *, ev
 
 
 def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:
-    """The budget of a portfolio. Where neither is given: evaluations that take some ten seconds on a core, the same on every machine."""
+    """The budget of a portfolio, which counts from now on and ends early where a step reaches the lower bound, which is computed before.
+
+    Where neither is given: evaluations that take some ten seconds on a core, the same on every machine.
+    """
+    bound_ns = lower_bound(problem)
     if seconds is None and evaluations is None:
         evaluations = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, SIMULATED_OPS // problem.num_ops))
-    return Budget(seconds=seconds, evaluations=evaluations)
+    return Budget(seconds=seconds, evaluations=evaluations, bound_ns=bound_ns)

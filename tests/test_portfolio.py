@@ -99,3 +99,44 @@ def test_time_for_exact_search_is_a_part_of_what_is_left():
     limit = portfolio._exact_limit(Budget(seconds=4.0), 3.0)
     assert limit is not None and 1 <= limit.seconds <= 2 and not limit.deterministic
     assert portfolio._exact_limit(Budget(seconds=1.0), 3.0) is None
+
+
+def spending(problem, budget: Budget, **more):
+    """The winner, and how many evaluations it took."""
+    return portfolio.portfolio(problem, simulate, 0, budget, **more), budget.spent
+
+
+@pytest.mark.parametrize("schedule", ["critical-path", "given"])
+def test_everything_ends_once_a_step_reaches_the_bound(monkeypatch: pytest.MonkeyPatch, schedule):
+    """Two chains on two devices: from both on one device a search finds the optimum soon, and nothing goes on after that."""
+    monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
+    posed, mine = chains(2, 2, 2), {"mine": lambda _: Placement(np.zeros(4, np.int32))}
+    budget = portfolio.budget(posed, evaluations=5000)
+    assert budget.goal.bound_ns == 2000
+    ended, spent = spending(posed, budget, schedule=schedule, starts=mine)
+    whole, all_of_it = spending(posed, Budget(evaluations=300), schedule=schedule, starts=mine)
+    assert ended.score == whole.score and ended.score.step_time_ns == 2000 and ended.planner == whole.planner
+    assert spent < 100 and all_of_it >= 200
+
+
+def test_planners_are_asked_no_longer_once_one_reaches_the_bound(monkeypatch: pytest.MonkeyPatch):
+    posed, called = chains(2, 2, 2), []
+
+    def named(name, device):
+        return lambda problem: called.append(name) or Placement(np.array(device, np.int32))
+
+    starts = {"one": named("one", [0, 0, 0, 0]), "two": named("two", [0, 1, 0, 1]), "three": named("three", [0, 0, 1, 1]),
+              "four": named("four", [1, 1, 1, 1])}  # fmt: skip
+    optimal = [name for name, device in zip(starts, ([0, 0, 0, 0], [0, 1, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1]), strict=True)
+               if simulate(posed, [Placement(np.array(device, np.int32))])[0].step_time_ns == 2000]  # fmt: skip
+    budget = portfolio.budget(posed, seconds=600.0)
+    found, spent = spending(posed, budget, starts=starts)
+    assert [found.planner] == optimal[:1] == called[-1:] and spent == len(called) < 4
+
+
+def test_a_bound_that_no_step_reaches_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
+    posed = drawn(PUZZLE, 0)
+    (bounded, spent), (free, as_much) = (spending(posed, Budget(evaluations=100, bound_ns=bound_ns)) for bound_ns in (1, None))
+    assert (bounded.planner, bounded.score, spent) == (free.planner, free.score, as_much)
+    assert np.array_equal(bounded.placement.device, free.placement.device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +12,7 @@ from gnnplace.costs.calibration import Calibration, calibrated
 from gnnplace.execution.host import Host
 from gnnplace.execution.machine import machine
 from gnnplace.execution.profile import STEPS, profile
-from gnnplace.formats import atomic
-from gnnplace.formats.clusters import cluster_document
+from gnnplace.formats.clusters import write_cluster
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.report import terminal
 from gnnplace.sources import graphs as sources
@@ -47,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"gnnplace calibrate: {failed}", file=sys.stderr)
         return MEASUREMENT_FAILED
     cluster, fits = calibrated(template, measured)
-    atomic.write_text(Path(chosen.output), json.dumps(cluster_document(cluster), indent=1) + "\n")
+    write_cluster(chosen.output, cluster)
     for name, fit in fits.items():
         terminal.progress(chosen.quiet)(f"{name}: {_described(fit)}")
     return DONE

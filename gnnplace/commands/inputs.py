@@ -20,6 +20,8 @@ from gnnplace.sources import graphs as sources
 from gnnplace.sources.graphs import Format, Mode, Reading
 from gnnplace.units.granularity import GRANULARITIES
 
+CLUSTER = "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
+
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
     """GRAPH and how it is read, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
@@ -30,7 +32,7 @@ def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = 
     )
     parser.add_argument("graph", metavar="GRAPH", help=explained)
     add_reading_arguments(parser)
-    explained = f"a cluster: a JSON file likewise, or a preset{f' ({preset} unless given)' if preset else ' such as k40-2'}"
+    explained = f"{CLUSTER}{f'; {preset} unless given' if preset else ''}"
     parser.add_argument("--cluster", metavar="CLUSTER", required=preset is None, default=preset, help=explained)
     costs = "measured costs of GRAPH, a JSON file: times of ops instead of a roofline, and links instead of CLUSTER's where it has them"
     parser.add_argument("--costs", metavar="FILE", help=costs)
@@ -100,8 +102,8 @@ def reading(arguments: argparse.Namespace) -> Reading:
 
 
 def problem(arguments: argparse.Namespace) -> Problem:
-    """The problem of GRAPH and CLUSTER under --costs."""
-    graph, cluster = sources.graph(arguments.graph, reading(arguments)), sources.cluster(arguments.cluster)
+    """The problem of GRAPH and CLUSTER under --costs. CLUSTER is read first: a graph may take minutes to capture."""
+    cluster, graph = sources.cluster(arguments.cluster), sources.graph(arguments.graph, reading(arguments))
     return sources.costed(graph, cluster, arguments.costs, terminal.progress(arguments.quiet))
 
 

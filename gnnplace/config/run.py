@@ -27,7 +27,7 @@ class RunConfig:
         policy: the policy's own knobs
         name: the run's folder under `runs` starts with it
         seed: of initial weights, samples and the order of problems, at least 0
-        problems: pairs of a graph (corpus name, file, or a workload: FILE.py:FUNCTION) and a cluster (preset or file)
+        problems: pairs of a graph (corpus name, file, or a workload: FILE.py:FUNCTION) and a cluster (preset, file or text)
         corpus: further problems, chosen from the corpus
         validation: problems of the corpus that are placed every `training.validation_every` updates and never trained on
         dims: sizes of dimensions that ONNX files among the graphs only name, pairs of a name (FILE:NAME for one file alone) and a size

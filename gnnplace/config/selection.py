@@ -19,7 +19,7 @@ class SelectionConfig:
         splits: parts of the corpus's fixed split whose graphs are chosen: "train", "validation", "test"; empty = no graph
         lineages: graphs of these lineages alone; empty = of all
         without: lineages that are left out, such as those of a fold
-        clusters: presets or files; every graph is placed on each of them
+        clusters: presets, files or texts; every graph is placed on each of them
         drawn_clusters: how many clusters are drawn for each graph besides
         synthetic: how many synthetic graphs are added, with the costs of the chosen graphs' ops, each on a drawn cluster
         most_ops: the largest graph that is chosen; 0 = any

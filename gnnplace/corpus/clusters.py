@@ -1,8 +1,9 @@
-"""Cluster presets: `datasets/clusters/<name>.json`, in the interchange format of clusters."""
+"""Clusters by name: presets, which are `datasets/clusters/<name>.json` in the interchange format, and machines in a line of text."""
 
 from __future__ import annotations
 
 from gnnplace.cluster import Cluster
+from gnnplace.corpus.cluster_text import EXAMPLE, described_cluster, is_description
 from gnnplace.corpus.manifest import folder
 from gnnplace.formats import clusters, strict_json
 
@@ -13,7 +14,10 @@ def names() -> tuple[str, ...]:
 
 
 def cluster(name: str) -> Cluster:
-    """The preset called `name`. Raises ValueError with the presets that there are."""
-    if name not in names():
-        raise ValueError(strict_json.unknown(f"cluster preset in {folder()}", name, names()))
-    return clusters.read_cluster(folder() / "clusters" / f"{name}.json")
+    """The preset called `name`, or the cluster that it describes (`2x rtx-4090, pcie4`). Raises ValueError (one line) if it is neither."""
+    if name in names():
+        return clusters.read_cluster(folder() / "clusters" / f"{name}.json")
+    if is_description(name):
+        return described_cluster(name)
+    presets = strict_json.unknown(f"cluster preset in {folder()}", name, names())
+    raise ValueError(f"{presets}; a machine is written as {EXAMPLE!r}")

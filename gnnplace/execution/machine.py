@@ -6,25 +6,33 @@ share of the machine's; the memory of a GPU is what its driver reports.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.isolation import python
 from gnnplace.isolation.worker import usable_cores
 
 GIGA = 10**9
-LIMIT_S = 120  # for importing PyTorch and querying the driver, which may hang
+DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
+LIMIT_S = 120  # for importing a framework and querying the driver, which may hang
 
 _ASK = """
 import json, torch
 found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
 print(json.dumps([[gpu.name, gpu.total_memory] for gpu in found]))
+"""
+_ASK_TENSORFLOW = """
+import json, tensorflow
+found = map(tensorflow.config.experimental.get_device_details, tensorflow.config.list_physical_devices("GPU"))
+print(json.dumps([gpu["device_name"] for gpu in found]))
 """
 
 
@@ -40,15 +48,29 @@ def gpus() -> tuple[Gpu, ...]:
 
     Raises ValueError if the query fails or takes more than `LIMIT_S` seconds.
     """
+    return tuple(Gpu(*found) for found in _asked("PyTorch", _ASK))
+
+
+def tensorflow_gpus() -> tuple[str, ...]:
+    """The names of the GPUs that TensorFlow sees, which does not say their memory; it is only asked where there is a GPU's driver.
+
+    Raises ValueError as `gpus` does.
+    """
+    if importlib.util.find_spec("tensorflow") is None or not any(Path(driver).exists() for driver in DRIVERS):
+        return ()
+    return tuple(_asked("TensorFlow", _ASK_TENSORFLOW))
+
+
+def _asked(framework: str, program: str) -> list[Any]:
     try:
         done = subprocess.run(
-            python.command("-c", _ASK), capture_output=True, text=True, check=False, timeout=LIMIT_S, env=python.environment()
+            python.command("-c", program), capture_output=True, text=True, check=False, timeout=LIMIT_S, env=python.environment()
         )
     except subprocess.TimeoutExpired:
-        raise ValueError(f"PyTorch can't list this machine's GPUs: no answer after {LIMIT_S} s") from None
+        raise ValueError(f"{framework} can't list this machine's GPUs: no answer after {LIMIT_S} s") from None
     if done.returncode:
-        raise ValueError(f"PyTorch can't list this machine's GPUs: {done.stderr.strip().rpartition(chr(10))[2]}")
-    return tuple(Gpu(*found) for found in json.loads(done.stdout))
+        raise ValueError(f"{framework} can't list this machine's GPUs: {done.stderr.strip().rpartition(chr(10))[2]}")
+    return json.loads(done.stdout)
 
 
 def machine(name: str, receive: bool = False) -> Cluster:

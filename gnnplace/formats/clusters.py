@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field
 
-from gnnplace.cluster import MAX_BYTES, MAX_DEVICES, MAX_RATE, MAX_TIME_NS, Cluster, Device, Link
-from gnnplace.formats import strict_json
+from gnnplace.cluster import (
+    MAX_BYTES,
+    MAX_DEVICES,
+    MAX_RATE,
+    MAX_TIME_NS,
+    Cluster,
+    ClusterError,
+    Device,
+    Link,
+    repeated_names,
+    unknown_end,
+)
+from gnnplace.complaints import listing
+from gnnplace.formats import atomic, strict_json
 from gnnplace.formats.strict_json import WHOLE, Document, Source
 
 MAX_DOCUMENT_BYTES = 256 * 2**20
@@ -59,13 +75,26 @@ class LinkDocument(Document):
 
 
 class ClusterDocument(Document):
-    """A cluster document."""
+    """A cluster document. Every device of several has a link, unless `isolated` says that some are meant to have none."""
 
     format: Literal["gnnplace.cluster"] = "gnnplace.cluster"
     version: Literal[1] = 1
     name: Name
     devices: Annotated[list[DeviceDocument], Field(min_length=1, max_length=MAX_DEVICES)]
     links: Annotated[list[LinkDocument], Field(max_length=MAX_DEVICES**2)]
+    isolated: bool = False
+
+    @classmethod
+    def complaints_between(cls, value: object) -> Iterator[str]:
+        """Names of devices that stand twice and ends of links that are no device, where every device has a name."""
+        names = [_text(row, "name") for row in _rows(value, "devices")]
+        listed = [name for name in names if name is not None]
+        if not listed or len(listed) < len(names):
+            return
+        yield from repeated_names(listed)
+        for index, row in enumerate(_rows(value, "links")):
+            for end in (_text(row, "src"), _text(row, "dst")):
+                yield from () if end is None else unknown_end(end, f"links[{index}]", listed)
 
 
 def read_cluster(source: Source) -> Cluster:
@@ -80,13 +109,22 @@ def cluster_of(document: dict[str, Any]) -> Cluster:
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:
     """The document of a cluster, without what is left at its default; reading it gives the same cluster."""
-    return {
+    document = {
         "format": "gnnplace.cluster",
         "version": 1,
         "name": cluster.name,
         "devices": [_device(device) for device in cluster.devices],
         "links": [LinkDocument.model_validate(vars(link)).model_dump(exclude_defaults=True) for link in cluster.links],
     }
+    return document | {"isolated": True} if cluster.unlinked else document
+
+
+def write_cluster(path: str | os.PathLike[str], cluster: Cluster) -> None:
+    """Writes the document of a cluster, one device or link a line, atomically."""
+    document = cluster_document(cluster)
+    rows = {key: ",\n".join(f"  {json.dumps(row)}" for row in document.pop(key)) for key in ("devices", "links")}
+    text = json.dumps(document)[:-1] + "".join(f',\n "{key}": [\n{block}]' for key, block in rows.items()) + "}\n"
+    atomic.write_text(Path(path), text)
 
 
 def _device(device: Device) -> dict[str, Any]:
@@ -96,4 +134,17 @@ def _device(device: Device) -> dict[str, Any]:
 
 def _cluster(document: ClusterDocument) -> Cluster:
     devices = tuple(Device(**device.model_dump()) for device in document.devices)
-    return Cluster(document.name, devices, tuple(Link(**link.model_dump()) for link in document.links))
+    cluster = Cluster(document.name, devices, tuple(Link(**link.model_dump()) for link in document.links))
+    if cluster.unlinked and not document.isolated:
+        raise ClusterError(f'links: none leads from or to {listing(cluster.unlinked)}; if that is meant, add "isolated": true')
+    return cluster
+
+
+def _rows(value: object, key: str) -> list[Any]:
+    found = value.get(key) if isinstance(value, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _text(row: object, key: str) -> str | None:
+    found = row.get(key) if isinstance(row, dict) else None
+    return found if isinstance(found, str) else None

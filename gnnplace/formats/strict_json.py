@@ -1,4 +1,4 @@
-"""Strict JSON: bytes to a checked pydantic model, or a ValueError of one line that names the place, the value and the rule.
+"""Strict JSON: bytes to a checked pydantic model, or a ValueError of one line: the place, the value and the rule of all that is wrong.
 
 Refused before much is allocated: files over a limit of bytes. Refused besides what the model forbids: repeated keys,
 NaN and Infinity, integers of hundreds of digits, text that is not Unicode, nesting beyond Python's recursion.
@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
+from gnnplace.complaints import MOST, one_line
+
 MAX_DIGITS = 30
 MAX_SHOWN = 60
 MAX_DEPTH = 30
@@ -33,6 +35,11 @@ class Document(BaseModel):
     """The base of every object in our JSON formats: unknown keys are refused and nothing is converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+    @classmethod
+    def complaints_between(cls, value: object) -> Iterator[str]:
+        """What is wrong between the fields of a parsed value which is no such document, as far as they can be read."""
+        return iter(())
 
 
 class _Refused:
@@ -96,11 +103,13 @@ def check(document: object, model: type[ModelT]) -> ModelT:
 
 
 def validate(value: object, model: type[ModelT]) -> ModelT:
-    """A parsed value as `model`. Raises ValueError (one line: place, value, rule)."""
+    """A parsed value as `model`. Raises ValueError: one line with place, value and rule of everything that is wrong."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise ValueError(_explain(error.errors(include_url=False)[0], model)) from None
+        found = error.errors(include_url=False)
+        said = [_explain(each, model) for each in found[:MOST]]
+        raise ValueError(one_line([*said, *model.complaints_between(value)], len(found) - len(said))) from None
 
 
 def place(location: Sequence[object]) -> str:

@@ -51,6 +51,11 @@ def mebibytes(size: int | None) -> str:
     return NONE if size is None else f"{size / 2**20:,.1f} MiB"
 
 
+def gibibytes(size: int) -> str:
+    """`12.3 GiB`."""
+    return f"{size / 2**30:,.1f} GiB"
+
+
 def percent(share: float | None) -> str:
     """`12.3 %`."""
     return NONE if share is None else f"{100 * share:.1f} %"

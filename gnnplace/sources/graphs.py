@@ -22,6 +22,7 @@ from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
 from gnnplace.sources.code import is_code
 from gnnplace.sources.code_graph import code_graph
+from gnnplace.sources.this_machine import HERE, here
 
 MOST_LINKS = 3
 
@@ -71,9 +72,17 @@ def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, C
 
 
 def cluster(text: str | os.PathLike[str]) -> Cluster:
-    """The cluster that `text` refers to: a JSON file (ends in .json or has a '/') or a preset. Raises ValueError, OSError."""
+    """The cluster that `text` refers to: a JSON file (ends in .json or has a '/'), this machine (`here`), a preset, or a description.
+
+    Raises ValueError (one line) if it is none, OSError for an unreadable file.
+
+        >>> cluster("2x rtx-4090, pcie4").device_names
+        ('cpu:0', 'gpu:0', 'gpu:1')
+    """
     named = os.fspath(text)
-    return read_cluster(named) if _is_path(named) else clusters.cluster(named)
+    if _is_path(named):
+        return read_cluster(named)
+    return here() if named == HERE else clusters.cluster(named)
 
 
 def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Callable[[str], object]) -> Problem:

@@ -41,15 +41,14 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
 
     Raises ValueError for bad ones, MeasurementError where a workload can't be loaded.
     """
+    machines = {text: sources.cluster(text) for text in dict.fromkeys(text for _, text in config.problems)}  # graphs may take minutes
     texts = dict.fromkeys(text for text, _ in config.problems)
     hosts = {text: _host(config, text, stack) for text in texts if config.evaluate == "measured"}
     graphs = {text: host().graph for text, host in hosts.items()}
     graphs |= sources.graphs([text for text in texts if text not in hosts], config.dims)
     costs = config.costs or [None] * len(config.problems)
     posed = zip(config.problems, costs, strict=True)
-    problems = tuple(
-        sources.costed(graphs[text], sources.cluster(cluster), cost, terminal.progress(quiet)) for (text, cluster), cost in posed
-    )
+    problems = tuple(sources.costed(graphs[text], machines[cluster], cost, terminal.progress(quiet)) for (text, cluster), cost in posed)
     if config.evaluate == "simulated":
         return RunProblems(problems + selected(config.corpus, config.seed), simulate)
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}

@@ -1,14 +1,17 @@
 """Budgets: what is left of them."""
 
 import time
+from dataclasses import replace
 
 import numba
+import numpy as np
 import pytest
 from support.graphs import chains
 
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.searching.clock import compiling_s
 from gnnplace.baselines.single import single_gpu
+from gnnplace.placement import Placement
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
 
@@ -96,3 +99,25 @@ def test_what_a_planner_evaluates_counts():
     assert isinstance(evaluate, Evaluator)
     assert (single_gpu(posed, evaluate).device == single_gpu(posed, simulate).device).all()
     assert budget.spent == 2
+
+
+def test_a_budget_and_its_parts_end_where_a_step_reaches_the_bound():
+    posed = chains(1, 2, 2)
+    budget = Budget(evaluations=100, bound_ns=2000)
+    part, rest = budget.left(0.1), budget.until(0.5)
+    watched = Watched(simulate, part)
+    split, together = (Placement(np.array(device, np.int32)) for device in ([0, 1], [1, 1]))
+    assert watched(posed, [split])[0].step_time_ns > 2000 and [each.allows(5) for each in (budget, part, rest)] == [5, 5, 5]
+    watched(posed, [split, together])
+    assert [(each.used, each.allows(5)) for each in (budget, part, rest)] == [(1, 0)] * 3
+    other = Budget(evaluations=100)
+    Watched(simulate, other)(posed, [together])
+    assert other.allows(5) == 5 and isinstance(watched, Evaluator)
+
+
+def test_a_step_that_overflows_reaches_no_bound():
+    posed = chains(1, 2, 2)
+    small = replace(posed, cluster=replace(posed.cluster, devices=tuple(replace(each, memory_bytes=1) for each in posed.cluster.devices)))
+    budget = Budget(evaluations=100, bound_ns=10**9)
+    (result,) = Watched(simulate, budget)(small, [Placement(np.array([1, 1], np.int32))])
+    assert result.infeasible is not None and budget.allows(5) == 5

@@ -51,7 +51,7 @@ def test_simulate_draws_the_step(folder, capsys):
 
 
 def test_what_cannot_be_drawn_is_a_result_all_the_same(folder, capsys):
-    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"links": []}))
+    (folder / "cluster.json").write_text(json.dumps(CLUSTER | {"links": [], "isolated": True}))
     status, out, err = run(capsys, *PICTURE, "step.svg")
     assert status == 4 and json.loads(out)["step_time_ns"] is None
     assert "step.svg: nothing to draw: edge" in err and not (folder / "step.svg").exists()

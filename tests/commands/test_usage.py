@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support.fork_on_pair import IN, run
+
+from gnnplace import package_data
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,7 @@ from support.fork_on_pair import IN, run
     ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_a_status(folder, capsys, monkeypatch, arguments, status, message):
+    shutil.copytree(package_data.folder("datasets") / "clusters", folder / "clusters")
     monkeypatch.setenv("GNNPLACE_DATASETS", str(folder))
     (folder / "model.pt").write_bytes(b"PK")
     (folder / "saved").mkdir()
@@ -70,7 +74,7 @@ def test_the_program_itself_ends_with_the_status_and_without_a_traceback(folder)
     command = [sys.executable, "-m", "gnnplace", "simulate", *IN, "--placement", "placement.json"]
     done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (4, "")
-    assert done.stderr == "gnnplace simulate: graph.json: ops[0].name: is missing\n"
+    assert done.stderr == "gnnplace simulate: graph.json: ops[0].name: is missing; ops[0].kind: is missing; ops[0].outputs: is missing\n"
 
 
 def test_a_reader_that_leaves_is_no_error(folder):

@@ -101,7 +101,9 @@ def test_a_bad_manifest_is_refused_at_its_place(datasets):
 
 
 def test_the_presets_are_those_of_the_formats_and_fully_linked():
-    assert clusters.names() == ("cpu-2", "flex170-1", "h200-8", "k40-2", "k40-4", "k40-8", "mixed-4", "p100-8", "v100-8")
+    assert clusters.names() == (
+        "a100-4", "cpu-2", "flex170-1", "h100-8", "h200-8", "k40-2", "k40-4", "k40-8", "mixed-4", "p100-8", "rtx4090-2", "v100-8",
+    )  # fmt: skip
     for name in clusters.names():
         preset = clusters.cluster(name)
         assert isinstance(preset, Cluster) and preset.name == name and preset.device_names[0] == "cpu:0"

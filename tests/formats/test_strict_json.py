@@ -6,7 +6,7 @@ import pytest
 
 from gnnplace.corpus import clusters
 from gnnplace.formats import strict_json
-from gnnplace.formats.clusters import read_cluster
+from gnnplace.formats.clusters import cluster_document, cluster_of, read_cluster
 from gnnplace.formats.graphs import MAX_DOCUMENT_BYTES, GraphDocument, read_graph
 
 GRAPH = {
@@ -194,6 +194,49 @@ def test_many_errors_are_not_collected():
 
 def test_an_unknown_preset_names_those_that_there_are():
     with pytest.raises(
-        ValueError, match=r"'k40' is no cluster preset .*nearest is 'k40-[248]'; choose from cpu-2, flex170-1, h200-8, k40-2"
+        ValueError,
+        match=r"'k40' is no cluster preset .*nearest is 'k40-[248]'; choose from a100-4, cpu-2, flex170-1, h100-8, .*written as '2x rtx",
     ):
         clusters.cluster("k40")
+
+
+def test_all_that_is_wrong_with_a_cluster_is_told_at_once():
+    """What is wrong with fields together with what is wrong between them, and without any of the former."""
+    document = json.loads(json.dumps(CLUSTER))
+    document["devices"][0]["memory_bytes"], document["links"][0]["dst"] = -1, "gpu:7"
+    document["links"].append({"src": "gpu:8", "dst": "cpu:0"})
+    assert refused(read_cluster, json.dumps(document).encode()) == (
+        "devices[0].memory_bytes: -1: input should be greater than or equal to 0; links[1].bandwidth_bytes_per_s: is missing; "
+        "links[0]: 'gpu:7' is not a device; devices are cpu:0, gpu:0; links[1]: 'gpu:8' is not a device; devices are cpu:0, gpu:0"
+    )
+    document["devices"][0]["memory_bytes"], document["links"][1]["bandwidth_bytes_per_s"] = 1, 1
+    document["devices"][1]["contended_memory_bytes_per_s"] = 11
+    assert refused(read_cluster, json.dumps(document).encode()) == (
+        "devices[1].contended_memory_bytes_per_s: 11 is not between 1 and 10; "
+        "links[0]: 'gpu:7' is not a device; devices are cpu:0, gpu:0; links[1]: 'gpu:8' is not a device; devices are cpu:0, gpu:0"
+    )
+
+
+def test_of_many_complaints_the_first_are_told_and_the_others_counted():
+    many = [{"src": "cpu:0", "dst": "gpu:0", "bandwidth_bytes_per_s": 0}] * 1000
+    assert refused(read_cluster, with_value(CLUSTER, ("links",), many)).endswith("; and 990 more")
+
+
+@pytest.mark.parametrize("wrong", [3, None, [], [3], [{}], [{"name": 3}], {"name": "a"}])
+def test_what_is_no_list_of_devices_and_links_is_told_as_such(wrong):
+    assert refused(read_cluster, with_value(with_value_of(CLUSTER, "links", wrong), ("devices",), wrong)).startswith(("devices", "links"))
+
+
+def with_value_of(document, key, value):
+    return document | {key: value}
+
+
+def test_devices_without_links_have_to_be_meant():
+    alone = with_value(CLUSTER, ("links",), [])
+    assert refused(read_cluster, alone) == 'links: none leads from or to cpu:0, gpu:0; if that is meant, add "isolated": true'
+    meant = read_cluster(with_value(CLUSTER | {"links": []}, ("isolated",), True))
+    assert meant.unlinked == ("cpu:0", "gpu:0") and cluster_document(meant)["isolated"] and cluster_of(cluster_document(meant)) == meant
+    one = read_cluster(with_value(CLUSTER | {"links": []}, ("devices",), CLUSTER["devices"][:1]))
+    assert one.unlinked == () and "isolated" not in cluster_document(one)
+    third = [*CLUSTER["devices"], CLUSTER["devices"][1] | {"name": "gpu:1"}]
+    assert "none leads from or to gpu:1;" in refused(read_cluster, with_value(CLUSTER, ("devices",), third))

@@ -148,7 +148,7 @@ def random_cluster(random: Random) -> dict[str, Any]:
         for dst in devices
         if src is not dst and random.random() >= missing
     ]
-    return {"format": "gnnplace.cluster", "version": 1, "name": "random", "devices": devices, "links": links}
+    return {"format": "gnnplace.cluster", "version": 1, "name": "random", "devices": devices, "links": links, "isolated": missing > 0}
 
 
 def _device(random: Random, index: int) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def examples(text: str) -> list[Example]:
         "name": "example",
         "devices": [{"name": name} | DEVICE | devices.get(name, {}) for name in names],
         "links": [LINK | link for link in links],
+        "isolated": True,  # where the example needs no link
     }
     device = [names.index(place) for place in places]
     return [Example(graph, cluster, device, rule, given, costs, fusion, figures) for rule, figures in expected.items()]

@@ -1,0 +1,112 @@
+"""`gnnplace clusters list|show|new`: machines, and the hardware that they are written down from."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gnnplace.cluster import NO_LINK, Cluster, Device
+from gnnplace.commands import inputs
+from gnnplace.commands.usage import DONE, Parser
+from gnnplace.corpus import clusters as presets
+from gnnplace.corpus.hardware import Connection, Part, hardware
+from gnnplace.formats.clusters import cluster_document, write_cluster
+from gnnplace.report import terminal
+from gnnplace.sources import graphs as sources
+
+DEVICES = ("device", "float32", "tf32", "bfloat16", "memory", "traffic", "slot", "direct link", "rates")
+LINKS = ("link", "joins", "GB/s", "latency", "rates")
+JOINS = {"host": "host and device", "peer": "devices", "network": "nodes"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Machines: list the hardware that is known and the presets, show a machine, write one down as a cluster file."""
+    parser = Parser("clusters", main.__doc__ or "")
+    actions = {"list": _list, "show": _show, "new": _new}
+    parser.add_argument("action", choices=tuple(actions), metavar="list|show|new", help="ACTION --help says more")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
+    chosen = parser.parse_args(arguments)
+    return actions[chosen.action](chosen.arguments)
+
+
+def _list(arguments: Sequence[str]) -> int:
+    parser = Parser("clusters list", "The devices and links that a machine may be written down with, and the presets.")
+    parser.add_argument("--sources", action="store_true", help="the documents that the rates are from")
+    parser.add_argument("--json", action="store_true", help="one line of JSON, with everything that is known")
+    chosen = parser.parse_args(arguments)
+    if chosen.json:
+        terminal.print_json({"presets": list(presets.names())} | hardware().model_dump(mode="json", exclude_none=True))
+    elif chosen.sources:
+        rows: list[Part | Connection] = [*hardware().devices, *hardware().links]
+        print("\n".join(f"{row.name}: {row.source}" for row in rows))
+    else:
+        print("TFLOP/s by dtype (float32 without tensor cores), memory and its GB/s")
+        terminal.print_table(DEVICES, map(_part, hardware().devices))
+        print()
+        terminal.print_table(LINKS, map(_connection, hardware().links))
+        print(f"\npresets: {', '.join(presets.names())}")
+    return DONE
+
+
+def _show(arguments: Sequence[str]) -> int:
+    parser = Parser("clusters show", "The devices of a machine and the links between them.")
+    _add_cluster(parser)
+    parser.add_argument("--json", action="store_true", help="the cluster document as one line of JSON")
+    chosen = parser.parse_args(arguments)
+    cluster = sources.cluster(chosen.cluster)
+    if chosen.json:
+        terminal.print_json(cluster_document(cluster))
+        return DONE
+    columns = (cluster.name, "kind", "memory", "float32", "bfloat16", "traffic", "launch")
+    terminal.print_table(columns, map(_device, cluster.devices))
+    print("\nlinks, from row to column: GB/s, latency in µs")
+    terminal.print_table(("", *cluster.device_names), [_links_from(cluster, src) for src in range(cluster.num_devices)])
+    return DONE
+
+
+def _new(arguments: Sequence[str]) -> int:
+    parser = Parser("clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours.")
+    _add_cluster(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the JSON file to write")
+    parser.add_argument("--name", help="the name of the cluster; its own unless given")
+    chosen = parser.parse_args(arguments)
+    inputs.check_folder(chosen.output)
+    cluster = sources.cluster(chosen.cluster)
+    write_cluster(chosen.output, cluster if chosen.name is None else replace(cluster, name=chosen.name))
+    return DONE
+
+
+def _add_cluster(parser: Parser) -> None:
+    explained = "a machine such as '2x rtx-4090 + l4, pcie4', a preset, a JSON file (ends in .json or has a '/'), or here: this one"
+    parser.add_argument("cluster", metavar="CLUSTER", help=explained)
+
+
+def _part(part: Part) -> tuple[str, ...]:
+    rates = part.gflops_per_s
+    lowest = min(rates.values())
+    peer = f"{part.peer.link}, {part.peer.gigabytes_per_s:g} GB/s" if part.peer else terminal.NONE
+    tf32 = f"{part.tf32_gflops_per_s / 1e3:,.1f}" if part.tf32_gflops_per_s else terminal.NONE
+    flops = (f"{rates.get('float32', lowest) / 1e3:,.1f}", tf32, f"{rates.get('bfloat16', lowest) / 1e3:,.1f}")
+    return part.name, *flops, f"{part.memory_gb} GB", f"{part.gigabytes_per_s:,g}", part.host or terminal.NONE, peer, part.rates
+
+
+def _connection(link: Connection) -> tuple[str, ...]:
+    rate = "as the device says" if link.gigabytes_per_s is None else f"{link.gigabytes_per_s:g}"
+    if link.published_gigabytes_per_s is not None:
+        rate += f" of {link.published_gigabytes_per_s:g}"
+    return link.name, JOINS[link.role], rate, f"{link.latency_ns / 1e3:g} µs", link.rates
+
+
+def _device(device: Device) -> tuple[str, ...]:
+    rates = [f"{device.rate(dtype) / 1e12:,.2f} TFLOP/s" for dtype in ("float32", "bfloat16")]
+    traffic, launch = f"{device.memory_bytes_per_s / 1e9:,.0f} GB/s", f"{device.launch_ns / 1e3:g} µs"
+    return device.name, device.kind, terminal.gibibytes(device.memory_bytes), *rates, traffic, launch
+
+
+def _links_from(cluster: Cluster, src: int) -> list[str]:
+    cells = []
+    for number in cluster.link_index[src]:
+        link = None if number == NO_LINK else cluster.links[number]
+        cells.append(terminal.NONE if link is None else f"{link.bandwidth_bytes_per_s / 1e9:g}, {link.latency_ns / 1e3:g}")
+    return [cluster.device_names[src], *cells]

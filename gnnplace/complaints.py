@@ -1,0 +1,29 @@
+"""Several complaints about one input as one line, and many names in one complaint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+MOST = 10
+
+
+def one_line(complaints: Iterable[str], unsaid: int = 0) -> str:
+    """The complaints, the first `MOST` of them, joined by semicolons; empty where there are none. `unsaid` more are counted alone.
+
+    >>> one_line(["a: is missing", "b: -1 is not between 0 and 8"])
+    'a: is missing; b: -1 is not between 0 and 8'
+    """
+    rest = iter(complaints)
+    shown, more = list(islice(rest, MOST)), unsaid + sum(1 for _ in rest)
+    return "; ".join([*shown, f"and {more} more"] if more else shown)
+
+
+def listing(names: Sequence[str]) -> str:
+    """The first `MOST` names.
+
+    >>> listing([f"gpu:{index}" for index in range(64)])[-17:]
+    'gpu:9 and 54 more'
+    """
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
