@@ -7,8 +7,9 @@ A broken promise is an AssertionError whose traceback names the check.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -31,9 +32,19 @@ close = partial(torch.testing.assert_close, rtol=1e-4, atol=1e-4)
 
 
 def check_policy(config: PolicyConfig) -> None:
-    """Runs every check on the policy of a configuration; small widths make it a matter of seconds. Raises AssertionError."""
-    for each in CHECKS:
-        each(partial(built, config))
+    """Runs every check on the policy of a configuration, with each of its encoders. Raises AssertionError.
+
+    Small widths make it a matter of seconds.
+    """
+    for encoded in with_each_encoder(config):
+        for each in CHECKS:
+            each(partial(built, encoded))
+
+
+def with_each_encoder(config: PolicyConfig) -> tuple[PolicyConfig, ...]:
+    """The configuration as it is, and with those of its encoders that it does not have."""
+    others = [knobs for name, knobs in config.encoders.items() if name != config.encodes_with]
+    return (config, *(replace(cast(Any, config), **knobs) for knobs in others))
 
 
 def built(config: PolicyConfig, problem: Problem) -> Any:

@@ -28,6 +28,7 @@ def _parser() -> Parser:
     parser.epilog = KNOBS
     parser.add_argument("--policy", metavar="NAME", help="which policy: hierarchical unless given; --knobs explains each")
     parser.add_argument("--encoder", metavar="NAME", help="what embeds ops and groups: paper or gnn, for policies that have a choice")
+    parser.add_argument("--algorithm", metavar="NAME", help="how it learns: reinforce or ppo; as the settings say unless given")
     parser.add_argument("--settings", metavar="NAME", help="tuned unless given, or published: the policy's paper and nothing else")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")

@@ -62,6 +62,7 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
 
 def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     named = {f"--{name}": getattr(chosen, name) for name in ("policy", "settings") if getattr(chosen, name) is not None}
+    overrides = [*([f"--algorithm.kind={chosen.algorithm}"] if chosen.algorithm else []), *overrides]
     if chosen.resume is None:
         if chosen.config and named:
             raise files.UsageError(f"--config: the file says which policy and settings, so {next(iter(named))} can't be given")

@@ -49,7 +49,7 @@ class PpoConfig:
         decisions: as for "reinforce"; it also weighs the ratios where they are of decisions
         self_imitation: as for "reinforce"
         epochs: how often an update learns from its samples
-        minibatches: into how many parts of its samples an epoch is divided, one step of the optimiser each
+        minibatches: into how many parts of its samples an epoch is divided, one step of the optimiser each; a part cuts no grouping
         ratio: probabilities now over those when sampled, of each "decision" or of the whole "sample"
         clip: how far a ratio may be from 1 before its gradient ends, above 0
         value: weight of the critic's squared error, for policies with a critic, at least 0

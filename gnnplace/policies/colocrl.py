@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +21,10 @@ from torch import Tensor, nn
 from gnnplace.knobs import at_least
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering
-from gnnplace.policies.encoders.colocation import ColocationConstants, ColocationGroups
+from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
+from gnnplace.policies.encoders.colocation import ColocationGroups
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
+from gnnplace.policies.encoders.protocol import OpEncoder
 from gnnplace.policies.networks.seq2seq import Seq2Seq
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, unit_placements
@@ -45,6 +47,9 @@ class ColocRLConfig(PolicyConfig):
         kind: names this policy
         units: what is placed together: "colocated" = the paper's rules; ablations: "readers" = without groups named by layer and time step,
             "ops" = the framework's constraints alone, "coarse" and "weights" = this project's, "metis" = as many parts as "colocated" has
+        encoder: what embeds groups; "paper" = types, shapes and a column for each group; "gnn" = costs and messages, for any graph
+        encoder_width: width of the GNN's embeddings
+        encoder_rounds: the GNN's rounds of message passing
         width: width of the LSTMs, of the attention and of the embeddings of devices
         bidirectional: whether the encoder reads the groups backwards, too
         bound: C of the logits C tanh(l / C); 0 = l itself, as in the paper
@@ -53,24 +58,39 @@ class ColocRLConfig(PolicyConfig):
 
     kind: Literal["colocrl"] = "colocrl"
     units: Colocation = "colocated"
+    encoder: EncoderName = "paper"
+    encoder_width: int = 64
+    encoder_rounds: int = 3
     width: int = 256
     bidirectional: bool = False
     bound: float = 0.0
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", width=self.width)
-        at_least(0, "policy.", bound=self.bound)
+        at_least(1, "policy.", encoder_width=self.encoder_width, width=self.width)
+        at_least(0, "policy.", encoder_rounds=self.encoder_rounds, bound=self.bound)
         self.require_rule()
 
+    @property
+    def encoders(self) -> Mapping[str, Mapping[str, str]]:
+        return ENCODERS
+
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices, own kinds, a column for each group of the graph with most. Raises ValueError where numbers of devices differ."""
+        """Named devices; own kinds, and a column for each group of the graph with most, where the paper's encoder reads them.
+
+        Raises ValueError where numbers of devices differ.
+        """
+        if self.encoder == "gnn":
+            return PolicyShape(named_devices(problems, self.kind))
         words = vocabulary([problem.graph for problem in problems]).words
         groups = max(colocation(problem, self.units).num_units for problem in problems)
         return PolicyShape(named_devices(problems, self.kind), words, groups)
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> ColocRL:
-        encoder = ColocationGroups(Vocabulary(shape.kinds), shape.groups)
+        def paper() -> OpEncoder:
+            return ColocationGroups(Vocabulary(shape.kinds), shape.groups)
+
+        encoder = encoder_of(self.encoder, paper, width=self.encoder_width, rounds=self.encoder_rounds)
         placer = Seq2Seq(
             encoder.width, shape.devices, width=self.width, bound=self.bound, temperature=self.bound, bidirectional=self.bidirectional
         )
@@ -95,15 +115,16 @@ class ColocRLState(NamedTuple):
 
     samples: int
     units: Units
-    groups: ColocationConstants
+    groups: Any
     turns: Turns
 
 
 class ColocRL(nn.Module):
     """Places colocation groups, one after another in the topological order of their first ops.
 
-    Reads of each group its type, its output shapes and its neighbours (`ColocationGroups`: `Float[groups width]` with a column for each
-    group, so its weights are for one graph), and of devices their names (`Seq2Seq`: weights for one number of devices).
+    Reads of each group what `encoder` makes of it, `Float[groups width]`: its type, its output shapes and its neighbours
+    (`ColocationGroups`, with a column for each group, so that its weights are for one graph), or costs and messages (`UnitGraph`, for any
+    graph). And of devices their names (`Seq2Seq`: weights for one number of devices).
 
     Decides, in one step an episode, "device": one question a group, `Int[samples]`, among the devices where all its ops may stand. When its
     decisions are replayed it asks all of them at once, `Int[samples groups]`. The decoder reads the device chosen before.
@@ -112,7 +133,7 @@ class ColocRL(nn.Module):
     """
 
     def __init__(
-        self, encoder: ColocationGroups, placer: Seq2Seq, colocated_by: Colocation = "colocated", schedule: Schedule = "critical-path"
+        self, encoder: OpEncoder, placer: Seq2Seq, colocated_by: Colocation = "colocated", schedule: Schedule = "critical-path"
     ) -> None:
         super().__init__()
         self.encoder, self.placer, self.colocated_by, self.schedule = encoder, placer, colocated_by, schedule
@@ -128,6 +149,9 @@ class ColocRL(nn.Module):
         groups = colocation(problem, self.colocated_by)
         turns = Turns(torch.arange(groups.num_units)[None], torch.from_numpy(allowed(problem, groups))[None], None)
         return ColocRLState(1, groups, self.encoder.constants(problem, groups), turns)
+
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
+        self.encoder.widen_ranges([self.reset(problem, 1).groups for problem in problems])
 
     def step(
         self, state: ColocRLState, choose: Choose, feedback: Sequence[StepResult] | None

@@ -6,7 +6,8 @@ times, each time with those of the time before in sight (section 3, equation 2).
 
 The supplement with the sizes is not public. What the paper leaves open, decided here:
 
-- *Neighbours*, *what joins heads*: see `encoders/op_graph.py` and `networks/task_chain.py`.
+- *Neighbours*, *what joins heads*: see `encoders/op_graph.py` and `networks/task_chain.py`. The GNN of the other policies may take the
+  place of GraphSAGE (knob `neighbours`).
 - *Features*: kind, output shapes and the number of inputs. Modulation stands before each layer, as the equation has it.
 - *State embedding*: `networks/last_actions.py`; a linear map brings it and the op's embedding back to the width.
 - *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs a sample.
@@ -19,35 +20,40 @@ The supplement with the sizes is not public. What the paper leaves open, decided
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from gnnplace.fusion.by_priority import by_priority
 from gnnplace.knobs import at_least
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
-from gnnplace.policies.encoders.op_graph import OpGraph, OpGraphConstants, single_ops
+from gnnplace.policies.encoders.op_graph import OpGraph, single_ops
+from gnnplace.policies.encoders.protocol import ShowsOwn
+from gnnplace.policies.encoders.unit_graph import UnitGraph
 from gnnplace.policies.list_placement import list_placement
 from gnnplace.policies.networks.last_actions import Critic, LastActions
 from gnnplace.policies.networks.segments import ModulatedSegments, SegmentAttention
-from gnnplace.policies.networks.task_chain import TaskChain
-from gnnplace.policies.priority_levels import levels_of, ordered_placements
+from gnnplace.policies.networks.task_chain import TaskChain, mean_of_units
+from gnnplace.policies.priority_levels import levels_of, proposed
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, unit_placements
+from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices
 from gnnplace.policies.symmetry import by_first_use
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.schedules.priorities import priorities
-from gnnplace.units.units import Units, UnitsName, allowed, expand, units
+from gnnplace.units.units import Units, UnitsName, allowed, units
 
 TaskName = Literal["fusion", "placement", "scheduling"]
 TASKS: tuple[TaskName, ...] = ("fusion", "placement", "scheduling")  # in the order of the chain of heads (figure 4)
+ENCODERS: dict[str, dict[str, str]] = {
+    "paper": {"features": "paper", "neighbours": "sage"},
+    "gnn": {"features": "costs", "neighbours": "messages"},
+}
 
 
 @dataclass(frozen=True)
@@ -58,8 +64,9 @@ class GOConfig(PolicyConfig):
         kind: names this policy
         tasks: what is decided, in this order: "fusion" (in which order ops are fused), "placement", "scheduling" (priorities of ops)
         features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in the step
+        neighbours: how they enter; "sage" = by GraphSAGE, as in the paper; "messages" = by the GNN of the other policies
         kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all frameworks share
-        rounds: rounds of GraphSAGE
+        rounds: rounds of GraphSAGE, or of messages
         width: width of embeddings
         state: width of the embedding of the last iteration's actions
         layers: layers of attention; 0 = no attention anywhere, an ablation
@@ -76,6 +83,7 @@ class GOConfig(PolicyConfig):
     kind: Literal["go"] = "go"
     tasks: tuple[TaskName, ...] = ("placement",)
     features: Literal["paper", "costs"] = "paper"
+    neighbours: Literal["sage", "messages"] = "sage"
     kinds: Literal["own", "canonical"] = "own"
     rounds: int = 2
     width: int = 128
@@ -102,8 +110,8 @@ class GOConfig(PolicyConfig):
         self.require_rule()
 
     @property
-    def encodes_with(self) -> str:
-        return "graphsage"
+    def encoders(self) -> Mapping[str, Mapping[str, str]]:
+        return ENCODERS
 
     @property
     def proposes(self) -> Schedule:
@@ -120,8 +128,9 @@ class GOConfig(PolicyConfig):
         columns = PaperColumns(kinds) if self.features == "paper" else CostColumns()
         options: dict[TaskName, int] = {"fusion": self.levels, "placement": shape.devices, "scheduling": self.levels}
         last = SegmentAttention(self.width, heads=self.heads, segment=self.segment) if self.layers else None
+        embeds = OpGraph if self.neighbours == "sage" else UnitGraph
         return GO(
-            graph=OpGraph(columns, width=self.width, rounds=self.rounds),
+            graph=embeds(columns, width=self.width, rounds=self.rounds),
             trunk=ModulatedSegments(
                 self.width, layers=self.layers, heads=self.heads, segment=self.segment, hidden=self.hidden, modulation=self.modulation
             ),
@@ -141,7 +150,7 @@ class GOState(NamedTuple):
     units: Units
     position: Int[Tensor, " ops"]
     unit: Int[Tensor, " ops"]
-    graph: OpGraphConstants
+    graph: Any
     allowed: Bool[Tensor, "units devices"]
     device: Int[Tensor, " units"] | None
     problem: Problem | None
@@ -166,7 +175,7 @@ class GO(nn.Module):
     """
 
     def __init__(
-        self, *, graph: OpGraph, trunk: ModulatedSegments, chain: TaskChain, state: int, iterations: int = 1,
+        self, *, graph: ShowsOwn, trunk: ModulatedSegments, chain: TaskChain, state: int, iterations: int = 1,
         units: UnitsName = "ops", schedule: Schedule = "critical-path",
     ) -> None:  # fmt: skip
         super().__init__()
@@ -174,7 +183,7 @@ class GO(nn.Module):
         self.iterations, self.units, self.schedule = iterations, units, schedule
         self.before = LastActions(chain.actions, state)
         self.join = nn.Linear(graph.width + state, graph.width)
-        self.critic = Critic(graph.columns.width + 1, chain.actions, graph.width)
+        self.critic = Critic(graph.own_width, chain.actions, graph.width)
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> GOState:
@@ -185,11 +194,11 @@ class GO(nn.Module):
         return self._constants.of(problem, self)._replace(samples=samples, problem=problem)
 
     def _state(self, problem: Problem) -> GOState:
-        of_ops, position = units(problem.graph, self.units), torch.from_numpy(single_ops(problem.graph).unit.astype(np.int64))
-        unit = torch.from_numpy(of_ops.unit[problem.graph.order]).long()
+        of_ops, each = units(problem.graph, self.units), single_ops(problem.graph)
+        position, unit = torch.from_numpy(each.unit.astype(np.int64)), torch.from_numpy(of_ops.unit[problem.graph.order]).long()
         given = None if "placement" in self.chain.actions else torch.from_numpy(list_placement(problem, of_ops))
         legal = torch.from_numpy(allowed(problem, of_ops))
-        return GOState(1, of_ops, position, unit, self.graph.constants(problem), legal, given, None, 0, {})
+        return GOState(1, of_ops, position, unit, self.graph.constants(problem, each), legal, given, None, 0, {})
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         self.graph.widen_ranges([self.reset(problem, 1).graph for problem in problems])
@@ -202,7 +211,7 @@ class GO(nn.Module):
         if "fusion" in logits:
             actions["fusion"] = choose("fuse", logits["fusion"].expand(state.samples, -1, -1))
         if state.device is None:
-            of_units = mean_of_units(state, logits["placement"])
+            of_units = mean_of_units(logits["placement"], state.unit)
             device = choose("device", of_units.expand(state.samples, -1, -1), state.allowed)
             actions["placement"] = device[:, state.unit]
         else:
@@ -211,31 +220,17 @@ class GO(nn.Module):
             actions["scheduling"] = choose("priority", logits["scheduling"].expand(state.samples, -1, -1))
         iteration = state.iteration + 1
         following = None if iteration == self.iterations else state._replace(iteration=iteration, before=actions)
-        return self._placements(state, device, actions), following
+        assert state.problem is not None
+        levels = {task: action[:, state.position].cpu().numpy() for task, action in actions.items() if task != "placement"}
+        return proposed(state.problem, state.units, device, levels, self.schedule), following
 
     def value(self, state: GOState) -> Float[Tensor, " samples"]:
-        return self.critic(self.graph.range(state.graph.ops), state.before).expand(state.samples)
+        return self.critic(self.graph.own(state.graph), state.before).expand(state.samples)
 
     def _rows(self, state: GOState, embedded: Float[Tensor, "ops width"]) -> Float[Tensor, "leading ops width"]:
         """What the first layer reads: each op's embedding and its last actions."""
         acted = self.before(state.before, len(embedded))
         return self.join(torch.cat([embedded.expand(len(acted), -1, -1), acted], dim=-1))
-
-    def _placements(
-        self, state: GOState, device: Int[Tensor, "samples units"], actions: Mapping[str, Int[Tensor, "samples ops"]]
-    ) -> tuple[Placement, ...]:
-        problem = state.problem
-        assert problem is not None
-        levels = {task: action[:, state.position].cpu().numpy() for task, action in actions.items() if task != "placement"}
-        if "scheduling" in levels:
-            of_ops = expand(state.units, device.cpu().numpy().astype(np.int32))
-            placements = ordered_placements(problem, of_ops, levels["scheduling"], self.schedule)
-        else:
-            placements = unit_placements(state.units, device, self.schedule)
-        if "fusion" not in levels:
-            return placements
-        fused = zip(placements, levels["fusion"], strict=True)
-        return tuple(replace(placement, fusion=by_priority(problem, level, placement.device)) for placement, level in fused)
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 *shape"]]:
         """The device on which most of each unit's work stands, interchangeable ones renamed by first use; levels of equally many ops.
@@ -249,10 +244,3 @@ class GO(nn.Module):
         if "scheduling" in self.chain.actions:
             made["priority"] = levels_of(priorities(problem, placement), self.chain.actions["scheduling"])[problem.graph.order]
         return {name: torch.from_numpy(choice)[None].to(state.unit.device) for name, choice in made.items()}
-
-
-def mean_of_units(state: GOState, logits: Float[Tensor, "leading ops options"]) -> Float[Tensor, "leading units options"]:
-    """The mean of the logits of each unit's ops."""
-    ops = state.unit.bincount(minlength=state.units.num_units)
-    sums = logits.new_zeros(len(logits), len(ops), logits.shape[-1]).index_add(1, state.unit, logits)
-    return sums / ops[:, None]

@@ -93,12 +93,6 @@ class HierarchicalConfig(PolicyConfig):
     def encoders(self) -> Mapping[str, Mapping[str, str]]:
         return ENCODERS
 
-    @property
-    def encodes_with(self) -> str:
-        """The name in `ENCODERS`, or both switches."""
-        switches = {"features": self.features, "neighbours": self.neighbours}
-        return next((name for name, of in ENCODERS.items() if of == switches), "+".join(switches.values()))
-
     @classmethod
     def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
         """`encoder: paper` is two switches today. That of `gnn` had a column for each group beside its messages, which no switch means."""

@@ -18,10 +18,10 @@ Decided here:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,8 +31,10 @@ from torch import Tensor, nn
 from gnnplace.knobs import at_least, fraction
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.coarsening import Coarsening, co_located
-from gnnplace.policies.encoders.hsdag_columns import FeatureSet, columns, width
+from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
+from gnnplace.policies.encoders.hsdag_columns import FeatureSet, NodeColumns
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
+from gnnplace.policies.encoders.protocol import OpEncoder
 from gnnplace.policies.networks.dropout import Dropout
 from gnnplace.policies.networks.graph_parsing import GraphParsing
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
@@ -52,7 +54,10 @@ class HsdagConfig(PolicyConfig):
     Args:
         kind: names this policy
         coarsening: what makes co-location sets; "paper" = an only consumer joins its only producer, "code" = any consumer its only producer
-        features: what nodes are known by: "paper" = kinds, degrees, fractal dimension, shape, position; "code" = kinds and position
+        encoder: what embeds nodes; "paper" = the columns of `features`; "gnn" = costs and messages
+        encoder_width: width of the GNN's embeddings
+        encoder_rounds: the GNN's rounds of message passing
+        features: the paper's columns: "paper" = kinds, degrees, fractal dimension, shape, position; "code" = kinds and position
         levels: how often groups are grouped again; 1 = as in the paper
         steps: of an episode, each an evaluated placement ("update_timestep")
         width: of the network's layers
@@ -64,6 +69,9 @@ class HsdagConfig(PolicyConfig):
 
     kind: Literal["hsdag"] = "hsdag"
     coarsening: Coarsening = "paper"
+    encoder: EncoderName = "paper"
+    encoder_width: int = 64
+    encoder_rounds: int = 3
     features: FeatureSet = "paper"
     levels: int = 1
     steps: int = 20
@@ -74,30 +82,36 @@ class HsdagConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", levels=self.levels, steps=self.steps, width=self.width, rounds=self.rounds)
+        at_least(1, "policy.", levels=self.levels, steps=self.steps, width=self.width, rounds=self.rounds, encoder_width=self.encoder_width)
+        at_least(0, "policy.", encoder_rounds=self.encoder_rounds)
         fraction("policy.", dropout=self.dropout)
         self.require_rule()
 
     @property
-    def encodes_with(self) -> str:
-        return "gcn"
+    def encoders(self) -> Mapping[str, Mapping[str, str]]:
+        return ENCODERS
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices."""
-        return PolicyShape(named_devices(problems, self.kind), vocabulary([problem.graph for problem in problems]).words)
+        """Named devices, and own kinds where the paper's encoder reads them. Raises ValueError where numbers of devices differ."""
+        words = vocabulary([problem.graph for problem in problems]).words if self.encoder == "paper" else ()
+        return PolicyShape(named_devices(problems, self.kind), words)
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Hsdag:
-        kinds = Vocabulary(shape.kinds)
-        network = GraphParsing(width(self.features, kinds), shape.devices, width=self.width, rounds=self.rounds, levels=self.levels)
-        return Hsdag(self, network, shape.devices, kinds)
+        def paper() -> OpEncoder:
+            return NodeColumns(Vocabulary(shape.kinds), self.features)
+
+        encoder = encoder_of(self.encoder, paper, width=self.encoder_width, rounds=self.encoder_rounds)
+        network = GraphParsing(encoder.width, shape.devices, width=self.width, rounds=self.rounds, levels=self.levels)
+        return Hsdag(self, encoder, network, shape.devices)
 
 
 class HsdagState(NamedTuple):
-    """Where an episode stands: the columns of nodes, and the steps that are left; and the constants of one problem."""
+    """Where an episode stands: what steps added to the columns of nodes, and the steps that are left; and the constants of one problem."""
 
     samples: int
     left: int
-    columns: Float[Tensor, "nodes columns"]
+    known: Any
+    added: Float[Tensor, "nodes columns"] | None
     edges: Int64[Tensor, "2 edges"]
     nodes: Units
     allowed: Bool[Tensor, "nodes devices"]
@@ -106,8 +120,8 @@ class HsdagState(NamedTuple):
 class Hsdag(nn.Module):
     """Groups the nodes of a coarse graph and places the groups, again and again.
 
-    Reads the columns of nodes (`hsdag_columns.py`): at first those of the graph, then with those of their groups added, step by step. It
-    reads no result. All samples of a step share its groups.
+    Reads the columns that `encoder` makes of nodes (`hsdag_columns.py`, or a GNN's): at first those of the graph, then with those of their
+    groups added, step by step. It reads no result. All samples of a step share its groups.
 
     Decides, in each of `steps` steps, "edges of level l" (for each edge of the coarse graph whether it is kept, `Int[1 edges]`, which the
     weights determine: its log-probability is 0) and "device": an option a device, for each group, `Int[samples groups]`. With dropout also
@@ -117,14 +131,14 @@ class Hsdag(nn.Module):
     any of them may, and a member that may not stand there goes to its first allowed device.
 
     Learns from the summed log-probability of its decisions, and every step has a reward. `network` has an option for each device, so its
-    weights are for one number of devices, and for the kinds of the training graphs.
+    weights are for one number of devices, and with the paper's columns for the kinds of the training graphs.
     """
 
     evaluates: ClassVar[str] = "every"
 
-    def __init__(self, knobs: HsdagConfig, network: GraphParsing, devices: int, kinds: Vocabulary) -> None:
+    def __init__(self, knobs: HsdagConfig, encoder: OpEncoder, network: GraphParsing, devices: int) -> None:
         super().__init__()
-        self.knobs, self.network, self.devices, self.kinds = knobs, network, devices, kinds
+        self.knobs, self.encoder, self.network, self.devices = knobs, encoder, network, devices
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> HsdagState:
@@ -138,20 +152,24 @@ class Hsdag(nn.Module):
         nodes = co_located(problem, units(problem.graph, self.knobs.units), self.knobs.coarsening)
         sent = unit_edges(problem.graph, nodes)
         edges = np.stack([sent.src, sent.dst]).astype(np.int64)
-        known = columns(problem.graph, nodes, edges, self.kinds, self.knobs.features)
-        joined = np.unique(np.sort(edges, axis=0), axis=1)  # once, where units feed each other
-        legal = allowed(problem, nodes)
-        return HsdagState(1, self.knobs.steps, torch.from_numpy(known), torch.from_numpy(joined), nodes, torch.from_numpy(legal))
+        joined = torch.from_numpy(np.unique(np.sort(edges, axis=0), axis=1))  # once, where units feed each other
+        legal = torch.from_numpy(allowed(problem, nodes))
+        return HsdagState(1, self.knobs.steps, self.encoder.constants(problem, nodes), None, joined, nodes, legal)
+
+    def widen_ranges(self, problems: Sequence[Problem]) -> None:
+        self.encoder.widen_ranges([self.reset(problem, 1).known for problem in problems])
 
     def step(
         self, state: HsdagState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HsdagState | None]:
         """Groups, a device for each in every sample, and the state with the groups' embeddings added (sections 2.4 and 2.5)."""
-        group, embedding, logits = self.network(state.columns, state.edges, partial(_keep, choose), self._zeroes(choose))
+        columns = self.encoder(state.known) if state.added is None else self.encoder(state.known) + state.added
+        group, embedding, logits = self.network(columns, state.edges, partial(_keep, choose), self._zeroes(choose))
         may = group_allowed(group[None], state.allowed, len(logits))
         device = choose("device", logits.expand(state.samples, -1, -1), may)
         placements = unit_placements(state.nodes, soft_placement(device[:, group], state.allowed), self.knobs.schedule)
-        following = state._replace(left=state.left - 1, columns=(state.columns + embedding[group]).detach())
+        added = embedding[group].detach() if state.added is None else state.added + embedding[group].detach()
+        following = state._replace(left=state.left - 1, added=added)
         return placements, following if following.left else None
 
     def _zeroes(self, choose: Choose) -> Dropout:

@@ -20,6 +20,8 @@ from gnnplace.result import StepResult
 from gnnplace.schedules.unit_order import UnitStarts, unit_starts
 from gnnplace.units.units import Units, allowed, kept_bytes, output_bytes, work_ns
 
+SEEDS = 2**16  # a random order is one of so many
+
 
 class UnitFacts(NamedTuple):
     """Of a problem's units: what they cost, which feeds which, when their work can start, where they may stand, and their ops."""

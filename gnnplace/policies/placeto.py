@@ -19,9 +19,8 @@ from typing import Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from gnnplace.knobs import above, at_least
 from gnnplace.placement import Placement, Schedule
@@ -29,8 +28,8 @@ from gnnplace.policies.clustering import within_passes
 from gnnplace.policies.encoders.columns import CostColumns
 from gnnplace.policies.encoders.unit_graph import UnitGraph
 from gnnplace.policies.networks.grouper import Grouper
-from gnnplace.policies.networks.placeto import PlacetoNetwork
-from gnnplace.policies.placed_graph import PlacedGraph, UnitFacts, columns, placed_graph, shuffled, standing, start_times, unit_facts
+from gnnplace.policies.networks.placeto import PlacetoNetwork, recomputed
+from gnnplace.policies.placed_graph import SEEDS, PlacedGraph, UnitFacts, columns, placed_graph, shuffled, standing, start_times, unit_facts
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.relatives import Sums
 from gnnplace.policies.states import ProblemConstants, devices_of_units, fastest_device, named_devices, unit_placements
@@ -38,8 +37,6 @@ from gnnplace.policies.turns import soft_placement
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, units
-
-SEEDS = 2**16  # a random order is one of so many
 
 
 @dataclass(frozen=True)
@@ -91,8 +88,9 @@ class PlacetoConfig(PolicyConfig):
         self.require_rule()
 
     @property
-    def encodes_with(self) -> str:
-        return "gnn"
+    def encoders(self) -> Mapping[str, Mapping[str, str]]:
+        """Its own GNN alone: it reads where groups stand, which no encoder of ops knows."""
+        return {"gnn": {}}
 
     @property
     def columns(self) -> int:
@@ -221,19 +219,11 @@ class Placeto(nn.Module):
         current, each = graph.order[:, state.turn], len(device) // len(graph.order)
         began = start_times(graph, state.of.facts, len(device), feedback) if self.knobs.start_time else None
         node = columns(graph, device, state.turn, began, self.knobs.memory)
-        logits = self._logits(node, graph, current).flatten(0, 1)
+        logits = recomputed(self.network, node, graph.relatives, current).flatten(0, 1)
         legal = graph.allowed[torch.arange(len(current), device=current.device), current].repeat_interleave(each, 0)
         chosen = choose("device", logits, legal)
         moved = device.scatter(1, current.repeat_interleave(each, 0).unsqueeze(1), chosen.unsqueeze(1))
         return state._replace(device=moved, turn=state.turn + 1)
-
-    def _logits(
-        self, node: Float[Tensor, "leading groups each columns"], graph: PlacedGraph, current: Int[Tensor, " leading"]
-    ) -> Float[Tensor, "leading each devices"]:
-        """The network's, computed again in the backward pass: an episode's activations would fill memories."""
-        if not torch.is_grad_enabled():
-            return self.network(node, graph.relatives, current)
-        return checkpoint(self.network, node, graph.relatives, current, use_reentrant=False, preserve_rng_state=False)
 
     def group(self, state: PlacetoState, choose: Choose) -> Int[Tensor, "leading units"]:
         """The first decision alone, from the Grouper's logits as they are."""

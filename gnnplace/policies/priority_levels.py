@@ -1,13 +1,39 @@
-"""The priorities of a policy, which knows a few levels alone: a rule orders the ops of one level."""
+"""Priorities, and what is fused, of a policy that knows a few levels alone: a rule orders the ops of one level."""
 
 from __future__ import annotations
 
-import numpy as np
-from jaxtyping import Int32, Int64
+from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
+from jaxtyping import Int, Int32, Int64
+from torch import Tensor
+
+from gnnplace.fusion.by_priority import by_priority
 from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.states import unit_placements
 from gnnplace.problems import Problem
 from gnnplace.schedules.priorities import computed
+from gnnplace.units.units import Units, expand
+
+
+def proposed(
+    problem: Problem,
+    units: Units,
+    device: Int[Tensor, "samples units"],
+    levels: Mapping[str, Int64[np.ndarray, "samples ops"]],
+    rule: Schedule,
+) -> tuple[Placement, ...]:
+    """Placements of units, with priorities where there are levels of "scheduling" and what those of "fusion" fuse where there are any."""
+    if "scheduling" in levels:
+        of_ops = expand(units, device.cpu().numpy().astype(np.int32))
+        placements = ordered_placements(problem, of_ops, levels["scheduling"], rule)
+    else:
+        placements = unit_placements(units, device, rule)
+    if "fusion" not in levels:
+        return placements
+    fused = zip(placements, levels["fusion"], strict=True)
+    return tuple(replace(placement, fusion=by_priority(problem, level, placement.device)) for placement, level in fused)
 
 
 def ordered_placements(

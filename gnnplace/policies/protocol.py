@@ -100,6 +100,13 @@ class SharesGroupings(Protocol):
 
 
 @runtime_checkable
+class Renamed(Protocol):
+    """A policy whose weights began with other names in older checkpoints: what they began with, and what they begin with today."""
+
+    older_names: Mapping[str, str]
+
+
+@runtime_checkable
 class Groups(Protocol[Asked]):
     """A policy whose first decision, "group", can be learned from a clustering of the graph, without any placement.
 
@@ -135,13 +142,17 @@ class PolicyConfig(ABC):
 
     @property
     def encoders(self) -> Mapping[str, Mapping[str, str]]:
-        """The policy's encoders by name, each with the knobs that make it up; empty for a policy without a choice of encoder."""
+        """The policy's encoders by name, each with the knobs that make it up (all with the same knobs, none where there is no choice).
+
+        Empty for a policy that embeds no ops. Most policies have `encoders.choice.ENCODERS`.
+        """
         return {}
 
     @property
     def encodes_with(self) -> str | None:
-        """The encoder, as placement files and tables name it; None for a policy without one."""
-        return None
+        """The encoder, as placement files and tables name it: its name in `encoders`, or what its knobs say; None without one."""
+        chosen = {knob: str(getattr(self, knob)) for knobs in self.encoders.values() for knob in knobs}
+        return next((name for name, knobs in self.encoders.items() if knobs == chosen), "+".join(chosen.values())) or None
 
     @property
     def proposes(self) -> Schedule:

@@ -99,8 +99,10 @@ class Tape:
         replay = cls("replay", last - first)
 
         def part(value: Tensor) -> Tensor:
-            low = first * len(value) // tape.samples
-            return value[low : max(low + 1, last * len(value) // tape.samples)]
+            low, high = first * len(value) // tape.samples, (last * len(value) - 1) // tape.samples
+            if high > low and (first * len(value) % tape.samples or last * len(value) % tape.samples):
+                raise ValueError(f"samples {first} to {last - 1} of {tape.samples} cut a choice that others share")
+            return value[low : high + 1]
 
         def recorded(made: Decisions) -> tuple[Tensor, Tensor | None]:
             noise = made.noise()

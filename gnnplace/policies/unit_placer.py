@@ -3,13 +3,14 @@
 The Placer of Mirhoseini et al. (ICLR 2018, section 3.2) emits one device for each group from a softmax over device names. The unit
 placer keeps the autoregressive decision and replaces names by observations (load, free memory, links, bytes shared with what stands
 there). So equal devices are told apart by their state alone, any number of devices works, and weights transfer between clusters.
+It is of no paper: `encoder: paper` is that paper's embedding of ops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -18,8 +19,9 @@ from torch import Tensor, nn
 
 from gnnplace.knobs import at_least
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.encoders.gnn import GNNEncoder
-from gnnplace.policies.features import EDGE_FEATURES, NODE_FEATURES, GraphFeatures, features
+from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
+from gnnplace.policies.encoders.kinds import CANONICAL
+from gnnplace.policies.encoders.paper import PaperOps
 from gnnplace.policies.networks.scorer import DeviceScorer
 from gnnplace.policies.observations import OBSERVATIONS, STATIC, PartialPlacements, UnitTables
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
@@ -39,8 +41,9 @@ class UnitPlacerConfig(PolicyConfig):
     Args:
         kind: names this policy
         units: what is placed together
-        width: width of embeddings
-        rounds: rounds of message passing; 0 = units don't see their neighbours, an ablation
+        encoder: what embeds units; "gnn" = costs and messages; "paper" = kinds, shapes and neighbours as in Mirhoseini et al. (ICLR 2018)
+        width: width of the GNN's embeddings
+        rounds: the GNN's rounds of message passing; 0 = units don't see their neighbours, an ablation
         hidden: width of the scorer's hidden layer
         state_features: whether a decision sees the devices' current state; off = an ablation
         schedule: how ops are ordered within devices
@@ -48,6 +51,7 @@ class UnitPlacerConfig(PolicyConfig):
 
     kind: Literal["unit-placer"] = "unit-placer"
     units: UnitsName = "coarse"
+    encoder: EncoderName = "gnn"
     width: int = 64
     rounds: int = 3
     hidden: int = 32
@@ -60,8 +64,12 @@ class UnitPlacerConfig(PolicyConfig):
         self.require_rule()
 
     @property
+    def encoders(self) -> Mapping[str, Mapping[str, str]]:
+        return ENCODERS
+
+    @property
     def encodes_with(self) -> str:
-        return "gnn" if self.rounds else "costs"
+        return "costs" if self.encoder == "gnn" and not self.rounds else self.encoder
 
     @classmethod
     def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -80,15 +88,16 @@ class UnitPlacerState(NamedTuple):
     units: Units
     order: Int64[np.ndarray, " units"]
     tables: UnitTables
-    features: GraphFeatures
+    features: Any
     allowed: Bool[Tensor, "units devices"]  # in order
 
 
 class UnitPlacer(nn.Module):
     """Places one unit after another, in order of their time in the step.
 
-    Reads the features of the graph of units (`features.py`), which a GNN embeds, and of each device what is observed while units are placed
-    (`observations.py`): `Float[samples devices observations]` before each decision. A scorer shared by all devices makes a logit of both.
+    Reads the features of the graph of units (`features.py`), which a GNN embeds, or kinds, shapes and neighbours (`PaperOps`, of the kinds
+    that all frameworks share). And of each device what is observed while units are placed (`observations.py`), `Float[samples devices
+    observations]` before each decision. A scorer shared by all devices makes a logit of both.
 
     Decides, in one step an episode, "device": one question a unit, `Int[samples]`, among the devices where all its ops may stand. When its
     decisions are replayed it asks all of them at once, `Int[samples units]`.
@@ -98,12 +107,14 @@ class UnitPlacer(nn.Module):
     `state_features` it is an ablation.
     """
 
+    older_names: ClassVar[Mapping[str, str]] = {"encoder.": "op_encoder.encoder."}
     seen: Tensor
 
     def __init__(
         self,
         *,
         units: UnitsName = "coarse",
+        encoder: EncoderName = "gnn",
         width: int = 64,
         rounds: int = 3,
         hidden: int = 32,
@@ -112,8 +123,8 @@ class UnitPlacer(nn.Module):
     ) -> None:
         super().__init__()
         self.units, self.schedule = units, schedule
-        self.encoder = GNNEncoder(NODE_FEATURES, EDGE_FEATURES, width=width, rounds=rounds)
-        self.scorer = DeviceScorer(width, len(OBSERVATIONS), hidden)
+        self.op_encoder = encoder_of(encoder, lambda: PaperOps(CANONICAL), width=width, rounds=rounds, kept_apart=False)
+        self.scorer = DeviceScorer(self.op_encoder.width, len(OBSERVATIONS), hidden)
         seen = torch.tensor([state_features or name in STATIC for name in OBSERVATIONS])
         self.register_buffer("seen", seen.float(), persistent=False)
         self._constants = ProblemConstants(self._state)
@@ -125,16 +136,17 @@ class UnitPlacer(nn.Module):
         of_ops = units(problem.graph, self.units)
         order = decision_order(problem, of_ops)
         legal = torch.from_numpy(allowed(problem, of_ops)[order])
-        return UnitPlacerState(1, of_ops, order, unit_tables(problem, of_ops, order), features(problem, of_ops), legal)
+        known = self.op_encoder.constants(problem, of_ops)
+        return UnitPlacerState(1, of_ops, order, unit_tables(problem, of_ops, order), known, legal)
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
-        self.encoder.widen_ranges([self.reset(problem, 1).features for problem in problems])
+        self.op_encoder.widen_ranges([self.reset(problem, 1).features for problem in problems])
 
     def step(
         self, state: UnitPlacerState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], UnitPlacerState | None]:
         """All of an episode: one placement for each sample."""
-        embedding = self.encoder(*state.features)[torch.from_numpy(state.order).to(self.seen.device)]
+        embedding = self.op_encoder(state.features)[torch.from_numpy(state.order).to(self.seen.device)]
         terms = self.scorer.unit_term(embedding)
         given = choose.given("device")
         device = self._place(state, terms, choose) if given is None else self._rescore(state, terms, choose, given)

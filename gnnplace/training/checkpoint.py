@@ -19,6 +19,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from gnnplace.formats import atomic
+from gnnplace.policies.protocol import Renamed
 
 FORMAT, VERSION = "gnnplace.checkpoint", 3  # 2: by hand, the policy's weights under "learner.policy."; 3: Lightning's own tree
 NAME, SUFFIX = "checkpoint", ".safetensors"
@@ -82,12 +83,22 @@ def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
 
 def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
     """Loads the policy's weights. Raises ValueError where they have other names or shapes than the policy."""
-    expected = policy.state_dict()
-    for name in sorted(trained.weights.keys() | expected.keys()):
-        there, here = (tuple(weights[name].shape) if name in weights else None for weights in (trained.weights, expected))
+    expected, known = policy.state_dict(), todays(trained.weights, policy)
+    for name in sorted(known.keys() | expected.keys()):
+        there, here = (tuple(weights[name].shape) if name in weights else None for weights in (known, expected))
         if there != here:
             raise ValueError(f"{trained.path}: weights {name!r} have shape {there}, the policy's have {here}; it is of another policy")
-    policy.load_state_dict(trained.weights)
+    policy.load_state_dict(known)
+
+
+def todays(weights: Mapping[str, Tensor], policy: nn.Module, prefix: str = "") -> dict[str, Tensor]:
+    """Weights of a policy, named `prefix` and theirs, under the names of this version."""
+    older = {prefix + then: prefix + now for then, now in policy.older_names.items()} if isinstance(policy, Renamed) else {}
+
+    def renamed(name: str) -> str:
+        return next((now + name.removeprefix(then) for then, now in older.items() if name.startswith(then)), name)
+
+    return {renamed(name): value for name, value in weights.items()}
 
 
 def _read(path: Path) -> tuple[int, dict[str, Any], dict[str, Tensor]]:

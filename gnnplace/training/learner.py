@@ -23,6 +23,7 @@ from gnnplace.policies.protocol import ClampsFeatures, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training import metrics, processes, rates
 from gnnplace.training.best import BestPlacements
+from gnnplace.training.checkpoint import todays
 from gnnplace.training.credit import average
 from gnnplace.training.data import Updates, Work
 from gnnplace.training.learning import Learning, check
@@ -156,6 +157,7 @@ class Learner(lightning.LightningModule):
         checkpoint["gnnplace"] = {"description": self.description, "updates_done": self.updates_done, "best": self.best.state()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["state_dict"] = todays(checkpoint["state_dict"], self.policy, "policy.")
         self.updates_done = checkpoint["gnnplace"]["updates_done"]
         checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False  # `Updates` knows what is left
         self.best.load_state(checkpoint["gnnplace"]["best"])

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.policies.improver import RanksMoves
-from gnnplace.policies.protocol import Critic, Groups, Imitates, asks
+from gnnplace.policies.protocol import Critic, Groups, Imitates, SharesGroupings, asks
+from gnnplace.training import minibatches
 
 
 class Learning(NamedTuple):
@@ -33,8 +34,7 @@ def check(policy: Any, learning: Learning) -> None:
             f"training.credit.returns: 'improvement' is of policies that have every step evaluated, and {type(policy).__name__} only has "
             f"its last; choose 'terminal'"
         )
-    if isinstance(learning.algorithm, PpoConfig) and learning.algorithm.minibatches > training.samples:
-        raise ValueError(f"algorithm.minibatches: {learning.algorithm.minibatches} parts of {training.samples} samples")
+    minibatches.check(learning.algorithm.minibatches, training, isinstance(policy, SharesGroupings))
     if training.warm_start.updates and not isinstance(policy, Imitates):
         raise ValueError(f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0")
     if training.moves.updates and not isinstance(policy, RanksMoves):

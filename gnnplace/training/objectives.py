@@ -29,6 +29,7 @@ from gnnplace.training.data import MOVES, Work, sample_generator
 from gnnplace.training.experience import Experience, gather
 from gnnplace.training.learning import Learning
 from gnnplace.training.lesson import Lesson
+from gnnplace.training.minibatches import minibatch
 from gnnplace.training.moves import Searched, ranked_by
 from gnnplace.training.rollout import Scored, best_sample, replay
 
@@ -126,13 +127,6 @@ class Reinforcement:
             return 0.0
         nats = self_imitate(self._policy, self._lessons[problem].problem, best.choices, self._evaluate, algorithm.decisions == "sum")
         return algorithm.self_imitation * progress * nats
-
-
-def minibatch(turn: int, parts: int, samples: int) -> slice:
-    """The samples that a pass learns from, where an epoch is divided into so many parts."""
-    size = -(-samples // parts)
-    first = turn % parts * size
-    return slice(first, min(samples, first + size))
 
 
 class Moves:

@@ -158,12 +158,15 @@ def one_line(capsys) -> str:
         (["--training.updats=3"], "the nearest is 'training.updates'"),
         (["--config", "a", "--resume", "b"], "not allowed with"),
         (["--encoder", "lstm"], "--encoder: hierarchical has no encoder 'lstm': it has paper, gnn"),
-        (["--policy", "unit-placer", "--encoder", "gnn"], "--encoder: unit-placer has no encoder 'gnn': it has no choice of encoder"),
+        (["--policy", "placeto", "--encoder", "paper"], "--encoder: placeto has no encoder 'paper': it has gnn"),
         (["--policy", "lstm"], "--policy: 'lstm' is no policy"),
         (["--policy", "unit-placer", "--settings", "published"], "--settings: unit-placer has no 'published' settings; it has tuned"),
         (["--config", "a", "--policy", "unit-placer"], "--config: the file says which policy and settings, so --policy can't be given"),
         (["--resume", "nowhere", "--training.updates=3"], "--training.updates=3 can't be changed; what can: --trainer.accelerator"),
         (["--resume", "nowhere", "--encoder", "gnn"], "--encoder can't be changed"),
+        (["--resume", "nowhere", "--algorithm", "ppo"], "--algorithm.kind=ppo can't be changed"),
+        (["--algorithm", "foo"], "algorithm.kind: 'foo' is none of reinforce, ppo"),
+        (["--algorithm", "ppo", "--algorithm.minibatchs=2"], "the nearest is 'algorithm.minibatches'"),
     ],
 )
 def test_a_wrong_command_line_exits_with_2(arguments, words, capsys):

@@ -64,8 +64,10 @@ def test_the_command_line_wins_over_the_encoder():
 
 
 def test_a_policy_without_a_choice_of_encoder_refuses_one():
-    with pytest.raises(UsageError, match="--encoder: unit-placer has no encoder 'gnn': it has no choice of encoder"):
-        read_config(UNIT_PLACER, [], "gnn")
+    with pytest.raises(UsageError, match="--encoder: improver has no encoder 'gnn': it has no choice of encoder"):
+        files.read_settings("improver", "tuned", [], "gnn")
+    with pytest.raises(UsageError, match="--encoder: placeto has no encoder 'paper': it has gnn"):
+        files.read_settings("placeto", "published", [], "paper")
     with pytest.raises(UsageError, match="--encoder: hierarchical has no encoder 'lstm': it has paper, gnn"):
         read_config(PUBLISHED, [], "lstm")
 

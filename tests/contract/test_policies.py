@@ -1,4 +1,4 @@
-"""What every policy of the table promises. A policy without an entry in `SMALL` is checked with its default knobs."""
+"""What every policy of the table promises, with each of its encoders."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,51 +8,18 @@ import pytest
 import torch
 from support.pretended_gpu import GPU, REAL_GPU, using
 from support.slow import slow
+from support.small_policies import ENCODED, SMALL, small
 
 from gnnplace import testing
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
-from gnnplace.policies.colocrl import ColocRLConfig
-from gnnplace.policies.go import GOConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
-from gnnplace.policies.hsdag import HsdagConfig
-from gnnplace.policies.placeto import PlacetoConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
-from gnnplace.policies.unit_placer import UnitPlacerConfig
 from gnnplace.training.rollout import greedy, replay, rollout
 
-EMBEDDED = [{"features": features, "neighbours": neighbours} for features in ("paper", "costs") for neighbours in ("indices", "messages")]
-SMALL = {
-    "hierarchical": [
-        HierarchicalConfig(groups=3, width=16, encoder_width=8, encoder_rounds=2, **switches)
-        for switches in [
-            *({**encoder, "devices": devices} for encoder in EMBEDDED for devices in ("names", "observed")),
-            *({**encoder, "grouper": grouper} for encoder in EMBEDDED for grouper in ("random", "none")),
-            {"grouper": "random", "devices": "observed"},
-            {"kinds": "canonical"},
-            {"neighbours": "messages", "kinds": "canonical", "devices": "observed"},
-        ]
-    ],
-    "unit-placer": [UnitPlacerConfig(units="ops", width=8, rounds=2, hidden=8)],
-    "colocrl": [ColocRLConfig(units="ops", width=16), ColocRLConfig(units="ops", width=16, bidirectional=True, bound=5.0)],
-    "placeto": [
-        PlacetoConfig(units="ops", groups=8, rounds=2, **knobs)
-        for knobs in [
-            {},
-            {"start_time": True, "memory": True, "sums": "mean"},
-            {"residual": False, "order": "random", "start": "random", "evaluates": "last"},
-            {"grouping": "learned", "encoder_width": 8, "encoder_rounds": 2, "hidden": 8},
-        ]
-    ],
-    "hsdag": [HsdagConfig(steps=2, width=16)],
-    "go": [
-        GOConfig(width=16, state=4, heads=2, segment=4, hidden=16, levels=4, **switches)
-        for switches in [{}, {"tasks": ("fusion", "placement", "scheduling"), "features": "costs"}, {"layers": 0, "iterations": 1}]
-    ],
-}
-SWITCHES = ("features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
-CONFIGS = [config for kind, policy in POLICIES.items() for config in SMALL.get(kind, [policy()])]
+SWITCHES = ("encoder", "features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
+CONFIGS = list(dict.fromkeys([config for kind in POLICIES for config in small(kind)] + ENCODED))
 
 
 def named(config):

@@ -22,12 +22,12 @@ from gnnplace.fusion.by_priority import by_priority
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import RULES, Placement, check
 from gnnplace.policies import registry
-from gnnplace.policies.go import GOConfig, mean_of_units
+from gnnplace.policies.go import GOConfig
 from gnnplace.policies.list_placement import list_placement
 from gnnplace.policies.networks import segments
 from gnnplace.policies.networks.graph_sage import MaxPoolSage, largest_of_neighbours
 from gnnplace.policies.networks.segments import ModulatedSegments, SegmentAttention
-from gnnplace.policies.networks.task_chain import TaskChain
+from gnnplace.policies.networks.task_chain import TaskChain, mean_of_units
 from gnnplace.policies.priority_levels import levels_of, ordered_placements
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
@@ -219,7 +219,7 @@ def test_the_embedding_of_an_op_tells_its_neighbours_both_ways():
         posed(ComputationGraph.from_ops("graph", [op(name) for name in "abcd"], edges), equal_gpus(2)) for edges in ([], [(1, 0, 2)])
     )
     policy = built(SMALL, problem)
-    alone, joined = map(policy.graph, map(policy.graph.constants, (problem, other)))
+    alone, joined = (policy.graph(policy.reset(each, 1).graph) for each in (problem, other))
     assert not alone.any()  # four equal ops, kept apart
     position = policy.reset(other, 1).position
     a, b, c, d = (joined[position[i]] for i in range(4))
@@ -275,7 +275,7 @@ def test_a_group_is_asked_once_by_the_mean_of_its_ops():
     expected = torch.zeros(1, 5, 1)
     for name, at in unit.items():
         expected[0, at] += names.index(name) * (0.5 if name in "cy" else 1)
-    torch.testing.assert_close(mean_of_units(state, logits), expected)
+    torch.testing.assert_close(mean_of_units(logits, state.unit), expected)
 
 
 def test_other_numbers_of_devices_are_refused_where_ops_are_placed():

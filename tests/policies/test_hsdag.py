@@ -63,9 +63,9 @@ def test_every_step_of_an_episode_is_evaluated_and_grows_the_columns():
     assert len(episode) == len(tape.steps) == 4 and all(len(step.results) == 4 for step in episode)
     state = policy.reset(problem, 1)
     _, following = policy.step(state, Tape("argmax", 1), None)
-    grown = following.columns - state.columns
-    assert (grown >= 0).all() and grown.sum() > 0 and not following.columns.requires_grad  # the last layer is a ReLU
-    group = policy.network(state.columns, state.edges, lambda level, best: best, lambda rows: rows).group
+    grown = following.added
+    assert (grown >= 0).all() and grown.sum() > 0 and not grown.requires_grad  # the last layer is a ReLU
+    group = policy.network(policy.encoder(state.known), state.edges, lambda level, best: best, lambda rows: rows).group
     for number in range(int(group.max()) + 1):
         members = grown[group == number]
         torch.testing.assert_close(members, members[:1].expand_as(members))  # what their group made of them

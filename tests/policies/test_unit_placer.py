@@ -84,8 +84,8 @@ def test_without_state_features_loads_are_not_seen():
 def test_without_rounds_neighbours_do_not_matter():
     policy = placer(rounds=0)
     linked = policy.reset(chains(2, 3, 2), 1)
-    embedding = policy.encoder(*linked.features)
-    alone = policy.encoder(linked.features.node[:1], linked.features.edges[:, :0], linked.features.edge[:0])
+    embedding = policy.op_encoder(linked.features)
+    alone = policy.op_encoder.encoder(linked.features.node[:1], linked.features.edges[:, :0], linked.features.edge[:0])
     torch.testing.assert_close(embedding[:1], alone)
 
 
@@ -96,8 +96,8 @@ def test_features_beyond_those_of_training_are_clamped_to_them():
     policy.widen_ranges([seen])
     assert not torch.allclose(greedy_logits(policy, other), before)
     node = policy.reset(seen, 1).features.node
-    torch.testing.assert_close(policy.encoder.node_range(node), node)
-    clamped = policy.encoder.node_range(policy.reset(other, 1).features.node)
+    torch.testing.assert_close(policy.op_encoder.encoder.node_range(node), node)
+    clamped = policy.op_encoder.encoder.node_range(policy.reset(other, 1).features.node)
     assert (clamped >= node.amin(0)).all() and (clamped <= node.amax(0)).all()
 
 
@@ -105,7 +105,7 @@ def test_training_shows_the_policy_its_problems():
     policy, problem = placer(), chains(2, 3, 2)
     learning = Learning(TrainingConfig(updates=1, placements=2), ReinforceConfig())
     fit(Learner(policy, [Lesson(problem, 1)], learning, simulate, BestPlacements(1, lambda *best: None)))
-    torch.testing.assert_close(policy.encoder.node_range.highest, policy.reset(problem, 1).features.node.amax(0))
+    torch.testing.assert_close(policy.op_encoder.encoder.node_range.highest, policy.reset(problem, 1).features.node.amax(0))
 
 
 def greedy_logits(policy, problem):

@@ -66,21 +66,21 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop, baseline, alg
 def test_a_restored_policy_has_the_ranges_of_its_training(tmp_path):
     taught = run(unit_learner, tmp_path, settings(updates=1))
     fresh = UnitPlacer(units="ops", width=8, rounds=1, hidden=8)
-    assert (fresh.encoder.node_range.lowest > fresh.encoder.node_range.highest).all()
+    assert (fresh.op_encoder.encoder.node_range.lowest > fresh.op_encoder.encoder.node_range.highest).all()
     restore_policy(policy_of(tmp_path / FILE), fresh)
     for name in ("lowest", "highest"):
-        kept = getattr(fresh.encoder.node_range, name)
-        assert kept.isfinite().all() and torch.equal(kept, getattr(taught.policy.encoder.node_range, name))
+        kept = getattr(fresh.op_encoder.encoder.node_range, name)
+        assert kept.isfinite().all() and torch.equal(kept, getattr(taught.policy.op_encoder.encoder.node_range, name))
 
 
 def test_a_policy_keeps_the_ranges_of_its_checkpoint_until_something_is_learned(tmp_path):
     run(unit_learner, tmp_path, settings(updates=1))
     later = unit_learner(settings(updates=0))
     restore_policy(policy_of(tmp_path / FILE), later.policy)
-    before = later.policy.encoder.node_range.lowest.clone()
+    before = later.policy.op_encoder.encoder.node_range.lowest.clone()
     assert before.isfinite().all()
     fit(later)
-    assert torch.equal(later.policy.encoder.node_range.lowest, before)
+    assert torch.equal(later.policy.op_encoder.encoder.node_range.lowest, before)
 
 
 def test_an_interrupted_run_stops_after_its_update_and_saves(tmp_path):
@@ -124,7 +124,7 @@ def test_another_version_is_refused(saved, changes, words):
 def test_another_shape_is_refused_by_name(saved):
     with pytest.raises(ValueError, match=r"weights 'logits' have shape \(4, 2\), the policy's have \(4, 3\)"):
         restore_policy(policy_of(saved), TablePolicy(4, 3))
-    with pytest.raises(ValueError, match="have shape None"):
+    with pytest.raises(ValueError, match="the policy's have None"):
         restore_policy(policy_of(saved), UnitPlacer(width=8))
 
 

@@ -33,6 +33,7 @@ RUNS = {
         "--training.mask_infeasible_after=1",
         "--training.optimizer.lr=0.01",
     ],
+    "hierarchical, ppo": [*HIERARCHICAL, "--encoder=gnn", "--algorithm=ppo", "--training.grouping.updates=2"],
     "ppo": [
         "--policy=unit-placer",
         "--policy.width=8",

@@ -12,6 +12,7 @@ it reads or that read it. What it leaves open, decided here:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -54,6 +55,9 @@ class ColocationGroups(nn.Module):
         adjacency = torch.zeros(units.num_units, self.groups)
         adjacency[edges.flatten(), edges.flip(0).flatten()] = 1.0
         return ColocationConstants(types, torch.from_numpy(standardised(shapes.numpy())), adjacency)
+
+    def widen_ranges(self, constants: Sequence[ColocationConstants]) -> None:
+        """Nothing: a policy with these columns is for one graph."""
 
     def forward(self, constants: ColocationConstants) -> Float[Tensor, "groups width"]:
         return torch.cat([constants.types @ self.kind.weight, constants.shapes, constants.adjacency], dim=-1)

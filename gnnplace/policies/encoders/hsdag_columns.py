@@ -13,19 +13,41 @@ bare position alone, as in the authors' public code, where the rest is written a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float, Float32, Int64
+from torch import Tensor
 
 from gnnplace.graph import ComputationGraph
 from gnnplace.policies.encoders.fractal_dimension import fractal_dimension
 from gnnplace.policies.encoders.kinds import Vocabulary
-from gnnplace.units.units import Units
+from gnnplace.problems import Problem
+from gnnplace.units.units import Units, unit_edges
 
 FeatureSet = Literal["paper", "code"]
 DEGREES, DIMS, POSITIONS, BASE = 16, 6, 16, 10_000
 Edges = Int64[np.ndarray, "2 edges"]
+
+
+class NodeColumns:
+    """The paper's encoder: the columns as they are, without weights and without their neighbours."""
+
+    def __init__(self, kinds: Vocabulary, features: FeatureSet) -> None:
+        self.kinds, self.features, self.width = kinds, features, width(features, kinds)
+
+    def constants(self, problem: Problem, units: Units) -> Float[Tensor, "nodes columns"]:
+        sent = unit_edges(problem.graph, units)
+        edges = np.stack([sent.src, sent.dst]).astype(np.int64)
+        return torch.from_numpy(columns(problem.graph, units, edges, self.kinds, self.features))
+
+    def widen_ranges(self, constants: Sequence[Tensor]) -> None:
+        """Nothing: kinds are those of the training graphs."""
+
+    def __call__(self, constants: Float[Tensor, "nodes columns"]) -> Float[Tensor, "nodes columns"]:
+        return constants
 
 
 def width(features: FeatureSet, kinds: Vocabulary) -> int:

@@ -36,17 +36,16 @@ class OpGraph(nn.Module):
 
     def __init__(self, columns: Columns, *, width: int, rounds: int) -> None:
         super().__init__()
-        self.columns, self.width = columns, width
+        self.columns, self.width, self.own_width = columns, width, columns.width + 1
         self.range = TrainedRange(columns.width + 1)
         self.sage = MaxPoolSage(columns.width + 1, width=width, rounds=rounds)
 
-    def constants(self, problem: Problem) -> OpGraphConstants:
-        each = single_ops(problem.graph)
-        edges = unit_edges(problem.graph, each)
-        inputs = standardised(np.bincount(edges.dst, minlength=each.num_units)[:, None].astype(np.float64))
+    def constants(self, problem: Problem, units: Units) -> OpGraphConstants:
+        edges = unit_edges(problem.graph, units)
+        inputs = standardised(np.bincount(edges.dst, minlength=units.num_units)[:, None].astype(np.float64))
         along = torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
         return OpGraphConstants(
-            torch.cat([self.columns.ops(problem, each), torch.from_numpy(inputs)], dim=1), torch.cat([along, along.flip(0)], dim=1)
+            torch.cat([self.columns.ops(problem, units), torch.from_numpy(inputs)], dim=1), torch.cat([along, along.flip(0)], dim=1)
         )
 
     def widen_ranges(self, constants: Sequence[OpGraphConstants]) -> None:
@@ -54,7 +53,10 @@ class OpGraph(nn.Module):
             self.range.widen(each.ops)
 
     def forward(self, constants: OpGraphConstants) -> Float[Tensor, "ops width"]:
-        return apart(self.sage(self.range(constants.ops), constants.edges))
+        return apart(self.sage(self.own(constants), constants.edges))
+
+    def own(self, constants: OpGraphConstants) -> Float[Tensor, "ops own_width"]:
+        return self.range(constants.ops)
 
 
 def single_ops(graph: ComputationGraph) -> Units:

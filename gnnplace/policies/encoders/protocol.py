@@ -29,6 +29,15 @@ class OpEncoder(Protocol):
 
 
 @runtime_checkable
+class ShowsOwn(OpEncoder, Protocol):
+    """An op encoder that also gives what each unit is known by without its neighbours: what a critic reads."""
+
+    own_width: int
+
+    def own(self, constants: Any) -> Float[Tensor, "units own_width"]: ...
+
+
+@runtime_checkable
 class GroupEncoder(Protocol):
     """Embeds the groups of each grouping, from constants of the problem and from its members' embeddings where it reads them.
 

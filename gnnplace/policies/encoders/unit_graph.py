@@ -16,11 +16,11 @@ from gnnplace.units.units import Units
 
 
 class UnitGraph(nn.Module):
-    """Embeddings of `width` for each unit, after `rounds` rounds of message passing."""
+    """Embeddings of `width` for each unit, after `rounds` rounds of message passing; without `kept_apart` they share what they share."""
 
-    def __init__(self, columns: Columns, *, width: int = 64, rounds: int = 3) -> None:
+    def __init__(self, columns: Columns, *, width: int = 64, rounds: int = 3, kept_apart: bool = True) -> None:
         super().__init__()
-        self.columns, self.width = columns, width
+        self.columns, self.width, self.own_width, self.kept_apart = columns, width, columns.width, kept_apart
         self.encoder = GNNEncoder(columns.width, EDGE_FEATURES, width=width, rounds=rounds)
 
     def constants(self, problem: Problem, units: Units) -> GraphFeatures:
@@ -30,4 +30,8 @@ class UnitGraph(nn.Module):
         self.encoder.widen_ranges(constants)
 
     def forward(self, constants: GraphFeatures) -> Float[Tensor, "units width"]:
-        return apart(self.encoder(constants.node, constants.edges, constants.edge))
+        embedded = self.encoder(constants.node, constants.edges, constants.edge)
+        return apart(embedded) if self.kept_apart else embedded
+
+    def own(self, constants: GraphFeatures) -> Float[Tensor, "units own_width"]:
+        return self.encoder.node_range(constants.node)

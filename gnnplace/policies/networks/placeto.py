@@ -14,6 +14,7 @@ from itertools import pairwise
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from gnnplace.policies.networks.glorot import glorot
 from gnnplace.policies.relatives import Relatives, Sums, around, weights
@@ -48,6 +49,15 @@ class PlacetoNetwork(nn.Module):
         pooled = [pool(embedding, members[:, number]) for number, pool in enumerate(self.pools)]
         here = embedding[torch.arange(len(current), device=current.device), current]
         return self.head(torch.cat([*pooled, here], dim=-1))
+
+
+def recomputed(
+    network: PlacetoNetwork, node: Float[Tensor, "graphs nodes each columns"], of: Relatives, current: Int[Tensor, " graphs"]
+) -> Float[Tensor, "graphs each devices"]:
+    """The network's logits, computed again in the backward pass: an episode's activations would fill memories."""
+    if not torch.is_grad_enabled():
+        return network(node, of, current)
+    return checkpoint(network, node, of, current, use_reentrant=False, preserve_rng_state=False)
 
 
 class Messages(nn.Module):

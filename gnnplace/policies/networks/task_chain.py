@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from gnnplace.policies.networks.glorot import glorot
@@ -49,3 +49,10 @@ class TaskChain(nn.Module):
             rows, logits = head(rows, logits, self.attention)
             made[task] = logits
         return made
+
+
+def mean_of_units(logits: Float[Tensor, "leading ops options"], unit: Int[Tensor, " ops"]) -> Float[Tensor, "leading units options"]:
+    """The mean of the logits of each unit's ops; `unit` is the number of each op's, and every unit has one."""
+    ops = unit.bincount()
+    sums = logits.new_zeros(len(logits), len(ops), logits.shape[-1]).index_add(1, unit, logits)
+    return sums / ops[:, None]
