@@ -28,7 +28,7 @@ from gnnplace.policies.clustering import within_passes
 from gnnplace.policies.encoders.columns import CostColumns
 from gnnplace.policies.encoders.unit_graph import UnitGraph
 from gnnplace.policies.networks.grouper import Grouper
-from gnnplace.policies.networks.placeto import PlacetoNetwork, recomputed
+from gnnplace.policies.networks.placeto import PlacetoNetwork, visited
 from gnnplace.policies.placed_graph import SEEDS, PlacedGraph, UnitFacts, columns, placed_graph, shuffled, standing, start_times, unit_facts
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.relatives import Sums
@@ -219,7 +219,7 @@ class Placeto(nn.Module):
         current, each = graph.order[:, state.turn], len(device) // len(graph.order)
         began = start_times(graph, state.of.facts, len(device), feedback) if self.knobs.start_time else None
         node = columns(graph, device, state.turn, began, self.knobs.memory)
-        logits = recomputed(self.network, node, graph.relatives, current).flatten(0, 1)
+        logits = visited(self.network, node, graph.relatives, current, visits=graph.order.shape[1]).flatten(0, 1)
         legal = graph.allowed[torch.arange(len(current), device=current.device), current].repeat_interleave(each, 0)
         chosen = choose("device", logits, legal)
         moved = device.scatter(1, current.repeat_interleave(each, 0).unsqueeze(1), chosen.unsqueeze(1))

@@ -18,6 +18,7 @@ from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.policies.clustering import within_passes
+from gnnplace.policies.networks import placeto as placeto_network
 from gnnplace.policies.placed_graph import columns, placed_graph, shuffled, standing, start_times, unit_facts
 from gnnplace.policies.placeto import PlacetoConfig
 from gnnplace.policies.protocol import Continues, asks
@@ -70,6 +71,23 @@ def test_each_visit_moves_its_group_alone_and_the_end_is_what_was_chosen():
             assert set(changed.tolist()) <= {visited}
         chosen = [int(step["device"].choice()[sample]) for step in tape.steps[1:]]
         assert steps[-1].placements[sample].device[order].tolist() == chosen
+
+
+def test_activations_that_are_not_kept_change_nothing(monkeypatch):
+    posed = chains(3, 3, 3)
+    made = placeto(posed)
+    tape, steps = episode(posed, made)
+    learned, passes = [], []
+    made.network.register_forward_pre_hook(lambda *_: passes.append(1))
+    for most, times in ((9 * 9 * 4 * 2, 1), (9 * 9 * 4 * 2 - 1, 2)):  # visits, groups, samples, rounds
+        monkeypatch.setattr(placeto_network, "MOST_ROWS", most)
+        made.zero_grad()
+        passes.clear()
+        log_probability = replay(made, posed, tape, steps).tape.log_probability()
+        log_probability.sum().backward()
+        assert len(passes) == 9 * times
+        learned.append([log_probability.detach(), *[weight.grad.clone() for weight in made.parameters()]])
+    torch.testing.assert_close(learned[1], learned[0])
 
 
 def test_what_a_visit_sees_by_hand():

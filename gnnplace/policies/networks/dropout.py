@@ -20,5 +20,5 @@ class Dropout:
     def __call__(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         if not self.share:
             return values
-        kept = torch.rand(values.shape, generator=self._generator) >= self.share
-        return values * kept.to(values.device) / (1 - self.share)
+        factor = torch.rand(values.shape, generator=self._generator).ge_(self.share).div_(1 - self.share)
+        return values * factor.to(values)

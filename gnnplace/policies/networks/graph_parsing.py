@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from gnnplace.policies.coarsening import pieces
 
@@ -61,8 +62,8 @@ class GraphParsing(nn.Module):
         hidden, group = _through(self.enter, nodes, drop), torch.arange(len(nodes), device=nodes.device)
         for level in range(self.levels):
             label, hidden = self._parse(hidden, edges, level, keep, drop)
-            group, edges = label[group], between(label, edges)
-            if not edges.shape[1]:
+            group = label[group]
+            if level + 1 == self.levels or not (edges := between(label, edges)).shape[1]:
                 break
         embedding = _through(self.leave, hidden, drop)
         return Parsed(group, embedding, self.device(embedding))
@@ -71,13 +72,13 @@ class GraphParsing(nn.Module):
         self, hidden: Float[Tensor, "nodes width"], edges: Int64[Tensor, "2 edges"], level: int, keep: Keep, drop: Drop
     ) -> tuple[Int[Tensor, " nodes"], Float[Tensor, "groups width"]]:
         """One level: the group of each node, and the groups as nodes of the next one."""
-        ways = torch.cat([edges, edges.flip(0)], dim=1)
-        hidden = self.around(hidden, ways, drop)
+        neighbours = normalised(edges, len(hidden))
+        hidden = self.around(hidden, neighbours, drop)
         score = torch.sigmoid(self.edge[1](drop(self.edge[0](hidden[edges[0]] * hidden[edges[1]])))).squeeze(-1)
         kept = keep(level, best_edges(score.detach(), edges, len(hidden)))
         label = torch.from_numpy(pieces(len(hidden), edges[:, kept].cpu().numpy())).to(hidden.device)
         groups = int(label.max()) + 1
-        member = self.member(self.content(hidden, ways, drop))
+        member = self.member(self.content(hidden, neighbours, drop))
         members = self.members(hidden.new_zeros(groups, hidden.shape[1]).index_add(0, label, member))
         return label, members * inner_scores(score, edges, label, groups).unsqueeze(-1)
 
@@ -90,11 +91,19 @@ class Convolutions(nn.Module):
         self.rounds = nn.ModuleList(GCNConv(width, width) for _ in range(rounds))
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, nodes: Float[Tensor, "nodes width"], ways: Int64[Tensor, "2 ways"], drop: Drop) -> Float[Tensor, "nodes width"]:
+    def forward(self, nodes: Float[Tensor, "nodes width"], neighbours: Tensor, drop: Drop) -> Float[Tensor, "nodes width"]:
+        """`neighbours` is the matrix that `normalised` makes: a product of matrices, where PyG would write down every message."""
         hidden = nodes
         for convolution in self.rounds:
-            hidden = drop(torch.relu(convolution(hidden, ways)))
+            assert isinstance(convolution, GCNConv)
+            hidden = drop(torch.relu(torch.sparse.mm(neighbours, convolution.lin(hidden)) + convolution.bias))
         return self.norm(nodes + hidden)
+
+
+def normalised(edges: Int64[Tensor, "2 edges"], nodes: int) -> Tensor:
+    """`D^-1/2 (A + I) D^-1/2` of the graph without directions, D its degrees, sparse `[nodes, nodes]` (Kipf and Welling, equation 2)."""
+    ways, weight = gcn_norm(torch.cat([edges, edges.flip(0)], dim=1), num_nodes=nodes)
+    return torch.sparse_coo_tensor(ways, weight, (nodes, nodes), check_invariants=True).coalesce()
 
 
 class Residual(nn.Module):
@@ -130,8 +139,10 @@ def inner_scores(
 
 def between(label: Int[Tensor, " nodes"], edges: Int64[Tensor, "2 edges"]) -> Int64[Tensor, "2 pairs"]:
     """The distinct pairs of different groups that an edge joins."""
-    pairs = label[edges].sort(dim=0).values
-    return torch.unique(pairs[:, pairs[0] != pairs[1]], dim=1)
+    low, high = label[edges].sort(dim=0).values
+    groups = int(label.max()) + 1
+    pairs = torch.unique((low * groups + high)[low != high])
+    return torch.stack([pairs // groups, pairs % groups])
 
 
 def _normalised(before: int, after: int) -> nn.Sequential:

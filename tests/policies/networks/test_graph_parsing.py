@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gnnplace.policies.networks.dropout import Dropout
-from gnnplace.policies.networks.graph_parsing import GraphParsing, best_edges, between, inner_scores
+from gnnplace.policies.networks.graph_parsing import Convolutions, GraphParsing, best_edges, between, inner_scores, normalised
 
 NO_DROP = Dropout(0.0, 0)
 
@@ -77,6 +77,37 @@ def test_inner_scores_are_counted_in_both_directions():
 def test_edges_between_groups_are_distinct_and_join_different_ones():
     edges = torch.tensor([[0, 1, 2, 3, 0], [1, 2, 3, 0, 2]])
     assert between(torch.tensor([0, 0, 1, 1]), edges).tolist() == [[0], [1]]
+
+
+@given(st.integers(1, 20), st.integers(0, 30), st.integers(0, 2**16))
+def test_edges_between_groups_are_those_of_their_pairs(groups, count, seed):
+    drawn = np.random.default_rng(seed)
+    label = np.concatenate([np.arange(groups), drawn.integers(0, groups, 10)])
+    edges = drawn.integers(0, len(label), (2, count))
+    pairs = {tuple(sorted(pair)) for pair in label[edges].T.tolist() if pair[0] != pair[1]}
+    assert between(torch.from_numpy(label), torch.from_numpy(edges)).T.tolist() == sorted(map(list, pairs))
+
+
+def test_the_normalised_graph_by_hand():
+    expected = torch.tensor([[1 / 2, 1 / 6**0.5, 0, 0], [1 / 6**0.5, 1 / 3, 1 / 6**0.5, 0], [0, 1 / 6**0.5, 1 / 2, 0], [0, 0, 0, 1]])
+    torch.testing.assert_close(normalised(torch.tensor([[0, 1], [1, 2]]), 4).to_dense(), expected)
+
+
+def test_convolutions_and_their_gradients_are_those_of_pyg():
+    torch.manual_seed(0)
+    convolutions, edges = Convolutions(8, 2), edges_of(nx.gnm_random_graph(12, 20, seed=0))
+    for convolution in convolutions.rounds:
+        torch.nn.init.normal_(convolution.bias)
+    nodes = torch.randn(12, 8, requires_grad=True)
+    found = convolutions(nodes, normalised(edges, 12), NO_DROP)
+    hidden = nodes
+    for convolution in convolutions.rounds:
+        hidden = torch.relu(convolution(hidden, torch.cat([edges, edges.flip(0)], dim=1)))
+    expected = convolutions.norm(nodes + hidden)
+    torch.testing.assert_close(found, expected)
+    weights, knobs = torch.randn(12, 8), [nodes, *convolutions.parameters()]
+    gradients = [torch.autograd.grad((weights * made).sum(), knobs) for made in (found, expected)]
+    torch.testing.assert_close(*gradients)
 
 
 def test_the_scores_learn_through_the_factor_alone():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gnnplace.policies.networks.placeto import Messages, PlacetoNetwork, total
+from gnnplace.policies.networks.placeto import Messages, PlacetoNetwork, SideBySide, both_ways, perceptron, total
 from gnnplace.policies.relatives import around, leading_to, relatives
 
 
@@ -76,6 +76,24 @@ def test_a_node_that_hears_from_nobody_keeps_its_own_whatever_the_biases(residua
     out = messages(start, graph(5, *DIAMOND).from_parents)
     torch.testing.assert_close(out[:, 0], start[:, 0])
     assert (out[:, 1:] > 90).all()
+
+
+def test_networks_side_by_side_are_the_networks_one_by_one():
+    torch.manual_seed(2)
+    nets, rows = [perceptron(3, 4, 2) for _ in range(2)], torch.randn(2, 5, 2, 3)
+    for net in nets:
+        torch.nn.init.normal_(net[-1].bias)
+    torch.testing.assert_close(SideBySide(nets)(rows), torch.stack([net(row) for net, row in zip(nets, rows, strict=True)]))
+
+
+@pytest.mark.parametrize("residual", [True, False])
+def test_both_ways_at_once_are_each_way_alone(residual):
+    torch.manual_seed(2)
+    down, up, start = Messages(3, 4, residual), Messages(3, 4, residual), torch.rand(2, 5, 2, 3)
+    of = [torch.cat(pair) for pair in zip(graph(5, *DIAMOND), graph(5, (4, 0), (0, 2)), strict=True)]
+    both = both_ways((down, up), start, torch.stack(of[:2]))
+    torch.testing.assert_close(both, torch.stack([down(start, of[0]), up(start, of[1])]))
+    assert not torch.allclose(both[0], both[1])
 
 
 def test_messages_go_as_far_as_there_are_rounds():
