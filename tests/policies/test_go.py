@@ -151,6 +151,7 @@ def test_the_condition_gates_every_layer_unless_modulation_is_off():
 
 
 def test_without_layers_every_row_is_alone():
+    torch.manual_seed(0)
     trunk = ModulatedSegments(8, layers=0, heads=2, segment=4, hidden=8)
     rows = torch.randn(1, 6, 8)
     assert torch.equal(trunk(rows[0], rows), rows) and not list(trunk.parameters())

@@ -96,14 +96,15 @@ class Convolutions(nn.Module):
         hidden = nodes
         for convolution in self.rounds:
             assert isinstance(convolution, GCNConv)
-            hidden = drop(torch.relu(torch.sparse.mm(neighbours, convolution.lin(hidden)) + convolution.bias))
+            hidden = drop(torch.relu(neighbours @ convolution.lin(hidden) + convolution.bias))
         return self.norm(nodes + hidden)
 
 
 def normalised(edges: Int64[Tensor, "2 edges"], nodes: int) -> Tensor:
     """`D^-1/2 (A + I) D^-1/2` of the graph without directions, D its degrees, sparse `[nodes, nodes]` (Kipf and Welling, equation 2)."""
     ways, weight = gcn_norm(torch.cat([edges, edges.flip(0)], dim=1), num_nodes=nodes)
-    return torch.sparse_coo_tensor(ways, weight, (nodes, nodes), check_invariants=True).coalesce()
+    order = (ways[0] * nodes + ways[1]).argsort()
+    return torch.sparse_coo_tensor(ways[:, order], weight[order], (nodes, nodes), is_coalesced=True, check_invariants=False)
 
 
 class Residual(nn.Module):

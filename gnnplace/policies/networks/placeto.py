@@ -22,6 +22,7 @@ from gnnplace.policies.relatives import Relatives, Sums, around, weights
 
 POOLS = 3  # ancestors, descendants, nodes with no path either way
 MOST_ROWS = 1 << 18  # of all rounds and visits of an episode, whose activations are kept; they take about 100 MiB
+FEW_ROWS = 1 << 11  # above it products are large by themselves: side by side they gain no time, and fragment the heap
 
 
 class PlacetoNetwork(nn.Module):
@@ -46,11 +47,16 @@ class PlacetoNetwork(nn.Module):
     ) -> Float[Tensor, "graphs each devices"]:
         """The logits of node `current[i]` of graph i."""
         own = self.transform(node)
-        embedding = torch.cat(both_ways((self.down, self.up), own, torch.stack([of.from_parents, of.from_children])).unbind(), dim=-1)
+        embedding = torch.cat(self._ways(own, of), dim=-1)
         members = weights(around(of, current), self.sums)
         pooled = [pool(embedding, members[:, number]) for number, pool in enumerate(self.pools)]
         here = embedding[torch.arange(len(current), device=current.device), current]
         return self.head(torch.cat([*pooled, here], dim=-1))
+
+    def _ways(self, own: Float[Tensor, "graphs nodes each columns"], of: Relatives) -> tuple[Tensor, ...]:
+        if own.shape[:-1].numel() > FEW_ROWS:
+            return self.down(own, of.from_parents), self.up(own, of.from_children)
+        return both_ways((self.down, self.up), own, torch.stack([of.from_parents, of.from_children])).unbind()
 
 
 def visited(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from gnnplace.policies.networks import placeto
 from gnnplace.policies.networks.placeto import Messages, PlacetoNetwork, SideBySide, both_ways, perceptron, total
 from gnnplace.policies.relatives import around, leading_to, relatives
 
@@ -94,6 +95,14 @@ def test_both_ways_at_once_are_each_way_alone(residual):
     both = both_ways((down, up), start, torch.stack(of[:2]))
     torch.testing.assert_close(both, torch.stack([down(start, of[0]), up(start, of[1])]))
     assert not torch.allclose(both[0], both[1])
+
+
+def test_many_rows_are_embedded_as_few_are(monkeypatch):
+    net, node, current = network(), torch.rand(1, 5, 3, 5), torch.tensor([1])
+    few = net(node, graph(5, *DIAMOND), current)
+    monkeypatch.setattr(placeto, "FEW_ROWS", 14)
+    monkeypatch.setattr(placeto, "both_ways", lambda ways, *read: (len(ways) == 1) and both_ways(ways, *read))
+    torch.testing.assert_close(net(node, graph(5, *DIAMOND), current), few)
 
 
 def test_messages_go_as_far_as_there_are_rounds():
