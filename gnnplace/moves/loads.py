@@ -1,0 +1,111 @@
+"""Of the devices that moved ops leave and join: load, idle time, memory, share of the critical chain."""
+
+from __future__ import annotations
+
+from typing import no_type_check
+
+from gnnplace.compiled import allocates_nothing
+from gnnplace.moves.columns import (
+    CHAIN_SOURCE,
+    CHAIN_TARGET,
+    CHAIN_TRANSFERS,
+    CHANNEL_AFTER,
+    CHANNEL_BEFORE,
+    DEVICES,
+    IDLE_BY_WORK,
+    IDLE_SOURCE,
+    IDLE_TARGET,
+    LOAD_AFTER,
+    LOAD_BEFORE,
+    LOAD_SOURCE,
+    LOAD_TARGET,
+    LOAD_TARGET_AFTER,
+    MEMORY_LEFT,
+    OVERFLOW_BEFORE,
+    OVERFLOW_MORE,
+    SOURCES,
+    SQUARES_MORE,
+    TARGETS,
+    UTILISATION,
+)
+from gnnplace.moves.situation import WINDOWS
+
+MOST_IDLE = 4.0  # times the work
+
+
+@no_type_check
+@allocates_nothing
+def devices(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window):
+    """Loads, idle time, memory and the critical chain of the devices that the ops leave and join."""
+    step_ns, num_devices, left, joined = found.step_ns, len(load_ns), _total(leaves_ns), _total(joins_ns)
+    squares = over_before = over_after = 0.0
+    memory_left, sources, targets = 1.0, 0, 0
+    for device in range(num_devices):
+        squares += load_ns[device] ** 2 - found.load_ns[device] ** 2
+        over_before += max(0.0, found.peak_bytes[device] - terrain.memory_bytes[device]) / terrain.memory_bytes[device]
+        over_after += max(0.0, peak_bytes[device] - terrain.memory_bytes[device]) / terrain.memory_bytes[device]
+        if leaves_ns[device] > 0:
+            share = leaves_ns[device] / left
+            sources += 1
+            row[LOAD_SOURCE] += share * found.load_ns[device] / step_ns
+            row[CHAIN_SOURCE] += share * found.chain_load_ns[device] / step_ns
+            row[IDLE_SOURCE] += share * _idle(found, device, window[0, 0, device], window[0, 1, device])[1]
+        if joins_ns[device] > 0:
+            share = joins_ns[device] / joined
+            targets += 1
+            row[LOAD_TARGET] += share * found.load_ns[device] / step_ns
+            row[LOAD_TARGET_AFTER] += share * load_ns[device] / step_ns
+            row[CHAIN_TARGET] += share * found.chain_load_ns[device] / step_ns
+            idle_ns, idle = _idle(found, device, window[1, 0, device], window[1, 1, device])
+            row[IDLE_BY_WORK] += share * min(MOST_IDLE, idle_ns / (joins_ns[device] + 1.0))
+            row[IDLE_TARGET] += share * idle
+            memory_left = min(memory_left, (terrain.memory_bytes[device] - peak_bytes[device]) / terrain.memory_bytes[device])
+    row[LOAD_BEFORE], row[LOAD_AFTER] = _largest(found.load_ns) / step_ns, _largest(load_ns) / step_ns
+    row[SQUARES_MORE] = squares / step_ns / step_ns
+    if len(occupied_ns) > 0:
+        row[CHANNEL_BEFORE], row[CHANNEL_AFTER] = _largest(found.occupied_ns) / step_ns, _largest(occupied_ns) / step_ns
+    row[CHAIN_TRANSFERS] = 1 - _total(found.chain_load_ns) / step_ns
+    row[MEMORY_LEFT], row[OVERFLOW_BEFORE], row[OVERFLOW_MORE] = memory_left, over_before, over_after - over_before
+    row[SOURCES], row[TARGETS], row[DEVICES], row[UTILISATION] = (
+        sources,
+        targets,
+        num_devices,
+        _total(found.load_ns) / step_ns / num_devices,
+    )
+
+
+@no_type_check
+@allocates_nothing
+def _idle(found, device, first_ns, last_ns):
+    """The idle time of a device in a window, and its share of the window."""
+    if last_ns <= first_ns:
+        return 0.0, 0.0
+    idle_ns = last_ns - first_ns - (_worked(found, device, last_ns) - _worked(found, device, first_ns))
+    return idle_ns, idle_ns / (last_ns - first_ns)
+
+
+@no_type_check
+@allocates_nothing
+def _worked(found, device, time_ns):
+    """The time that a device works until a time, linear within windows."""
+    at = min(max(0.0, time_ns / found.step_ns * WINDOWS), float(WINDOWS))
+    window = min(int(at), WINDOWS - 1)
+    return found.busy_ns[device, window] + (at - window) * (found.busy_ns[device, window + 1] - found.busy_ns[device, window])
+
+
+@no_type_check
+@allocates_nothing
+def _largest(values):
+    most = values[0]
+    for value in values:
+        most = max(most, value)
+    return most
+
+
+@no_type_check
+@allocates_nothing
+def _total(values):
+    total = 0.0
+    for value in values:
+        total += value
+    return total
