@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gnnplace.graph_columns import Op, Output
     from gnnplace.isolation.outcome import MeasurementError
     from gnnplace.placement import Placement
+    from gnnplace.plan import Plan
     from gnnplace.problems import Problem
     from gnnplace.result import StepResult
     from gnnplace.runs import load_policy, measure, train
@@ -50,6 +51,7 @@ _WHERE = {
     "gnnplace.graph_columns": ("Op", "Output"),
     "gnnplace.isolation.outcome": ("MeasurementError",),
     "gnnplace.placement": ("Placement",),
+    "gnnplace.plan": ("Plan",),
     "gnnplace.problems": ("Problem",),
     "gnnplace.result": ("StepResult",),
     "gnnplace.runs": ("load_policy", "measure", "train"),

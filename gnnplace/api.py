@@ -28,6 +28,7 @@ from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.exports import targets
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.plan import Plan
 from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import explanation
@@ -95,7 +96,7 @@ def place(
     devices: Sequence[str] = (),
     accelerators_only: bool = False,
     max_cuts: int | None = None,
-) -> Placement:
+) -> Plan:
     """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
 
     `seconds` or `evaluations` is the budget of `best`, from the start of planning until a step reaches the lower bound, which is computed
@@ -115,11 +116,11 @@ def place(
     if planner == BEST:
         budget = portfolio.budget(posed, seconds, evaluations)
         found = candidates.best(posed, budget, seed, schedule or "given", search=search, progress=progress, stages=stages)
-        return under.said(found.placement)
+        return Plan.of(problem, under.said(found.placement))
     if seconds is not None or evaluations is not None:
         raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
     placement = under.said(staged(_asked(planner, under, seed), stages)(posed))
-    return placement if schedule is None else scheduled(placement, schedule)
+    return Plan.of(problem, placement if schedule is None else scheduled(placement, schedule))
 
 
 def _asked(planner: str | Planner, under: Constrained, seed: int) -> Planner:
@@ -130,7 +131,7 @@ def _asked(planner: str | Planner, under: Constrained, seed: int) -> Planner:
     return planners.planner_named(planner, under.problem, simulator.simulate, seed)
 
 
-def repair(problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None) -> Placement:
+def repair(problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None) -> Plan:
     """A placement that overflows a memory, changed until it fits and then until it is no longer faster; one that fits as it is.
 
     Whole families of a variable and blocks of ops move, the schedule stays. What can't be made to fit is returned as it overflows least.
@@ -143,7 +144,8 @@ def repair(problem: Problem, placement: Placement, *, seconds: float | None = No
         >>> gp.simulate(problem, overflows).infeasible is None, gp.simulate(problem, fits).infeasible is None
         (False, True)
     """
-    return portfolio.repaired(problem, simulator.simulate, placement, portfolio.budget(problem, seconds, evaluations))
+    repaired = portfolio.repaired(problem, simulator.simulate, placement, portfolio.budget(problem, seconds, evaluations))
+    return Plan.of(problem, repaired)
 
 
 def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -> StepResult:

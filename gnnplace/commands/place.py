@@ -190,9 +190,11 @@ def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step:
     placement_table.print_layers(problem, found.placement)
     print()
     placement_table.print_devices(problem, found.placement, step)
+    assert step.step_time_ns is not None  # else nothing is printed
     bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
     asked = str(inputs.constraint(chosen))
     print(f"\nstep time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
+    print(f"one device {placement_table.beside_one_device(problem, found.placement, step.step_time_ns)}")
     print(f"found by   {found.planner}")
     print(f"bound      {bound}{f', {asked}' if asked else ''}")
     if chosen.output is not None:

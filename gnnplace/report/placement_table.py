@@ -9,11 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.baselines.single import on_each
 from gnnplace.formats.placements import Predicted
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.placement import Placement
+from gnnplace.placement import Placement, rule_of
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
+from gnnplace.simulator.simulator import simulate
 from gnnplace.units.granularity import devices_of_modules, granularity
 from gnnplace.units.modules import modules
 
@@ -66,9 +68,23 @@ def print_devices(problem: Problem, placement: Placement, step: Predicted) -> No
     for device, count in zip(problem.cluster.devices, ops, strict=True):
         peak, idle = (None if values is None else values[device.name] for values in (step.peak_memory_bytes, step.idle_ns))
         share = terminal.NONE if peak is None or not device.memory_bytes else f"{100 * peak / device.memory_bytes:.1f}"
-        busy = terminal.milliseconds(step.busy_ns[device.name])
-        rows.append((device.name, f"{count:,}", busy, terminal.milliseconds(idle), terminal.mebibytes(peak), share))
-    terminal.print_table(("device", "ops", "busy", "idle", "peak memory", "of its memory\n%"), rows)
+        busy, held = terminal.milliseconds(step.busy_ns[device.name]), terminal.NONE if peak is None else f"{peak / 2**30:,.2f}"
+        rows.append((device.name, f"{count:,}", busy, terminal.milliseconds(idle), held, f"{device.memory_bytes / 2**30:,.1f}", share))
+    terminal.print_table(("device", "ops", "busy", "idle", "peak memory\nGiB", "of\nGiB", "\n%"), rows)
+
+
+def beside_one_device(problem: Problem, placement: Placement, step_time_ns: int) -> str:
+    """What a step takes on the fastest device alone, under the same schedule, and how the placement compares with it."""
+    alone = simulate(problem, on_each(problem, range(problem.num_devices), rule_of(placement.schedule)))
+    fitting = [(result.step_time_ns, device) for device, result in enumerate(alone) if result.infeasible is None and result.step_time_ns]
+    if not fitting:
+        return "fits on no device alone"
+    least_ns, device = min(fitting)
+    change = 100 * (1 - step_time_ns / least_ns)
+    on = f"{terminal.milliseconds(least_ns)} on {problem.cluster.device_names[device]}"
+    if step_time_ns == least_ns:
+        return f"{on}, as long as this placement"
+    return f"{on}; this placement takes {f'{change:.1f} % less' if change > 0 else f'{-change:.1f} % more, so prefer that device'}"
 
 
 def said_as(problem: Problem, placement: Placement) -> str:

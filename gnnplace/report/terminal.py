@@ -63,5 +63,7 @@ def percent(share: float | None) -> str:
 
 def bounded(bound_ns: int, name: str, room: float | None) -> str:
     """A lower bound, its name and, if known, the largest possible gain of a better placement."""
+    if room == 0:
+        return f"{milliseconds(bound_ns)} ({name}), reached: no placement is faster"
     gain = "" if room is None else f", a placement could still gain {percent(room)} at most"
     return f"{milliseconds(bound_ns)} ({name}){gain}"

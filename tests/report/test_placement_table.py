@@ -9,7 +9,8 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report.placement_table import MOST_ROWS, layer_rows
+from gnnplace.report import terminal
+from gnnplace.report.placement_table import MOST_ROWS, beside_one_device, layer_rows
 
 
 def chain(layers: list[str | None]) -> Problem:
@@ -41,3 +42,15 @@ def test_what_does_not_fit_is_in_one_row_and_nothing_is_lost():
     found = placed(chain(layers), device)
     assert len(found) == MOST_ROWS and found[-1][0] == "others" and found[0][0] == "layer_89"
     assert np.sum([work for _, work, _ in found]) == sum(10 + i for i in range(90)) and sum(held for _, _, held in found) == sum(range(90))
+
+
+def test_a_placement_is_compared_with_the_fastest_device_alone():
+    of = chain(["a", "b"])
+    assert beside_one_device(of, Placement(np.array([1, 1], np.int32)), 21) == "0.000 ms on gpu:0, as long as this placement"
+    assert beside_one_device(of, Placement(np.array([0, 1], np.int32)), 42).endswith("takes 100.0 % more, so prefer that device")
+    assert beside_one_device(of, Placement(np.array([0, 1], np.int32)), 14).endswith("takes 33.3 % less")
+
+
+def test_a_bound_that_is_reached_says_that_no_placement_is_faster():
+    assert terminal.bounded(2_000_000, "paths", 0.0) == "2.000 ms (paths), reached: no placement is faster"
+    assert terminal.bounded(2_000_000, "paths", 0.25).endswith("still gain 25.0 % at most")

@@ -1,0 +1,108 @@
+"""A plan: a placement that knows its problem, and so its step, its explanation, its picture and its exports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from gnnplace.bounds.bounds import lower_bound
+from gnnplace.exports import device_map, targets
+from gnnplace.formats import documents
+from gnnplace.formats.documents import PathText
+from gnnplace.moves.neighbourhood import neighbourhood
+from gnnplace.moves.situation import situation
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
+from gnnplace.report import explanation, timeline
+from gnnplace.report.chain_words import stepped
+from gnnplace.result import StepResult
+from gnnplace.simulator.simulator import simulate
+
+if TYPE_CHECKING:
+    from gnnplace.report.explanation import Explanation, PartExplanation
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Placement):
+    """A placement of the ops of `problem`; whatever takes a placement takes it.
+
+    >>> import gnnplace as gp
+    >>> plan = gp.place(gp.problem("dlrm", cluster="k40-2"), "heft")
+    >>> plan.step.step_time_ns >= plan.bound_ns > 0
+    True
+    """
+
+    problem: Problem = field(kw_only=True)
+
+    @classmethod
+    def of(cls, problem: Problem, placement: Placement) -> Plan:
+        """A placement of any origin (`gp.load`, a policy) as a plan."""
+        return cls(placement.device, placement.schedule, placement.priority, placement.fusion, problem=problem)
+
+    @cached_property
+    def step(self) -> StepResult:
+        """The simulated step, with its timeline."""
+        return simulate(self.problem, [self], timeline=True)[0]
+
+    @property
+    def bound_ns(self) -> int:
+        """Nanoseconds that no step of the problem is shorter than; of a plan with fused ops, however ops are fused."""
+        return lower_bound(self.problem, self.fusion is not None)
+
+    def device_map(self) -> dict[str, int | str]:
+        """Module -> device, as accelerate and transformers read it. Raises ValueError where a module is split."""
+        return device_map.device_map(self.problem, self)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row for each op (of fused ops one for all), in the order in which they start.
+
+        Columns: `op`, `kind`, `module`, `layer`, `phase`, `device`; `start_ns`, `end_ns`; `slack_ns`, the time that it could end later
+        without a longer step, in this order of ops and with these transfers; `chain_ns`, its time on the critical chain with that of what
+        it sends; `output_bytes` and `persistent_bytes`. Raises ValueError for a placement that has no step.
+
+            >>> import gnnplace as gp
+            >>> table = gp.place(gp.problem("squeezenet", cluster="k40-2"), "gpu").to_dataframe()
+            >>> table.groupby("device").op.count().to_dict(), int(table.slack_ns.min())
+            ({'gpu:0': 315}, 0)
+        """
+        step = stepped(self.problem, self)
+        graph, around = step.problem.graph, neighbourhood(step.problem)
+        found = situation(step.problem, around, around.start(step.placement), step.result)
+        names = step.problem.cluster.device_names
+        table = pd.DataFrame(
+            {
+                "op": graph.op_names,
+                "kind": [graph.kind[op] for op in range(graph.num_ops)],
+                "module": [step.modules.names[module] for module in step.modules.module],
+                "layer": [graph.layer[op] for op in range(graph.num_ops)],
+                "phase": [graph.phase[op] for op in range(graph.num_ops)],
+                "device": [names[device] for device in step.placement.device],
+                "start_ns": step.timeline.start_ns,
+                "end_ns": step.timeline.end_ns,
+                "slack_ns": (found.step_ns - found.end_ns - found.tail_ns).astype(np.int64),
+                "chain_ns": found.waited_ns.astype(np.int64),
+                "output_bytes": np.bincount(graph.output_op, graph.output_bytes, graph.num_ops).astype(np.int64),
+                "persistent_bytes": graph.persistent_bytes,
+            }
+        )
+        return table.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True)
+
+    def explain(self, part: str | None = None) -> Explanation | PartExplanation:
+        """Why the step takes as long as it does, or where a module or an op stands and what moving it would do: see `gp.explain`."""
+        return explanation.explain(self.problem, self) if part is None else explanation.explain_part(self.problem, self, part)
+
+    def picture(self, path: PathText) -> None:
+        """Draws what each device runs and sends over time (.png, .svg, .pdf). Raises ValueError for another ending."""
+        timeline.write_picture(path, self.problem, self, self.step)
+
+    def export(self, to: str, path: PathText) -> None:
+        """Writes the plan as another program reads it: see `gp.export`."""
+        targets.export(self.problem, self, to, path)
+
+    def save(self, path: PathText) -> None:
+        """Writes the placement as a document that `gp.load` reads."""
+        documents.save(self, path, self.problem)
