@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate
-    from gnnplace.candidates import Candidate
+    from gnnplace.candidates import Candidate, table
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.constraints import Constrained, Constraint, constrained
     from gnnplace.formats.documents import load, save
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate"),
-    "gnnplace.candidates": ("Candidate",),
+    "gnnplace.candidates": ("Candidate", "table"),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
     "gnnplace.constraints": ("Constrained", "Constraint", "constrained"),
     "gnnplace.formats.documents": ("load", "save"),

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
+
+import pandas as pd
 
 from gnnplace import planners, portfolio
 from gnnplace.baselines.best import Progress
@@ -45,8 +48,32 @@ class Candidate:
         fused = self.placement.fusion is not None
         return predicted(problem.cluster, self.result, lower_bound(problem, fused), bound_name(problem, fused))
 
+    def row(self, problem: Problem) -> dict[str, Any]:
+        """A row for programs: the step, its metrics, how long planning took."""
+        return {
+            "planner": self.planner,
+            "schedule": self.result.schedule,
+            **self.predicted(problem).model_dump(exclude={"bound_ns", "bound"}),
+            "planning_ns": self.planning_ns,
+            "fifo_step_time_ns": self.fifo.step_time_ns,
+        }
+
 
 Say = Callable[[Candidate], object]
+
+
+def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
+    """Candidates of a problem, a row each in their order: graph, cluster, bound, step time, metrics; what each device does in columns of
+    its own (`busy_ns.gpu:0`).
+
+    >>> import gnnplace as gp
+    >>> problem = gp.problem("dlrm", cluster="k40-2")
+    >>> rows = gp.table(problem, gp.compare(problem, evaluations=10))
+    >>> rows.step_time_ns.min() == rows.step_time_ns[0], "peak_memory_bytes.gpu:0" in rows
+    (True, True)
+    """
+    where = {"graph": problem.graph.name, "cluster": problem.cluster.name, "ops": problem.num_ops, "bound_ns": lower_bound(problem)}
+    return pd.json_normalize([where | candidate.row(problem) for candidate in found])
 
 
 def candidate(problem: Problem, planner: str, placement: Placement, planning_ns: int) -> Candidate:

@@ -1,17 +1,19 @@
 """Names to planners: with `gnnplace.policies.registry`, the one place where a string becomes a function. Needs no torch.
 
 A new baseline is a name and a `case` here, one that places units a name and a row of `PLACE_UNITS`; contract tests and commands take the
-names from `PlannerName`.
+names from `PlannerName`. Other packages add theirs by entry points of the group `gnnplace.planners` (`gnnplace/installed.py`): functions
+`(problem, evaluate, schedule=...) -> Placement`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Literal, Protocol, get_args, runtime_checkable
+from functools import cache, partial
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
+from gnnplace import installed
 from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import Limit, exact
@@ -54,10 +56,19 @@ EXACT_S = 3.0  # of CP-SAT's work
 
 
 def planners(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> dict[str, Planner]:
-    """Every baseline that a problem's cluster and this machine allow, by name: `cpu` needs a CPU, `SCOTCH` its library."""
+    """Every baseline that a problem's cluster and this machine allow, by name: `cpu` needs a CPU, `SCOTCH` its library. Then those of
+    other packages.
+    """
     absent = [*missing()] + ([] if any(device.kind == "cpu" for device in problem.cluster.devices) else ["cpu"])
     names: tuple[PlannerName, ...] = get_args(PlannerName)
-    return {name: planner(name, evaluate, seed, schedule) for name in names if name not in absent}
+    more = {name: partial(plan, evaluate=evaluate, schedule=rule_of(schedule)) for name, plan in others().items()}
+    return {name: planner(name, evaluate, seed, schedule) for name in names if name not in absent} | more
+
+
+@cache
+def others() -> dict[str, Any]:
+    """The baselines that other installed packages add, by name."""
+    return installed.added("gnnplace.planners", get_args(PlannerName))
 
 
 def missing() -> dict[str, str]:

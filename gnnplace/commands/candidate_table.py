@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -87,18 +86,6 @@ def _schedule(found: Sequence[Candidate]) -> str:
     """The one that they share."""
     schedules = {candidate.result.schedule for candidate in found}
     return schedules.pop() if len(schedules) == 1 else "own schedule"
-
-
-def document(problem: Problem, candidate: Candidate) -> dict[str, Any]:
-    """A row for programs."""
-    found = candidate.predicted(problem)
-    return {
-        "planner": candidate.planner,
-        "schedule": candidate.result.schedule,
-        **found.model_dump(exclude={"bound_ns", "bound"}),
-        "planning_ns": candidate.planning_ns,
-        "fifo_step_time_ns": candidate.fifo.step_time_ns,
-    }
 
 
 def _metrics(problem: Problem, candidates: Sequence[Candidate]) -> list[Column]:

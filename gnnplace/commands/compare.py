@@ -11,10 +11,11 @@ from typing import Any
 from gnnplace import planners
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, compared, expanded, not_fitting, priced, ranked
+from gnnplace.candidates import Candidate, compared, expanded, not_fitting, priced, ranked, table
 from gnnplace.commands import candidate_table, inputs
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.constraints import Constraint, constrained
+from gnnplace.formats import atomic
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Planner
@@ -24,6 +25,8 @@ def main(arguments: Sequence[str]) -> int:
     """Step time, memory and planning time of every planner on one problem, and of a search from their best, fastest feasible first."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
+    if chosen.csv is not None:
+        inputs.check_folder(chosen.csv)
     if chosen.fusion is not None and chosen.granularity == "stage":
         parser.error("--fusion: stages are made of ops that run by themselves")
     whole, constraint = inputs.problem(chosen), inputs.constraint(chosen)
@@ -43,6 +46,8 @@ def main(arguments: Sequence[str]) -> int:
         rows = compared(made.problem, budget, chosen.seed, chosen.schedule, say=say, progress=progress)
         found = ranked([*found, *(expanded(row, made) for row in rows)])
     candidate_table.say_compiled(chosen.quiet)
+    if chosen.csv is not None:
+        atomic.write_text(chosen.csv, table(problem, found).to_csv(index=False))
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found, prices))
     else:
@@ -65,6 +70,7 @@ def _parser() -> Parser:
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )
+    parser.add_argument("--csv", metavar="FILE", help="the rows as a table for programs, times in ns and sizes in bytes")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser
 
@@ -85,7 +91,7 @@ def _slower(found: Sequence[Candidate]) -> dict[str, str]:
 
 
 def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidate], prices: Mapping[str, int | None]) -> dict[str, Any]:
-    rows = [candidate_table.document(problem, candidate) for candidate in found]
+    rows = [candidate.row(problem) for candidate in found]
     return {
         "graph": problem.graph.name,
         "cluster": problem.cluster.name,

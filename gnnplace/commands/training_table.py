@@ -75,7 +75,7 @@ def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
                     "bound": bound_name(lesson.problem),
                     "schedule": run.config.policy.proposes,
                     "placement": str(run.folder.placement(lesson.label)),
-                    "planners": [candidate_table.document(lesson.problem, row) for row in rows],
+                    "planners": [row.row(lesson.problem) for row in rows],
                 }
                 for lesson, rows in problems
             ],

@@ -2,7 +2,8 @@
 
 A policy is one file beside this one and one line in `POLICIES`. The file holds an `nn.Module` that satisfies `protocol.Policy`
 and the dataclass of its knobs, a `protocol.PolicyConfig`, whose `build` makes the module. A policy that lives outside the package adds
-its line itself: `POLICIES["mine"] = MineConfig`, as examples/add_a_policy.py does. `gnnplace.testing.check_policy` tests its promises.
+its line by an entry point of the group `gnnplace.policies` (`gnnplace/installed.py`), or itself: `POLICIES["mine"] = MineConfig`, as
+examples/add_a_policy.py does. `gnnplace.testing.check_policy` tests its promises.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from gnnplace import installed
 from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.go import GOConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
@@ -28,6 +30,7 @@ POLICIES: dict[str, type[PolicyConfig]] = {
     "hsdag": HsdagConfig,
     "go": GOConfig,
 }
+POLICIES |= installed.added("gnnplace.policies", POLICIES)
 
 
 def build(config: PolicyConfig, shape: PolicyShape, groupings: int, seed: int) -> nn.Module:

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Answer = Literal["sample", "argmax", "replay"]
+ROUNDING = 1e-5  # by which logits of equal options, such as equal devices, may differ from one processor to another: the first one counts
 Recorded = Mapping[str, tuple[Tensor, Tensor | None]]  # by name: the choice, and the noise that its logits had
 
 
@@ -181,7 +182,7 @@ class Tape:
 
     def _draw(self, logits: Float[Tensor, "leading *shape options"]) -> Int[Tensor, "leading *shape"]:
         if self.answer == "argmax":
-            return logits.argmax(-1)
+            return (logits >= logits.amax(-1, keepdim=True) - ROUNDING).byte().argmax(-1)
         cumulative = torch.softmax(logits, dim=-1).cumsum(-1)
         uniform = self._random(torch.rand, logits.shape[:-1]).to(logits.device).unsqueeze(-1)
         choice = (cumulative <= uniform * cumulative[..., -1:]).sum(-1)

@@ -1,0 +1,30 @@
+"""What other installed packages add: baselines and policies, by the entry points of their `pyproject.toml`.
+
+[project.entry-points."gnnplace.planners"]
+longest-first = "my_package.planners:longest_first"
+
+[project.entry-points."gnnplace.policies"]
+linear = "my_package.linear:LinearConfig"
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from importlib.metadata import entry_points
+from typing import Any
+
+
+def added(group: str, taken: Collection[str]) -> dict[str, Any]:
+    """What entry points of a group name, by name. One that can't be imported, or whose name is taken, is left out with a warning."""
+    found: dict[str, Any] = {}
+    for entry in entry_points(group=group):
+        place = f"entry point {entry.name!r} of {group} ({entry.value})"
+        if entry.name in taken or entry.name in found:
+            warnings.warn(f"{place}: left out: the name is taken", stacklevel=2)
+            continue
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:  # another package's code may fail in any way
+            warnings.warn(f"{place}: left out: {type(error).__name__}: {error}", stacklevel=2)
+    return found
