@@ -26,6 +26,7 @@ from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
 from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.exports import targets
+from gnnplace.exports.model import Model
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
@@ -195,12 +196,33 @@ def explain(problem: Problem, placement: Placement, part: str | None = None) -> 
     return explanation.explain(problem, placement) if part is None else explanation.explain_part(problem, placement, part)
 
 
-def export(problem: Problem, placement: Placement, to: str, path: PathText) -> None:
-    """Writes a placement as another program reads it: `accelerate`, `chrome-trace`, `dot` or `graphml` (docs/exporting.md).
+def export(
+    problem: Problem,
+    placement: Placement,
+    to: str,
+    path: PathText,
+    *,
+    model: PathText | None = None,
+    dims: Mapping[str, int] | None = None,
+    fetches: Sequence[str] = (),
+) -> None:
+    """Writes a placement as another program reads it, to a file or a new folder: docs/exporting.md lists the targets.
 
-    Raises ValueError for another target, and where the target can't say the placement; OSError where the file can't be written.
+    `onnxruntime` and `openvino` need the `model` (a file) that the graph was read from, with the `dims` it was read with; `tensorflow`
+    writes a GraphDef besides where it is given one, with the `fetches`. It must give the graph that was placed.
+
+    Raises ValueError for another target, for another model, and where the target can't say the placement; OSError where nothing can be
+    written.
+
+        >>> import gnnplace as gp, pathlib, tempfile
+        >>> problem = gp.problem("squeezenet", cluster="k40-2")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gp.export(problem, gp.place(problem, "gpu"), "accelerate", f"{folder}/map.json")
+        ...     pathlib.Path(f"{folder}/map.json").read_text().count(": 0")
+        26
     """
-    targets.export(problem, placement, to, path)
+    given = None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches))
+    targets.export(problem, placement, to, path, given)
 
 
 def compare(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from gnnplace.commands import inputs
 from gnnplace.commands.usage import DONE, Parser
+from gnnplace.exports.model import Model
+from gnnplace.exports.refusal import UnsayableError
 from gnnplace.exports.targets import TARGETS, export
 from gnnplace.formats.placements import read_placement
 from gnnplace.report import terminal
@@ -19,11 +21,15 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
     explained = "; ".join(f"{name}: {target.purpose}" for name, target in TARGETS.items())
     parser.add_argument("--to", choices=tuple(TARGETS), required=True, help=explained)
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the file to write")
+    parser.add_argument("-o", "--output", metavar="PATH", required=True, help="the file or the new folder to write")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
     inputs.check_folder(chosen.output)
     problem = inputs.problem(chosen)
-    export(problem, read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster)), chosen.to, chosen.output)
+    placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
+    try:
+        export(problem, placement, chosen.to, chosen.output, Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch)))
+    except UnsayableError as refused:
+        parser.error(f"--to {refused}")
     terminal.progress(chosen.quiet)(f"written to {chosen.output}")
     return DONE

@@ -1,7 +1,7 @@
 """The simulated step in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open.
 
 A process is a device or a channel, a thread one of its streams. Ops are slices with their module and phase, transfers are slices of their
-channel with their bytes. Arrows lead along the critical chain.
+channel with their bytes. A counter shows the memory of each device. Arrows lead along the critical chain.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from gnnplace.cluster import NO_CHANNEL
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report.chain_words import Step, stepped
+from gnnplace.schedules.memory_use import memory_use
 
 Event = dict[str, Any]
 
@@ -31,7 +32,7 @@ def chrome_trace(problem: Problem, placement: Placement) -> str:
     """One JSON object; times in microseconds, as the format has them, exact to the nanosecond. Raises ValueError where there is no step."""
     step = stepped(problem, placement)
     tracks = _tracks(step)
-    events = [*_names(step), *_ops(step, tracks), *_transfers(step, tracks), *_arrows(step, tracks)]
+    events = [*_names(step), *_ops(step, tracks), *_transfers(step, tracks), *_memory(step), *_arrows(step, tracks)]
     about = {"graph": step.problem.graph.name, "cluster": step.problem.cluster.name, "step_time_ns": step.step_time_ns}
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns", "otherData": about}) + "\n"
 
@@ -93,6 +94,15 @@ def _slice(name: str, category: str, track: _Track, start_ns: int, end_ns: int, 
         "ph": "X", "name": name, "cat": category, "pid": track.pid, "tid": track.tid,
         "ts": start_ns / 1e3, "dur": (end_ns - start_ns) / 1e3, "args": about,
     }  # fmt: skip
+
+
+def _memory(step: Step) -> list[Event]:
+    """A counter of bytes for each device."""
+    found: list[Event] = []
+    for pid, use in enumerate(memory_use(step.problem, step.placement.device, step.timeline)):
+        for time_ns, used in zip(use.time_ns.tolist(), use.bytes.tolist(), strict=True):
+            found.append({"ph": "C", "name": "memory", "pid": pid, "ts": time_ns / 1e3, "args": {"bytes": used}})
+    return found
 
 
 def _arrows(step: Step, tracks: list[_Track]) -> list[Event]:

@@ -11,18 +11,18 @@ import json
 import numpy as np
 
 from gnnplace.cluster import Cluster
+from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.graph import NONE
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.units.granularity import Granularity
 from gnnplace.units.modules import modules
-
-NAMED = 3  # of the modules that a message names
 
 
 def device_map(problem: Problem, placement: Placement) -> dict[str, int | str]:
     """Module -> the number of its accelerator, or `cpu`, in the order in which modules begin.
 
-    Raises ValueError where the forward ops of a module stand on several devices.
+    Raises UnsayableError where the forward ops of a module stand on several devices.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -30,22 +30,33 @@ def device_map(problem: Problem, placement: Placement) -> dict[str, int | str]:
         >>> found["layers.0.squeeze"], len(found)
         (0, 26)
     """
-    graph, found = problem.graph, modules(problem.graph)
-    forward = graph.kernel & ~graph.phase.among(["backward_data", "backward_weight", "update"]) & (graph.layer.index != NONE)
     names = target_names(problem.cluster)
-    made: dict[str, int | str] = {}
+    return {module: names[device] for module, device in module_devices(problem, placement, "accelerate").items()}
+
+
+def module_devices(problem: Problem, placement: Placement, target: str, granularity: Granularity = "module") -> dict[str, int]:
+    """Module -> device, in the order in which modules begin.
+
+    Raises UnsayableError, on behalf of `target`, where the forward ops of a module stand on several devices (`granularity` would do), and
+    where a module has no name of PyTorch.
+    """
+    graph, found = problem.graph, modules(problem.graph)
+    strange = [name for name in found.names if "/" in name]
+    if strange or not len(graph.layer.values):
+        raise UnsayableError(f"{target}: takes modules of PyTorch, and {listed(strange or found.names)} are none")
+    forward = graph.kernel & ~graph.phase.among(["backward_data", "backward_weight", "update"]) & (graph.layer.index != NONE)
+    made: dict[str, int] = {}
     split: list[str] = []
     for number, name in enumerate(found.names):
         own = found.module == number
         devices = np.unique(placement.device[own & (forward if (own & forward).any() else True)])
-        made[name] = names[int(devices[0])]
+        made[name] = int(devices[0])
         if len(devices) > 1:
             split.append(name)
     if split:
-        more = f" and {len(split) - NAMED} more" if len(split) > NAMED else ""
-        raise ValueError(
-            f"accelerate: can't split a module, and the forward ops of {', '.join(split[:NAMED])}{more} stand on several devices; "
-            "place with --granularity module"
+        raise UnsayableError(
+            f"{target}: can't split a module, and the forward ops of {listed(split)} stand on several devices; "
+            f"place with --granularity {granularity}"
         )
     return made
 

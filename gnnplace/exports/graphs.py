@@ -1,4 +1,4 @@
-"""The placed graph as GraphML and for Graphviz: every op with its device, module, phase, start and end."""
+"""The placed graph for networkx, as GraphML and for Graphviz: every op with its device, module, phase, start and end."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ def graphml(problem: Problem, placement: Placement) -> str:
     written = io.BytesIO()
     nx.write_graphml(to_networkx(problem, placement), written)
     return written.getvalue().decode()
+
+
+def networkx(problem: Problem, placement: Placement) -> str:
+    """`to_networkx` as JSON that `networkx.node_link_graph` reads."""
+    return json.dumps(nx.node_link_data(to_networkx(problem, placement), edges="edges")) + "\n"
 
 
 def dot(problem: Problem, placement: Placement) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # whatever they lead to has been opened by somebody else
@@ -35,3 +37,18 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """`write_bytes` of a text in UTF-8."""
     write_bytes(path, text.encode())
+
+
+def write_folder(path: str | os.PathLike[str], files: Mapping[str, str | bytes]) -> None:
+    """Writes files into a new folder, which appears once it is whole. Raises OSError, also where the folder exists and is not empty."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        temporary.mkdir()
+        for name, content in files.items():
+            write_bytes(temporary / name, content.encode() if isinstance(content, str) else content)
+        temporary.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -60,6 +60,27 @@ def test_arrows_of_the_trace_join_slices_and_end_with_the_last_op():
     assert drawn > 100
 
 
+def test_the_memory_of_the_trace_peaks_where_the_simulator_says_and_ends_with_what_stays():
+    for problem, placement in stepping_cases():
+        (result,) = simulate(problem, [placement])
+        counters = [event for event in json.loads(chrome_trace(problem, placement))["traceEvents"] if event["ph"] == "C"]
+        used = defaultdict(list)
+        for event in counters:
+            used[event["pid"]].append(event["args"]["bytes"])
+        assert result.peak_memory_bytes is not None
+        assert [max(used[device]) for device in range(problem.num_devices)] == result.peak_memory_bytes.tolist()
+        held = np.bincount(placement.device, problem.graph.persistent_bytes, problem.num_devices)
+        assert [used[device][-1] for device in range(problem.num_devices)] == held.tolist()
+
+
+def test_node_link_json_is_read_back_by_networkx():
+    for problem, placement in stepping_cases()[:20]:
+        found = nx.node_link_graph(json.loads(exported(problem, placement, "networkx")), edges="edges")
+        (result,) = simulate(problem, [placement], timeline=True)
+        assert list(found.nodes) == list(problem.graph.op_names) and found.number_of_edges() == problem.graph.num_edges
+        assert [start for _, start in found.nodes(data="start_ns")] == result.timeline.start_ns.tolist()
+
+
 def test_graphml_is_read_back_with_every_op_edge_and_time():
     for problem, placement in stepping_cases()[:20]:
         (result,) = simulate(problem, [placement], timeline=True)

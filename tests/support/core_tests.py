@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = frozenset({"tensorflow", "keras", "onnx", "onnxscript", "openvino", "transformers"})
+HEAVY = frozenset({"tensorflow", "keras", "onnx", "onnxruntime", "onnxscript", "openvino", "transformers"})
 SLOW = (
     "commands/test_measuring.py",
     "commands/test_one_command.py",

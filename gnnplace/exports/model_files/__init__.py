@@ -1,0 +1,1 @@
+"""Programs that exports put beside what they write. They run without gnnplace."""

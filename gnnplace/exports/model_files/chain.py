@@ -1,0 +1,36 @@
+"""Runs the segments of a model one after another, each on its device; written by `gnnplace export --to onnxruntime`.
+
+chain = Chain()
+outputs = chain.run({"x": x})  # by name
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+
+class Chain:
+    """A session for each segment. `provider` runs all of them instead of those of the manifest, e.g. "CPUExecutionProvider"."""
+
+    def __init__(self, folder: str | Path = Path(__file__).parent, provider: str | None = None) -> None:
+        self.manifest = json.loads((Path(folder) / "manifest.json").read_text())
+        self.sessions = [self._session(Path(folder), segment, provider) for segment in self.manifest["segments"]]
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs of the model by name, given its inputs by name."""
+        values = dict(feeds)
+        for segment, session in zip(self.manifest["segments"], self.sessions, strict=True):
+            made = session.run(segment["outputs"], {name: values[name] for name in segment["inputs"]})
+            values.update(zip(segment["outputs"], made, strict=True))
+        return {name: values[name] for name in self.manifest["outputs"]}
+
+    def _session(self, folder: Path, segment: Mapping[str, Any], provider: str | None) -> onnxruntime.InferenceSession:
+        asked = provider or (segment["provider"], segment["options"])
+        name = provider or segment["provider"]
+        session = onnxruntime.InferenceSession(folder / segment["file"], providers=[asked])
+        if name not in session.get_providers():  # ONNX Runtime only warns
+            raise RuntimeError(f"{segment['file']}: this onnxruntime has no {name}; its providers are {session.get_providers()}")
+        return session

@@ -1,0 +1,62 @@
+"""Devices of TensorFlow's ops: as JSON, as a device function for graphs and `tf.function`s, and within the GraphDef that was placed.
+
+TensorFlow itself says any placement. What was pruned from the step has no device: TensorFlow puts it where its resources and inputs are.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from gnnplace.cluster import Cluster
+from gnnplace.exports import model_files
+from gnnplace.exports.model import Model
+from gnnplace.exports.refusal import UnsayableError, listed
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
+
+OTHERS = (".onnx", ".xml")  # files of other programs
+GRAPHDEF = (".pb", ".pbtxt")
+FUNCTION = Path(model_files.__file__).with_name("device_function.py")
+
+
+def tensorflow(problem: Problem, placement: Placement, model: Model | None) -> dict[str, str | bytes]:
+    """The files of a folder: `devices.json`, `device_function.py`, and `graph.pb` where the model is a GraphDef."""
+    _check_kinds(problem, model)
+    devices = op_devices(problem, placement)
+    files: dict[str, str | bytes] = {"devices.json": json.dumps(devices, indent=1) + "\n", FUNCTION.name: FUNCTION.read_text()}
+    if model is not None and Path(model.path).suffix in GRAPHDEF:
+        from gnnplace.exports.placed_graphdef import placed_graphdef  # TensorFlow takes seconds to import
+
+        files["graph.pb"] = placed_graphdef(problem, model, devices)
+    return files
+
+
+def op_devices(problem: Problem, placement: Placement) -> dict[str, str]:
+    """The device string of every op.
+
+    >>> import gnnplace as gp
+    >>> problem = gp.problem("nmt-2", cluster="k40-2")
+    >>> op_devices(problem, gp.place(problem, "gpu"))["input/targets"]
+    '/device:GPU:0'
+    """
+    names = device_strings(problem.cluster)
+    return {op: names[device] for op, device in zip(problem.graph.op_names, placement.device.tolist(), strict=True)}
+
+
+def device_strings(cluster: Cluster) -> list[str]:
+    """The devices as TensorFlow numbers them, by their kind, in the order of the cluster."""
+    kinds = [device.kind.upper() for device in cluster.devices]
+    return [f"/device:{kind}:{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)]
+
+
+def _check_kinds(problem: Problem, model: Model | None) -> None:
+    """Raises UnsayableError for a graph of another framework: its ops are none of TensorFlow's."""
+    if model is not None and Path(model.path).suffix in OTHERS:
+        raise UnsayableError(f"tensorflow: {model.path} is no graph of TensorFlow; {Path(model.path).suffix} goes to another target")
+    graph = problem.graph
+    strange = [f"{name} ({graph.kind[op]})" for op, name in enumerate(graph.op_names) if not (graph.kind[op] or "")[:1].isupper()]
+    if strange:
+        raise UnsayableError(
+            f"tensorflow: {listed(strange)} are no ops of TensorFlow; place a graph that was read from TensorFlow or Keras"
+        )

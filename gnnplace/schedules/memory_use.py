@@ -1,0 +1,100 @@
+"""The memory that each device uses over a step, read off its timeline (docs/execution-model.md#memory).
+
+A slot is the buffer of an output on a device, a number of that output and the device. It is taken when the op that makes it starts or its
+first transfer to the device begins, and left when the last op there that reads or makes it ends and the last transfer from there has left.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int32, Int64
+
+from gnnplace.cluster import RECEIVED
+from gnnplace.graph import NONE
+from gnnplace.problems import Problem
+from gnnplace.result import Timeline
+from gnnplace.schedules.buffers import buffers
+
+PARTS, OUTPUTS = RECEIVED.index("parts"), RECEIVED.index("outputs")
+
+
+class MemoryUse(NamedTuple):
+    """From `time_ns[i]` on a device uses `bytes[i]`; times ascend from 0 and are distinct."""
+
+    time_ns: Int64[np.ndarray, " changes"]
+    bytes: Int64[np.ndarray, " changes"]
+
+
+def memory_use(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> list[MemoryUse]:
+    """The memory of every device; its maximum is the step's peak memory."""
+    graph, count = problem.graph, problem.num_devices
+    key, taken_ns, left_ns, size = _slots(problem, device, timeline)
+    here = np.concatenate([device, device, key % count, key % count])
+    time_ns = np.concatenate([timeline.start_ns, timeline.end_ns, taken_ns, left_ns])
+    change = np.concatenate([graph.workspace_bytes, -graph.workspace_bytes, size, -size])
+    found = []
+    for d in range(count):
+        moments, place = np.unique(np.append(0, time_ns[here == d]), return_inverse=True)
+        changes = np.zeros(len(moments), dtype=np.int64)
+        np.add.at(changes, place, np.append(graph.persistent_bytes[device == d].sum(), change[here == d]))
+        found.append(MemoryUse(moments, changes.cumsum()))
+    return found
+
+
+class _Slots(NamedTuple):
+    """The slots that are taken: `key` is output x devices + device."""
+
+    key: Int64[np.ndarray, " slots"]
+    taken_ns: Int64[np.ndarray, " slots"]
+    left_ns: Int64[np.ndarray, " slots"]
+    bytes: Int64[np.ndarray, " slots"]
+
+
+def _slots(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> _Slots:
+    graph = problem.graph
+    own = _own(problem, device)
+    made = np.flatnonzero(graph.output_alias == NONE)
+    makers = graph.output_op[made]
+    received = _received(problem, timeline.transfer_output, timeline.transfer_dst)
+    keys, slot = np.unique(np.concatenate([own[made], received]), return_inverse=True)
+    taken_ns, size, left_ns = np.full(len(keys), timeline.end_ns.max()), np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+    np.minimum.at(taken_ns, slot, np.concatenate([timeline.start_ns[makers], timeline.transfer_start_ns]))
+    np.maximum.at(size, slot[len(made) :], graph.output_bytes[timeline.transfer_output])
+    size[slot[: len(made)]] = graph.output_bytes[made]  # what is received again lies in the buffer that is there
+    data = np.flatnonzero(graph.edge_data != NONE)
+    touching = np.concatenate([graph.edge_dst[data], graph.output_op])
+    touched = _on(problem, own, device, np.concatenate([graph.edge_data[data], np.arange(len(own))]), device[touching])
+    results = np.flatnonzero(graph.output_is_result)
+    holders = np.concatenate([touched, own[timeline.transfer_output], own[results]])
+    ends = np.concatenate([timeline.end_ns[touching], timeline.transfer_end_ns, np.full(len(results), timeline.end_ns.max())])
+    np.maximum.at(left_ns, np.searchsorted(keys, holders), ends)
+    return _Slots(keys, taken_ns, left_ns, size)
+
+
+def _own(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " outputs"]:
+    """The slot of each output on its op's device; an alias lies in that of the output it names, made or received there."""
+    graph, count = problem.graph, problem.num_devices
+    own = np.arange(len(graph.output_op)) * count + device[graph.output_op]
+    held = buffers(graph)
+    for output, named in zip(held.alias.tolist(), held.alias_of.tolist(), strict=True):
+        here = device[graph.output_op[output]]
+        own[output] = _on(problem, own, device, np.array([named]), np.array([here]))[0]
+    return own
+
+
+def _on(
+    problem: Problem, own: Int64[np.ndarray, " outputs"], device: Int32[np.ndarray, " ops"], output: Int64[np.ndarray, " n"],
+    here: Int32[np.ndarray, " n"],
+) -> Int64[np.ndarray, " n"]:  # fmt: skip
+    """The slots of outputs on devices, where they are made or which receive them."""
+    return np.where(device[problem.graph.output_op[output]] == here, own[output], _received(problem, output, here))
+
+
+def _received(problem: Problem, output: Int64[np.ndarray, " n"], there: Int32[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """The slots of outputs on devices that receive them."""
+    graph, mode = problem.graph, problem.cluster.device_received[there]
+    root = graph.output_root[output]
+    apart = (mode == OUTPUTS) | ((mode == PARTS) & (graph.output_bytes[output] < graph.output_bytes[root]))
+    return np.where(apart, output, root) * problem.num_devices + there
