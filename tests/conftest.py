@@ -3,6 +3,10 @@
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # machines are shared: no clock in a test
+settings.load_profile("patient")
 
 pytest.register_assert_rewrite("support")
 pytest_plugins = ["support.core_tests", "support.cpu_budget"]

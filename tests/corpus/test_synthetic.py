@@ -23,7 +23,7 @@ from gnnplace.simulator.simulator import simulate
 
 FAMILY = st.sampled_from(FAMILIES)
 SIZE, SEED = st.integers(4, 60), st.integers(0, 2**32)
-FEW = settings(max_examples=25, deadline=None)
+FEW = settings(max_examples=25)
 
 
 def neighbours(graph):
