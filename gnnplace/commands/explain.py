@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
     parser.add_argument("--json", action="store_true", help="one line of JSON; everything, nothing shortened")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    chosen = parser.parse_args(arguments)
+    chosen = parser.parse_intermixed_args(arguments)  # PART may stand after options
     problem = inputs.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     found = explain(problem, placement) if chosen.part is None else explain_part(problem, placement, chosen.part)
