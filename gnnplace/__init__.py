@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate
+    from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate, write_report
     from gnnplace.candidates import Candidate, table
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.constraints import Constrained, Constraint, constrained
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gnnplace.version import VERSION as __version__
 
 _WHERE = {
-    "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate"),
+    "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate", "write_report"),
     "gnnplace.candidates": ("Candidate", "table"),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
     "gnnplace.constraints": ("Constrained", "Constraint", "constrained"),

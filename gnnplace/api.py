@@ -32,7 +32,7 @@ from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
 from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
-from gnnplace.report import explanation
+from gnnplace.report import explanation, step_report
 from gnnplace.report.explanation import Explanation, PartExplanation
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator import simulator
@@ -223,6 +223,21 @@ def export(
     """
     given = None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches))
     targets.export(problem, placement, to, path, given)
+
+
+def write_report(problem: Problem, placement: Placement, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
+    """Writes a page about a placed step: one HTML file with its timeline, memory, devices by module and time, and critical chain.
+
+    `candidates` are placements of the same problem, as `compare` gives them, for a table of planners beside the bound.
+    Raises ValueError for a placement that has no step, for a path that does not end in .html, and where plotly is missing; OSError where
+    the file can't be written.
+
+        >>> import gnnplace as gp
+        >>> problem = gp.problem("dlrm", cluster="k40-2")
+        >>> gp.write_report(problem, gp.place(problem, "heft"), "dlrm.html")  # doctest: +SKIP
+    """
+    rivals = [step_report.Rival(each.planner, each.result) for each in candidates]
+    step_report.write_step_report(path, problem, placement, step_report.Origin("gnnplace.write_report(...)"), rivals)
 
 
 def compare(

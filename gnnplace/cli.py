@@ -23,6 +23,7 @@ COMMANDS = {
     "simulate": "the step time and memory of a placement",
     "explain": "why a placed step takes as long as it does, and what would shorten it",
     "export": "a placement as other programs read it: accelerate, Perfetto, Graphviz, GraphML",
+    "report": "trainings as a page: learning curves, policies beside heuristics and the bound",
     "compare": "every planner on one problem: step time, memory, bound, planning time",
     "measure": "run a placed step on this machine's devices and time it",
     "profile": "measure every op of a workload and every link on this machine",

@@ -17,7 +17,7 @@ from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import situation
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report import explanation, timeline
+from gnnplace.report import explanation, step_report, timeline
 from gnnplace.report.chain_words import stepped
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
@@ -98,6 +98,10 @@ class Plan(Placement):
     def picture(self, path: PathText) -> None:
         """Draws what each device runs and sends over time (.png, .svg, .pdf). Raises ValueError for another ending."""
         timeline.write_picture(path, self.problem, self, self.step)
+
+    def report(self, path: PathText) -> None:
+        """Writes a page about the step, one HTML file: see `gp.write_report`."""
+        step_report.write_step_report(path, self.problem, self, step_report.Origin("gnnplace.Plan.report(...)"))
 
     def export(self, to: str, path: PathText) -> None:
         """Writes the plan as another program reads it: see `gp.export`."""

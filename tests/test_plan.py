@@ -57,3 +57,10 @@ def test_its_files(plan, tmp_path):
         plan.device_map()
     with pytest.raises(ValueError, match="ending"):
         plan.picture(tmp_path / "plan.gif")
+
+
+@pytest.mark.slow
+def test_its_report(plan, tmp_path):
+    pytest.importorskip("plotly")
+    plan.report(tmp_path / "plan.html")
+    assert "gnnplace.Plan.report" in (tmp_path / "plan.html").read_text()

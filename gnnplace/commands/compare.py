@@ -12,12 +12,13 @@ from gnnplace import planners
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, compared, expanded, not_fitting, priced, ranked, table
-from gnnplace.commands import candidate_table, inputs
+from gnnplace.commands import candidate_table, inputs, reporting
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.formats import atomic
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
+from gnnplace.report.step_report import Rival, write_step_report
 from gnnplace.result import Planner
 
 
@@ -29,6 +30,7 @@ def main(arguments: Sequence[str]) -> int:
         inputs.check_folder(chosen.csv)
     if chosen.fusion is not None and chosen.granularity == "stage":
         parser.error("--fusion: stages are made of ops that run by themselves")
+    reporting.check(chosen.report)
     whole, constraint = inputs.problem(chosen), inputs.constraint(chosen)
     under = constrained(whole, constraint)
     problem = under.problem
@@ -48,6 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     candidate_table.say_compiled(chosen.quiet)
     if chosen.csv is not None:
         atomic.write_text(chosen.csv, table(problem, found).to_csv(index=False))
+    if chosen.report is not None and found[0].result.infeasible is None:
+        rivals = [Rival(each.planner, each.result) for each in found]
+        write_step_report(chosen.report, problem, found[0].placement, reporting.origin("compare", arguments), rivals)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found, prices))
     else:
@@ -71,6 +76,7 @@ def _parser() -> Parser:
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )
     parser.add_argument("--csv", metavar="FILE", help="the rows as a table for programs, times in ns and sizes in bytes")
+    reporting.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser
 

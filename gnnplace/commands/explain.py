@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands import inputs
+from gnnplace.commands import inputs, reporting
 from gnnplace.commands.usage import DONE, Parser
-from gnnplace.formats.placements import read_placement
+from gnnplace.formats.placements import read_about, read_placement
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.chain_words import Stretch
 from gnnplace.report.explanation import FASTER, Explanation, Move, PartExplanation, explain, explain_part
+from gnnplace.report.step_report import write_step_report
 from gnnplace.sources import graphs as sources
 
 MOST_MOVES = 10
@@ -27,12 +28,17 @@ def main(arguments: Sequence[str]) -> int:
     inputs.add_problem_arguments(parser)
     parser.add_argument("part", metavar="PART", nargs="?", help="a module such as h.0.attn, all that begin so (h.0), or an op")
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+    reporting.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON; everything, nothing shortened")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_intermixed_args(arguments)  # PART may stand after options
+    reporting.check(chosen.report)
     problem = inputs.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     found = explain(problem, placement) if chosen.part is None else explain_part(problem, placement, chosen.part)
+    if chosen.report is not None:
+        origin = reporting.origin("explain", arguments, read_about(chosen.placement).provenance)
+        write_step_report(chosen.report, problem, placement, origin)
     if chosen.json:
         terminal.print_json(_document(found))
     elif isinstance(found, Explanation):

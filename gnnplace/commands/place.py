@@ -14,7 +14,7 @@ from gnnplace import candidates, planners, portfolio
 from gnnplace.baselines.staged import nearest, staged
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
-from gnnplace.commands import candidate_table, inputs
+from gnnplace.commands import candidate_table, inputs, reporting
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.constraints import Constrained, Stages, constrained
 from gnnplace.formats import strict_json
@@ -23,6 +23,7 @@ from gnnplace.placement import Placement
 from gnnplace.portfolio import SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
+from gnnplace.report.step_report import Rival, write_step_report
 from gnnplace.result import Planner
 from gnnplace.sources import graphs as sources
 from gnnplace.version import VERSION
@@ -63,6 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     said = under.said(placed.placement)
     if chosen.output is not None:
         write_placement(chosen.output, whole.graph, cluster, said, step, provenance)
+    if chosen.report is not None:
+        rivals = [Rival(placed.planner, placed.result)]
+        write_step_report(chosen.report, under.problem, said, reporting.origin("place", arguments, provenance), rivals)
     if chosen.json:
         terminal.print_json(described_placement(whole.graph, cluster, said, step, provenance))
     else:
@@ -97,6 +101,7 @@ def _parser() -> Parser:
     inputs.add_budget_arguments(parser)
     inputs.add_constraint_arguments(parser)
     inputs.add_fusion_argument(parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself")
+    reporting.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
     return parser
 
@@ -117,6 +122,7 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
         chosen.schedule = "given" if chosen.planner in (None, BEST) else "critical-path"
     if chosen.output is not None:
         inputs.check_folder(chosen.output)
+    reporting.check(chosen.report)
     return chosen
 
 

@@ -10,13 +10,12 @@ import json
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from gnnplace.cluster import NO_CHANNEL
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report.chain_words import Step, stepped
 from gnnplace.schedules.memory_use import memory_use
+from gnnplace.schedules.streams import streams
 
 Event = dict[str, Any]
 
@@ -40,16 +39,11 @@ def chrome_trace(problem: Problem, placement: Placement) -> str:
 def _tracks(step: Step) -> list[_Track]:
     """The track of every op and every transfer: the first stream of its device that is free, its channel."""
     problem, timeline = step.problem, step.timeline
-    found = [_Track(0, 0)] * (problem.num_ops + len(timeline.transfer_src))
-    free_ns = [[0] * streams for streams in problem.cluster.streams.tolist()]
-    for op in np.lexsort((timeline.end_ns, timeline.start_ns)).tolist():
-        device, start = int(step.placement.device[op]), int(timeline.start_ns[op])
-        stream = next(stream for stream, end in enumerate(free_ns[device]) if end <= start)
-        free_ns[device][stream] = int(timeline.end_ns[op])
-        found[op] = _Track(device, stream)
+    stream = streams(problem, step.placement.device, timeline).tolist()
+    found = [_Track(*track) for track in zip(step.placement.device.tolist(), stream, strict=True)]
     link = problem.cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
-    for transfer, channel in enumerate(problem.cluster.link_channel[link].tolist() if len(link) else []):
-        found[problem.num_ops + transfer] = _Track(problem.num_devices + channel, 0)
+    channels = problem.cluster.link_channel[link].tolist() if len(link) else []
+    found += [_Track(problem.num_devices + channel, 0) for channel in channels]
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Int32, Int64
@@ -82,6 +82,13 @@ class PlacementDocument(Document):
     provenance: Provenance | None = None
 
 
+class About(NamedTuple):
+    """What a document says of its placement, None where it does not."""
+
+    predicted: Predicted | None
+    provenance: Provenance | None
+
+
 def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) -> Placement:
     """The placement of a JSON file (a path) or of its bytes, for this graph and cluster.
 
@@ -89,6 +96,11 @@ def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) ->
     each op and only devices that there are; OSError where the file is unreadable.
     """
     return strict_json.read(source, PlacementDocument, lambda document: _placement(document, graph, cluster), MAX_DOCUMENT_BYTES)
+
+
+def read_about(source: Source) -> About:
+    """What the document of a placement says of it. Raises ValueError and OSError as `read_placement` does."""
+    return strict_json.read(source, PlacementDocument, lambda found: About(found.predicted, found.provenance), MAX_DOCUMENT_BYTES)
 
 
 def write_placement(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -42,6 +42,22 @@ class Registered(NamedTuple):
 def database(runs: Path) -> str:
     """The tracking address of a folder of runs: what `mlflow ui --backend-store-uri` takes."""
     return f"sqlite:///{(runs / DATABASE).resolve()}"
+
+
+def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]:
+    """The values of metrics of a run by its folder, by update; those it never logged are left out.
+
+    Raises ValueError where the run was not tracked.
+    """
+    known: Any = []
+    if (folder.resolve().parent / DATABASE).exists():
+        client = _client(folder.resolve().parent)
+        experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
+        known = client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{folder.resolve().name}'", max_results=1)
+    if not known:
+        raise ValueError(f"{folder}: has no learning curves: there is no MLflow run of that name in {folder.parent / DATABASE}")
+    run, logged = known[0].info.run_id, known[0].data.metrics
+    return {name: {each.step: each.value for each in client.get_metric_history(run, name)} for name in names if name in logged}
 
 
 class MlflowRun(MLFlowLogger):
@@ -128,7 +144,7 @@ def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> Non
         text = str(value)
         return text if len(text) <= MOST_CHARACTERS else f"{len(text)} characters: see the artifact config.yaml"
 
-    rows = [Param(name, shown(value)) for name, value in _flat(parameters)]
+    rows = [Param(name, shown(value)) for name, value in flat(parameters)]
     for low in range(0, len(rows), MOST_PARAMETERS):
         client.log_batch(run, params=rows[low : low + MOST_PARAMETERS])
 
@@ -157,9 +173,10 @@ def _mark_stale(client: Any, experiment: str, own: Path, in_use: Callable[[Path]
             client.set_terminated(run.info.run_id, "KILLED")
 
 
-def _flat(parameters: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(parameters: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Nested values by dotted name."""
     for key, value in parameters.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = frozenset({"tensorflow", "keras", "onnx", "onnxruntime", "onnxscript", "openvino", "transformers"})
+HEAVY = frozenset({"tensorflow", "keras", "onnx", "onnxruntime", "onnxscript", "openvino", "transformers", "plotly", "selenium"})
 SLOW = (
     "commands/test_measuring.py",
     "commands/test_one_command.py",
@@ -34,6 +34,7 @@ SLOW = (
     "frontends/openvino/*",
     "frontends/tensorflow/*",
     "frontends/torch/test_torch_inference_capture.py",
+    "report/test_browser.py",
     "training/test_training_device.py",
 )
 

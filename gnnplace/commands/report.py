@@ -1,0 +1,171 @@
+"""`gnnplace report`: trainings as a page: learning curves with intervals over seeds, policies beside heuristics and the bound."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gnnplace import planners
+from gnnplace.commands import candidate_table, reporting
+from gnnplace.commands.usage import DONE, Parser
+from gnnplace.report import learning_curves as learning
+from gnnplace.report import terminal
+from gnnplace.report.learning_curves import Rated
+from gnnplace.report.page import Section, facts, note, table, write_page
+from gnnplace.version import VERSION
+
+if TYPE_CHECKING:
+    from gnnplace.training.curves import PastRun
+
+Methods = Mapping[str, "list[PastRun]"]
+
+
+class Part(NamedTuple):
+    """A section and the figures in it."""
+
+    section: Section
+    figures: dict[str, Any]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes a page about trainings. Runs that differ in their seed alone are one method, whose curves have intervals of 95 %.
+
+    The heuristics of up to four problems are asked for their placements; other problems have their bound alone.
+    """
+    parser = Parser("report", main.__doc__ or "")
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="the folder of a run of gnnplace train")
+    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the page to write")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    chosen = parser.parse_args(arguments)
+    reporting.check(chosen.output)
+    from gnnplace.training import curves  # seconds to import, which a wrong argument doesn't need
+
+    methods = curves.methods([curves.read_run(path) for path in chosen.runs])
+    colour = learning.colours(list(methods))
+    labels = sorted({label for runs in methods.values() for run in runs for label in run.best_ns})
+    parts = [_validation(methods, colour)]
+    if len(labels) <= curves.MOST_PROBLEMS:
+        known = _heuristics(methods, labels, chosen.quiet)
+        parts += [_problem(label, methods, colour, known.get(label, {}), number) for number, label in enumerate(labels)]
+    else:
+        parts += [_overall(methods, colour), Part(Section("Problems", _problems(labels, methods)), {})]
+    sections = [*(part.section for part in parts), Section("Runs", _runs(methods)), Section("Where this comes from", _origin(arguments))]
+    title = f"Training of {', '.join(methods)}" if len(methods) <= 2 else f"Training of {len(methods)} methods"
+    write_page(chosen.output, title, sections, {"figures": {key: figure for part in parts for key, figure in part.figures.items()}})
+    terminal.progress(chosen.quiet)(f"written to {chosen.output}")
+    return DONE
+
+
+def _overall(methods: Methods, colour: Mapping[str, str]) -> Part:
+    """Over the problems of each update: the geometric mean of step times over those of the best single device."""
+    said = {"best_over_one_device": "best so far", "mean_over_one_device": "mean of samples"}
+    levels, unit = {"best single device": 1.0}, "of the best single device's time"
+    return _curves("overall", "Over the problems of each update", _lines(methods, said), colour, levels, unit)
+
+
+def _validation(methods: Methods, colour: Mapping[str, str]) -> Part:
+    said = {"val/over_best_heuristic": "over the best heuristic", "val/over_bound": "over the bound"}
+    title = "Validation: problems that it never trained on, greedy"
+    return _curves("validation", title, _lines(methods, said), colour, {"equal": 1.0}, "ratio of step times")
+
+
+def _problem(label: str, methods: Methods, colour: Mapping[str, str], heuristics: Mapping[str, int], number: int) -> Part:
+    """The curves of one problem, and its policies beside heuristics and the bound."""
+    lines = _lines(methods, {f"{label}/best_ns": "best so far", f"{label}/mean_ns": "mean of samples"}, scale=1e6)
+    bounds = [run.bound_ns[label] / 1e6 for runs in methods.values() for run in runs if label in run.bound_ns]
+    rated = [Rated(name, learning.estimate([time_ns / 1e6]), learned=False) for name, time_ns in heuristics.items()]
+    for name, runs in methods.items():
+        if times := [run.best_ns[label] / 1e6 for run in runs if label in run.best_ns]:
+            rated.append(Rated(name, learning.estimate(times), learned=True))
+    fastest = min(((time_ns / 1e6, name) for name, time_ns in heuristics.items()), default=None)
+    levels = {} if fastest is None else {f"best heuristic: {fastest[1]}": fastest[0]}
+    levels |= {learning.BOUND: bounds[0]} if bounds else {}
+    drawn = _curves(f"curves{number}", label, lines, colour, levels, "ms")
+    body = f'{drawn.section.body}<h3>The best placement of each</h3><div id="beside{number}"></div>{_rated(rated, bounds)}'
+    return Part(Section(label, body), drawn.figures | {f"beside{number}": learning.beside(rated, bounds[0] if bounds else None, "ms")})
+
+
+def _curves(
+    key: str, title: str, lines: Mapping[tuple[str, str], Any], colour: Mapping[str, str], levels: Mapping[str, float], unit: str
+) -> Part:
+    """A section with one figure of curves; an empty one, which is not shown, where there are none."""
+    if not lines:
+        return Part(Section(title, ""), {})
+    said = note("Geometric means over seeds; bands are intervals of 95 % (Student's t of the logarithms).")
+    return Part(Section(title, f'{said}<div id="{key}"></div>'), {key: learning.curves(lines, colour, levels, unit)})
+
+
+def _lines(methods: Methods, said: Mapping[str, str], scale: float = 1.0) -> dict[tuple[str, str], list[dict[int, float]]]:
+    """The histories of metrics, by method and by what is said of the metric; methods without one are left out."""
+    found = {}
+    for name, runs in methods.items():
+        for metric, what in said.items():
+            if histories := [run.curves[metric] for run in runs if metric in run.curves]:
+                found[name, what] = [{update: value / scale for update, value in history.items()} for history in histories]
+    return found
+
+
+def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
+    """What the heuristics' placements take, by problem and planner; of measured problems nothing, since these would be simulated."""
+    from gnnplace.candidates import candidates
+    from gnnplace.simulator.simulator import simulate
+    from gnnplace.training import problems as run_problems
+    from gnnplace.training.lesson import labels as labels_of
+    from gnnplace.training.run_folder import followed
+
+    found: dict[str, dict[str, int]] = {}
+    for run in (run for runs in methods.values() for run in runs if not run.measured):
+        if set(run.best_ns) <= set(found):
+            continue
+        with ExitStack() as stack:
+            posed = run_problems.opened(run.config, followed(run.path), stack, quiet).problems
+        for label, problem in zip(labels_of(posed), posed, strict=True):
+            if label in labels and label not in found:
+                named = planners.planners(problem, simulate, 0, run.config.policy.proposes)
+                asked = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
+                made = candidates(problem, asked, run.config.policy.proposes, candidate_table.news(quiet))
+                found[label] = {each.planner: each.step_time_ns for each in made if each.step_time_ns is not None}
+    return found
+
+
+def _rated(rated: Sequence[Rated], bounds: Sequence[float]) -> str:
+    rows = []
+    for each in sorted(rated, key=lambda each: each.value.mean):
+        interval = f"{each.value.low:,.3f} to {each.value.high:,.3f}" if each.value.seeds > 1 else terminal.NONE
+        seeds = str(each.value.seeds) if each.learned else terminal.NONE
+        rows.append(
+            (each.name, f"{each.value.mean:,.3f}", interval, seeds, f"{each.value.mean / bounds[0]:.3f}" if bounds else terminal.NONE)
+        )
+    if bounds:
+        rows.append(("lower bound", f"{bounds[0]:,.3f}", "", "", "1.000"))
+    attributes = [*[""] * len(rated), *(['class="bound"'] if bounds else [])]
+    return table(("planner", "step ms", "interval over seeds", "seeds", "over the bound"), rows, attributes)
+
+
+def _problems(labels: Sequence[str], methods: Methods) -> str:
+    """Many problems: the mean of each method's best, over the bound."""
+    rows = []
+    for label in labels:
+        ratios = []
+        for runs in methods.values():
+            found = [run.best_ns[label] / run.bound_ns[label] for run in runs if label in run.best_ns and label in run.bound_ns]
+            ratios.append(f"{learning.estimate(found).mean:.3f}" if found else terminal.NONE)
+        rows.append((label, *ratios))
+    return note("The best placement's step time over the bound, the mean over seeds.") + table(("problem", *methods), rows)
+
+
+def _runs(methods: Methods) -> str:
+    rows = [
+        (name, str(run.path), str(run.config.seed), run.config.evaluate, f"{run.config.training.all_updates:,}", str(len(run.best_ns)))
+        for name, runs in methods.items()
+        for run in runs
+    ]
+    return table(("method", "folder", "seed", "steps are", "updates", "problems with a placement"), rows)
+
+
+def _origin(arguments: Sequence[str]) -> str:
+    made = f"gnnplace {VERSION}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
+    return facts([("report by", made), ("command", reporting.origin("report", arguments).command)])

@@ -1,0 +1,115 @@
+"""Which device runs each module at each time step: the picture of a placement in Mirhoseini et al. (2018), with backward passes.
+
+Rows are modules, columns the time steps of an unrolled network; ops without a time step have a column for each phase. A cell has the colour
+of the device that does most of its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int64
+
+from gnnplace.graph import NONE
+from gnnplace.report.chain_words import Step
+from gnnplace.report.picture import coloured_phases
+from gnnplace.report.timeline_data import device_colours
+
+MOST_HEIGHT = 1100
+NARROWEST = 0.14  # of the picture, that a panel is wide at least
+GAP = 0.02  # between panels
+MOST_TICKS, MOST_NAMES = 20, 80  # of a panel, and of modules
+TIMELESS = "without a time step"
+BARE = {"automargin": True, "showgrid": False, "zeroline": False}
+
+
+class Panel(NamedTuple):
+    """Some columns of the picture: their names, and the column of each op, `NONE` for ops of other panels."""
+
+    title: str
+    columns: tuple[str, ...]
+    column: Int64[np.ndarray, " ops"]
+
+
+def panels(step: Step) -> list[Panel]:
+    """Time steps of forward and of backward passes, then phases of ops without a time step; only what occurs."""
+    graph = step.problem.graph
+    backward = graph.phase.among(["backward_data", "backward_weight"])
+    timed = graph.time_step != NONE
+    found = [_steps(step, "time step, forward", timed & ~backward), _steps(step, "time step, backward", timed & backward)]
+    phases = [phase for phase in coloured_phases(graph) if (phase.ops & ~timed).any()]
+    column = np.full(step.problem.num_ops, NONE, dtype=np.int64)
+    for number, phase in enumerate(phases):
+        column[phase.ops & ~timed] = number
+    found.append(Panel(TIMELESS if timed.any() else "phase", tuple(phase.name for phase in phases), column))
+    return [panel for panel in found if panel.columns]
+
+
+def figure(step: Step) -> dict[str, Any]:
+    """The picture as a figure of plotly: a heat map for each panel, side by side."""
+    names, found = step.problem.cluster.device_names, panels(step)
+    columns = np.array([len(panel.columns) for panel in found])
+    widths = np.maximum(NARROWEST * columns.sum(), columns)
+    ends = widths.cumsum() / widths.sum()
+    layout: dict[str, Any] = {
+        "height": min(MOST_HEIGHT, 110 + 24 * step.modules.num_modules), "margin": {"l": 10, "r": 10, "t": 30, "b": 45},
+        "yaxis": {"autorange": "reversed", **_ticks(step.modules.names, MOST_NAMES)},
+    }  # fmt: skip
+    colours, data = device_colours(len(names)), []
+    for number, (panel, end, width) in enumerate(zip(found, ends, widths / widths.sum(), strict=True), 1):
+        axis = "" if number == 1 else str(number)
+        layout[f"xaxis{axis}"] = {
+            "domain": [float(end - width + (GAP if number > 1 else 0)), float(end)], "anchor": "y",
+            "title": {"text": panel.title}, **_ticks(panel.columns, MOST_TICKS), "tickangle": 90 if panel.title == TIMELESS else 0,
+        }  # fmt: skip
+        data.append(_heat_map(step, panel, colours) | {"xaxis": f"x{axis}", "yaxis": "y"})
+    data += [_key(name, colour) for name, colour in zip(names, colours, strict=True)]
+    return {"data": data, "layout": layout | {"legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}}}
+
+
+def work_ns(step: Step, panel: Panel) -> Int64[np.ndarray, "modules columns devices"]:
+    """The work of each device in each cell."""
+    device, rows = step.placement.device, np.flatnonzero(panel.column != NONE)
+    found = np.zeros((step.modules.num_modules, len(panel.columns), step.problem.num_devices), dtype=np.int64)
+    np.add.at(found, (step.modules.module[rows], panel.column[rows], device[rows]), step.problem.time_ns[rows, device[rows]])
+    return found
+
+
+def _ticks(names: Sequence[str], most: int) -> dict[str, Any]:
+    """An axis of names, of which at most so many are written."""
+    apart = -(-len(names) // most)
+    return BARE | {"tickvals": list(range(0, len(names), apart)), "ticktext": names[::apart]}
+
+
+def _steps(step: Step, title: str, ops: Bool[np.ndarray, " ops"]) -> Panel:
+    used = np.unique(step.problem.graph.time_step[ops])
+    column = np.where(ops, np.searchsorted(used, step.problem.graph.time_step), NONE)
+    return Panel(title, tuple(map(str, used.tolist())), column)
+
+
+def _heat_map(step: Step, panel: Panel, colours: list[str]) -> dict[str, Any]:
+    work, names = work_ns(step, panel), step.problem.cluster.device_names
+    most = [[int(cell.argmax()) if cell.any() else None for cell in row] for row in work]
+    edges = np.linspace(0, 1, len(colours) + 1).tolist()
+    scale = [[edge, colour] for low, high, colour in zip(edges, edges[1:], colours, strict=False) for edge in (low, high)]
+    return {
+        "type": "heatmap", "z": most, "zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": scale, "showscale": False,
+        "xgap": 1, "ygap": 1,
+        "text": [[_shares(names, cell) for cell in row] for row in work], "hoverongaps": False,
+        "hovertemplate": "%{y}, %{x}<br>%{text}<extra></extra>",
+    }  # fmt: skip
+
+
+def _shares(names: tuple[str, ...], cell: Int64[np.ndarray, " devices"]) -> str:
+    busy = [device for device in np.argsort(-cell, kind="stable").tolist() if cell[device]]
+    return "<br>".join(f"{names[device]}: {cell[device] / 1e6:,.3f} ms of work" for device in busy)
+
+
+def _key(name: str, colour: str) -> dict[str, Any]:
+    """An entry of the legend."""
+    return {
+        "type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": name, "hoverinfo": "skip",
+        "marker": {"color": colour, "symbol": "square", "size": 11},
+    }  # fmt: skip

@@ -1,0 +1,85 @@
+"""A report as one HTML file: plotly.js, what it draws and the data are inside, so it opens without a network."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from gnnplace.formats import atomic
+
+ENDING = ".html"
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"  # nothing is fetched
+
+
+class Section(NamedTuple):
+    """A part of a page: its title and its HTML."""
+
+    title: str
+    body: str
+
+
+def check(path: str | os.PathLike[str]) -> None:
+    """Raises ValueError where no report can be written: the path does not end in `.html`, or plotly is missing. Said before the work."""
+    if not os.fspath(path).endswith(ENDING):
+        raise ValueError(f"{os.fspath(path)}: a report is HTML; the ending is {ENDING}")
+    if find_spec("plotly") is None:
+        raise ValueError(f'{os.fspath(path)}: writing a report needs the package plotly: pip install "gnnplace[report]"')
+
+
+def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> None:
+    """Writes a page, whole or not at all. `data` is what its scripts draw: `figures` of plotly by the id of an element, and `timeline`.
+
+    Raises ValueError as `check` does, OSError where the file can't be written.
+    """
+    check(path)
+    atomic.write_text(path, page(title, sections, data))
+
+
+def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> str:
+    """The HTML of a page."""
+    from plotly.offline import get_plotlyjs  # plotly is an extra
+
+    body = "\n".join(f"<section><h2>{html.escape(each.title)}</h2>\n{each.body}\n</section>" for each in sections if each.body)
+    embedded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    parts = [
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>',
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<link rel="icon" href="data:,">',
+        f"<style>{_asset('page.css')}</style>",
+        f"</head>\n<body>\n<h1>{html.escape(title)}</h1>\n{body}",
+        f'<script type="application/json" id="data">{embedded}</script>',
+        f"<script>{get_plotlyjs()}</script>\n<script>{_asset('timeline.js')}{_asset('page.js')}</script>\n</body>\n</html>\n",
+    ]
+    return "\n".join(parts)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], attributes: Iterable[str] = ()) -> str:
+    """A table of texts; columns after the first are right-aligned where they hold numbers. `attributes` are those of the rows."""
+    given = list(attributes)
+    lines = [f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in header)}</tr>"]
+    for number, row in enumerate(rows):
+        cells = "".join(f"<td{_alignment(cell)}>{html.escape(cell)}</td>" for cell in row)
+        lines.append(f"<tr{f' {given[number]}' if given else ''}>{cells}</tr>")
+    return f'<div class="wide"><table>\n{chr(10).join(lines)}\n</table></div>'
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> str:
+    """A list of what is said of things, by name."""
+    return "<dl>" + "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(said)}</dd>" for name, said in pairs) + "</dl>"
+
+
+def note(text: str) -> str:
+    """A paragraph that explains what is shown."""
+    return f'<p class="note">{html.escape(text)}</p>'
+
+
+def _alignment(cell: str) -> str:
+    return ' class="number"' if cell[:1].isdigit() or (cell[:1] in "+-" and cell[1:2].isdigit()) else ""
+
+
+def _asset(name: str) -> str:
+    return (files("gnnplace.report") / "assets" / name).read_text(encoding="utf-8")

@@ -1,0 +1,194 @@
+"""A placed step as a page that people look at: its timeline, memory, devices by module and time step, critical chain, planners, origin."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.formats.placements import Provenance
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
+from gnnplace.report import layer_map, terminal
+from gnnplace.report.chain_words import Step, stepped
+from gnnplace.report.explanation import FASTER, Change, Explanation, Move, explain
+from gnnplace.report.page import Section, facts, note, table, write_page
+from gnnplace.report.timeline_data import timeline_data
+from gnnplace.result import StepResult, metrics
+from gnnplace.version import VERSION
+
+MOST_MOVES = 15
+
+
+class Rival(NamedTuple):
+    """What a planner's placement of the problem comes to."""
+
+    planner: str
+    result: StepResult
+
+
+class Origin(NamedTuple):
+    """Where a placement comes from: the command that wrote the report, and who made the placement, as far as that is known."""
+
+    command: str
+    provenance: Provenance | None = None
+
+
+def write_step_report(
+    path: str | os.PathLike[str], problem: Problem, placement: Placement, origin: Origin, rivals: Sequence[Rival] = ()
+) -> None:
+    """Writes the page of a placed step; `rivals` are placements of the same problem, for the table of planners.
+
+    Raises ValueError where the placement has no step, or as `page.check` does; OSError where the file can't be written.
+    """
+    step, fused = stepped(problem, placement), placement.fusion is not None
+    bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
+    found = explain(problem, placement)
+    sections = [
+        Section("The step", _summary(step, bound_ns, bound)),
+        Section("What runs and what is sent, over time", _timeline()),
+        Section("Devices by module and time", note("The device that does most of the work; the pointer shows all.") + _place("layers")),
+        Section("The critical chain: what the end of the step waited for, back to its start", _chain(found)),
+        Section("What would help", _help(found)),
+        Section("Devices", _devices(step)),
+        Section("Planners", _planners(step, rivals, bound_ns, bound)),
+        Section("Where this comes from", _origin(problem, placement, origin)),
+    ]
+    title = f"{problem.graph.name} on {problem.cluster.name}"
+    write_page(path, title, sections, {"timeline": timeline_data(step), "figures": {"layers": layer_map.figure(step)}})
+
+
+def _summary(step: Step, bound_ns: int, bound: str) -> str:
+    result = step.result
+    said = [
+        (terminal.milliseconds(result.step_time_ns), "step time"),
+        (terminal.milliseconds(bound_ns), f"bound ({bound}): no placement takes less"),
+        (terminal.percent(max(0.0, 1 - bound_ns / step.step_time_ns)), "of the step a placement could still gain, at most"),
+        (f"{step.problem.num_ops:,}", "ops"),
+        (terminal.mebibytes(result.transferred_bytes), f"sent in {result.transfers:,} transfers"),
+        (step.placement.schedule, "schedule"),
+    ]
+    shown = "".join(f"<div><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>" for value, name in said)
+    reason = "" if result.infeasible is None else f'<p class="bad">Infeasible: {html.escape(result.infeasible)}</p>'
+    return f'<div class="big">{shown}</div>{reason}'
+
+
+def _timeline() -> str:
+    tools = (
+        '<div class="tools"><span class="search"><input type="search" id="search" placeholder="Find an op or a module" autocomplete="off">'
+        '<ul id="matches"></ul></span><label>colours: <select id="colouring"><option value="phase">phases</option>'
+        '<option value="module">modules, first to last</option></select></label>'
+        '<button id="whole">whole step</button></div>'
+    )
+    said = "Drag to zoom, double-click to zoom out, click on the legend to hide. Below: the memory of each device, in % of what it has."
+    return f'{tools}{note(said)}{_place("timeline")}<div id="tip"></div>'
+
+
+def _place(name: str) -> str:
+    return f'<div id="{name}"></div>'
+
+
+def _chain(found: Explanation) -> str:
+    rows = [
+        (
+            f"{_ms(part.start_ns)} - {_ms(part.end_ns)}",
+            _share(part.end_ns - part.start_ns, found),
+            part.where,
+            part.what,
+            str(part.nodes),
+            part.why,
+        )
+        for part in found.chain
+    ]
+    ends = [f'data-from="{part.start_ns}" data-to="{part.end_ns}"' for part in found.chain]
+    places = [(place, _ms(time_ns), _share(time_ns, found)) for place, time_ns in found.places_ns.items()]
+    header = ("ms", "of the step", "where", "what", "ops", "why it began then")
+    return (
+        note("A click on a row zooms the timeline to it.") + table(header, rows, ends) + "<h3>By place</h3>"
+        + table(("where", "ms", "of the step"), places)
+    )  # fmt: skip
+
+
+def _help(found: Explanation) -> str:
+    now = found.step_time_ns
+    moved = table(("module", "on", "step ms", "change", "feasible"), [_move(each, now) for each in found.moves[:MOST_MOVES]])
+    none = note("No module by itself would be better elsewhere.")
+    return (
+        f'<div class="columns"><div><h3>Modules that would be better elsewhere, each by itself</h3>{moved if found.moves else none}</div>'
+        f"<div><h3>With the same placement, {FASTER} times as fast</h3>"
+        f"{table(('what', 'step ms', 'change'), [_change(each, now) for each in found.changes])}</div></div>"
+    )
+
+
+def _change(each: Change, now_ns: int) -> tuple[str, ...]:
+    return each.what, _ms(each.step_time_ns), _change_of(each.step_time_ns, now_ns)
+
+
+def _move(each: Move, now_ns: int) -> tuple[str, ...]:
+    return each.module, each.device, _ms(each.step_time_ns), _change_of(each.step_time_ns, now_ns), each.infeasible or "yes"
+
+
+def _devices(step: Step) -> str:
+    problem, result = step.problem, step.result
+    ops = np.bincount(step.placement.device, minlength=problem.num_devices).tolist()
+    idle_ns = metrics(problem.cluster, result, 0).idle_ns
+    rows = []
+    for number, device in enumerate(problem.cluster.devices):
+        idle = None if idle_ns is None else int(idle_ns[number]) / step.step_time_ns
+        peak = None if result.peak_memory_bytes is None else int(result.peak_memory_bytes[number])
+        share = None if peak is None or not device.memory_bytes else peak / device.memory_bytes
+        busy = terminal.milliseconds(int(result.busy_ns[number]))
+        memory = (terminal.mebibytes(peak), terminal.mebibytes(device.memory_bytes), terminal.percent(share))
+        rows.append((device.name, f"{ops[number]:,}", busy, terminal.percent(idle), *memory))
+    return table(("device", "ops", "busy", "idle", "peak memory", "memory", "used"), rows)
+
+
+def _planners(step: Step, rivals: Sequence[Rival], bound_ns: int, bound: str) -> str:
+    """A row for each planner and one for the bound; nothing without rivals."""
+    if not rivals:
+        return ""
+    cluster, rows = step.problem.cluster, []
+    for name, result in rivals:
+        found = metrics(cluster, result, bound_ns)
+        peak = None if result.peak_memory_bytes is None else int(result.peak_memory_bytes.max())
+        over = terminal.NONE if result.feasible_ns is None else f"{result.feasible_ns / bound_ns:.3f}"
+        shares = [terminal.percent(share) for share in (found.load_balance, found.communication_share)]
+        memory = [terminal.mebibytes(size) for size in (peak, result.transferred_bytes)]
+        rows.append((name, _ms(result.step_time_ns), over, *shares, *memory, result.infeasible or "yes"))
+    rows.append((f"lower bound ({bound})", _ms(bound_ns), "1.000", *[""] * 5))
+    header = ("planner", "step ms", "over the bound", "balance", "busiest channel", "peak memory", "sent", "feasible")
+    return table(header, rows, [*[""] * len(rivals), 'class="bound"'])
+
+
+def _origin(problem: Problem, placement: Placement, origin: Origin) -> str:
+    pairs: list[tuple[str, Any]] = [
+        ("report by", f"gnnplace {VERSION}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"),
+        ("command", origin.command),
+        ("graph", f"{problem.graph.name}, sha256 {problem.graph.sha256}"),
+        ("cluster", f"{problem.cluster.name}, sha256 {problem.cluster.sha256}"),
+    ]
+    if (made := origin.provenance) is not None:
+        pairs += [
+            ("placement by", f"{made.tool}, {made.planner}, seed {made.seed}, in {terminal.milliseconds(made.wall_ns)}"),
+            ("encoder", made.encoder), ("checkpoint", made.checkpoint_sha256 and f"sha256 {made.checkpoint_sha256}"),
+        ]  # fmt: skip
+    if placement.fusion is not None:
+        pairs.append(("fused", f"{problem.num_ops:,} ops to {len(np.unique(placement.fusion)):,}"))
+    return facts((name, value) for name, value in pairs if value is not None)
+
+
+def _ms(time_ns: int | None) -> str:
+    return terminal.NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
+
+
+def _share(time_ns: int, found: Explanation) -> str:
+    return terminal.percent(time_ns / found.step_time_ns)
+
+
+def _change_of(time_ns: int | None, now_ns: int) -> str:
+    return terminal.NONE if time_ns is None else f"{100 * (time_ns / now_ns - 1):+.1f} %"

@@ -1,0 +1,133 @@
+"""What the timeline of a report shows, as columns of JSON: rows (streams of devices, channels), bars, ops, the critical chain, memory."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Int64
+from matplotlib import colormaps
+from matplotlib.colors import to_hex
+
+from gnnplace.cluster import NO_CHANNEL, Cluster
+from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.report.chain_words import Step
+from gnnplace.report.picture import coloured_phases
+from gnnplace.schedules.memory_use import memory_use
+from gnnplace.schedules.streams import streams
+
+SHADES = 16  # that tell modules apart, from the network's first to its last
+FEW_DEVICES = 8  # that have colours of their own
+
+
+class Bars(NamedTuple):
+    """What is drawn: ops, transfers on the channels that send them, and again on those that receive them.
+
+    `row` is a place: a stream of a device, then the channels. `node` is an op, or a transfer behind the ops.
+    """
+
+    row: Int64[np.ndarray, " bars"]
+    start_ns: Int64[np.ndarray, " bars"]
+    end_ns: Int64[np.ndarray, " bars"]
+    node: Int64[np.ndarray, " bars"]
+
+
+def timeline_data(step: Step) -> dict[str, Any]:
+    """The columns by name. Times are in ns, memory in bytes; bars are sorted by row, then by start, and those of a row don't overlap."""
+    rows, bars = _rows(step)
+    order = np.lexsort((bars.start_ns, bars.row))
+    chain = step.waits.chain(int(step.timeline.end_ns.argmax()))[::-1]
+    row_of = np.zeros(step.problem.num_ops + len(step.timeline.transfer_src), dtype=np.int64)
+    row_of[bars.node[::-1]] = bars.row[::-1]
+    return {
+        "step_ns": step.step_time_ns,
+        "rows": rows,
+        "bars": {name: column[order].tolist() for name, column in bars._asdict().items()},
+        "chain": {"node": chain.tolist(), "row": row_of[chain].tolist(), "start_ns": step.waits.start_ns[chain].tolist()},
+        "ops": _ops(step),
+        "transfers": _transfers(step),
+        "memory": _memory(step),
+    }
+
+
+def device_colours(count: int) -> list[str]:
+    """A colour for each device, the same in every part of a report."""
+    if count <= FEW_DEVICES:
+        return [to_hex(colormaps["Dark2"](device)) for device in range(count)]
+    return [to_hex(colormaps["turbo"](device / (count - 1))) for device in range(count)]
+
+
+def _rows(step: Step) -> tuple[list[dict[str, Any]], Bars]:
+    """The rows, and the bars in them. Every device has a row; further streams, and channels, have one where they are used."""
+    cluster, timeline, ops = step.problem.cluster, step.timeline, step.problem.num_ops
+    link = cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
+    sends, receives = cluster.link_channel[link], cluster.link_receive_channel[link]
+    received = np.flatnonzero(receives != NO_CHANNEL)
+    stream = streams(step.problem, step.placement.device, timeline)
+    place = np.concatenate(
+        [np.arange(cluster.num_devices), step.placement.device, cluster.num_devices + np.append(sends, receives[received])]
+    )
+    key = place * int(cluster.streams.max())
+    key[cluster.num_devices :][:ops] += stream
+    used, row = np.unique(key, return_inverse=True)
+    nodes = ops + np.arange(len(link))
+    return [_row(cluster, *divmod(each, int(cluster.streams.max()))) for each in used.tolist()], Bars(
+        row[cluster.num_devices :],
+        np.concatenate([timeline.start_ns, timeline.transfer_start_ns, timeline.receive_start_ns[received]]),
+        np.concatenate([timeline.end_ns, timeline.transfer_end_ns, timeline.receive_end_ns[received]]),
+        np.concatenate([np.arange(ops), nodes, nodes[received]]),
+    )
+
+
+def _row(cluster: Cluster, place: int, stream: int) -> dict[str, Any]:
+    if place < cluster.num_devices:
+        name = cluster.device_names[place]
+        return {"name": name if not stream else f"{name}, stream {stream + 1}", "channel": False}
+    kind, name = cluster.channels[place - cluster.num_devices]
+    return {"name": f"links out of {name}" if kind == "device" else f"channel {name}", "channel": True}
+
+
+def _ops(step: Step) -> dict[str, Any]:
+    """Ops by name, with codes of their kinds, phases and modules, the colours of these, and the bytes of their outputs."""
+    graph, modules = step.problem.graph, step.modules
+    phases = coloured_phases(graph)
+    shades = [to_hex(colormaps["viridis"](shade / (SHADES - 1))) for shade in range(SHADES)]
+    return {
+        "name": graph.op_names,
+        "kind": {"names": graph.kind.values, "of": graph.kind.index.tolist()},
+        "phase": {
+            "names": [phase.name for phase in phases],
+            "colours": [to_hex(phase.colour) for phase in phases],
+            "of": np.argmax([phase.ops for phase in phases], axis=0).tolist(),
+        },
+        "module": {"names": modules.names, "of": modules.module.tolist()},
+        "shade": {"colours": shades, "of": (modules.module * SHADES // modules.num_modules).tolist()},
+        "bytes": _output_bytes(graph).tolist(),
+    }
+
+
+def _output_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    found = np.zeros(graph.num_ops, dtype=np.int64)
+    np.add.at(found, graph.output_op, np.where(graph.output_alias == NONE, graph.output_bytes, 0))
+    return found
+
+
+def _transfers(step: Step) -> dict[str, Any]:
+    timeline, graph, names = step.timeline, step.problem.graph, step.problem.cluster.device_names
+    return {
+        "op": graph.output_op[timeline.transfer_output].tolist(),
+        "bytes": graph.output_bytes[timeline.transfer_output].tolist(),
+        "link": [f"{names[src]} → {names[dst]}" for src, dst in zip(timeline.transfer_src, timeline.transfer_dst, strict=True)],
+    }
+
+
+def _memory(step: Step) -> list[dict[str, Any]]:
+    uses = memory_use(step.problem, step.placement.device, step.timeline)
+    colours = device_colours(step.problem.num_devices)
+    return [
+        {
+            "name": device.name, "colour": colour, "capacity": device.memory_bytes,
+            "time_ns": [*use.time_ns.tolist(), step.step_time_ns], "bytes": [*use.bytes.tolist(), int(use.bytes[-1])],
+        }
+        for device, use, colour in zip(step.problem.cluster.devices, uses, colours, strict=True)
+    ]  # fmt: skip
