@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,8 +34,16 @@ def _parser() -> Parser:
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
     start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like")
+    parser.add_argument("--seeds", metavar="N,N,...", type=_seeds, default=(), help="one run for each, then the mean and interval over all")
     inputs.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
     parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     return parser
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    seeds = tuple(int(part) for part in text.split(",") if part.isdecimal())
+    if len(seeds) != text.count(",") + 1 or len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of different numbers such as 0,1,2")
+    return seeds

@@ -8,14 +8,16 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from gnnplace.commands import training_table
+from gnnplace.commands import seeds_table, training_table
 from gnnplace.commands.train import MACHINE
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.report import terminal
 from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
 from gnnplace.training.fit import flags
@@ -33,11 +35,38 @@ def run(parser: Parser, chosen: argparse.Namespace, overrides: list[str]) -> int
         parser.error(str(error))
     keep_freed_memory(arenas=0)
     try:
-        with ExitStack() as stack:
-            return _train(_prepared(config, chosen, stack), chosen)
+        return _seed_by_seed([replace(config, seed=seed) for seed in chosen.seeds or [config.seed]], chosen)
     except MeasurementError as failed:
         print(f"gnnplace train: {failed}", file=sys.stderr)
         return MEASUREMENT_FAILED
+
+
+def _seed_by_seed(configs: list[RunConfig], chosen: argparse.Namespace) -> int:
+    """One run after another; of several, what they found over all seeds in the end."""
+    outcomes: list[seeds_table.Outcome] = []
+    documents: list[dict[str, Any]] = []
+    status = DONE
+    for config in configs:
+        with ExitStack() as stack:
+            run = _prepared(config, chosen, stack)
+            if (stopped := _stopped(run)) is not None:
+                return stopped
+            if processes.launched_as() > 0:
+                continue
+            found = training_table.results(run)
+            if not chosen.json:
+                training_table.print_tables(run, found)
+            documents.append(training_table.document(run, found))
+            outcomes.append(seeds_table.outcome(run, found))
+            status = status if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE
+    if len(configs) == 1:
+        if chosen.json and documents:
+            terminal.print_json(documents[0])
+    elif outcomes and chosen.json:
+        terminal.print_json({"runs": documents, "problems": seeds_table.document(outcomes)})
+    elif outcomes:
+        seeds_table.print_table(outcomes)
+    return status
 
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
@@ -71,7 +100,7 @@ def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
         else:
             config = files.read_settings(chosen.policy or files.DEFAULT_POLICY, chosen.settings, overrides, chosen.encoder)
         return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
-    others = [*named, *["--encoder"] * bool(chosen.encoder), *["--dim"] * bool(chosen.dim)]
+    others = [*named, *["--seeds"] * bool(chosen.seeds), *["--encoder"] * bool(chosen.encoder), *["--dim"] * bool(chosen.dim)]
     others += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
     if others:
         raise files.UsageError(
@@ -80,14 +109,11 @@ def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     return files.read_config(chosen.resume / run_folder.CONFIG, overrides)
 
 
-def _train(run: TrainingRun, chosen: argparse.Namespace) -> int:
-    stopped = training_run.train(run)
-    if stopped is not None:
-        done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
-        print(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}", file=sys.stderr)
-        return 128 + stopped
-    if processes.launched_as() > 0:
-        return DONE
-    found = training_table.results(run)
-    (training_table.print_json if chosen.json else training_table.print_tables)(run, found)
-    return DONE if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE
+def _stopped(run: TrainingRun) -> int | None:
+    """Trains; the exit status of a run that a signal stopped."""
+    signal = training_run.train(run)
+    if signal is None:
+        return None
+    done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
+    print(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}", file=sys.stderr)
+    return 128 + signal

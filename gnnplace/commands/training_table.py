@@ -57,30 +57,28 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
             print(f"registered  {run.tracking.registered.name}, version {run.tracking.registered.version}")
 
 
-def print_json(run: TrainingRun, found: list[list[Candidate]]) -> None:
-    """One line of JSON on stdout."""
+def document(run: TrainingRun, found: list[list[Candidate]]) -> dict[str, Any]:
+    """The run for programs."""
     problems = zip(run.learner.lessons, found, strict=True)
-    terminal.print_json(
-        {
-            "run": str(run.folder.path),
-            "checkpoint": str(run.folder.checkpoint),
-            "mlflow": None if run.tracking is None else _tracked(run, run.tracking),
-            "measured": [each.document() for each in compare(run)],
-            "problems": [
-                {
-                    "graph": lesson.problem.graph.name,
-                    "cluster": lesson.problem.cluster.name,
-                    "ops": lesson.problem.num_ops,
-                    "bound_ns": lower_bound(lesson.problem),
-                    "bound": bound_name(lesson.problem),
-                    "schedule": run.config.policy.proposes,
-                    "placement": str(run.folder.placement(lesson.label)),
-                    "planners": [row.row(lesson.problem) for row in rows],
-                }
-                for lesson, rows in problems
-            ],
-        }
-    )
+    return {
+        "run": str(run.folder.path),
+        "checkpoint": str(run.folder.checkpoint),
+        "mlflow": None if run.tracking is None else _tracked(run, run.tracking),
+        "measured": [each.document() for each in compare(run)],
+        "problems": [
+            {
+                "graph": lesson.problem.graph.name,
+                "cluster": lesson.problem.cluster.name,
+                "ops": lesson.problem.num_ops,
+                "bound_ns": lower_bound(lesson.problem),
+                "bound": bound_name(lesson.problem),
+                "schedule": run.config.policy.proposes,
+                "placement": str(run.folder.placement(lesson.label)),
+                "planners": [row.row(lesson.problem) for row in rows],
+            }
+            for lesson, rows in problems
+        ],
+    }
 
 
 def _tracked(run: TrainingRun, tracking: MlflowRun) -> dict[str, Any]:
