@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gnnplace.plan import Plan
     from gnnplace.problems import Problem
     from gnnplace.result import StepResult
-    from gnnplace.runs import load_policy, measure, train
+    from gnnplace.runs import load_policy, measure, placed, train
     from gnnplace.units.granularity import granularity
     from gnnplace.units.modules import Modules, modules
     from gnnplace.version import VERSION as __version__
@@ -54,7 +54,7 @@ _WHERE = {
     "gnnplace.plan": ("Plan",),
     "gnnplace.problems": ("Problem",),
     "gnnplace.result": ("StepResult",),
-    "gnnplace.runs": ("load_policy", "measure", "train"),
+    "gnnplace.runs": ("load_policy", "measure", "placed", "train"),
     "gnnplace.units.granularity": ("granularity",),
     "gnnplace.units.modules": ("Modules", "modules"),
 }

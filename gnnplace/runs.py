@@ -14,6 +14,7 @@ from gnnplace.costs import roofline
 from gnnplace.formats import strict_json
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement
+from gnnplace.plan import Plan
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.simulator import simulator
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from lightning import Callback
 
     from gnnplace.execution.measured_step import MeasuredStep
+    from gnnplace.execution.torch.placed import PlacedModule
+    from gnnplace.frontends.torch.step import TorchInference, TorchStep
     from gnnplace.training.in_memory import Trained
     from gnnplace.training.zero_shot import ZeroShot
 
@@ -117,6 +120,48 @@ def measure(
     with Host(LOADER, workload, seed, limit_s=limit_s) as host:
         reference = first_device if against is None else _planner(against)
         return measured_step(host, roofline.problem(host.graph, machine), _planner(placement), reference, PROTOCOLS[named], limit_s)
+
+
+def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0) -> PlacedModule:
+    """The step's module on the devices of a plan of the step, to be trained in a loop of your own, or to infer.
+
+    It is a `torch.nn.Module` with the parameters, buffers and names of the step's module, which move to where devices read them. Called
+    with inputs like those of a `TorchStep` it returns the loss, whose `backward()` gives the parameters their gradients; any optimiser may
+    change them in place. That of a `TorchInference` returns what the module returns in eval mode. What runs is what `measure` times, less
+    the updates: CPU devices are processes, each on a core of its own, GPUs streams. `close`, or `with`, ends them.
+
+    Args:
+        step: what the plan's problem was made of; its optimiser is not used
+        plan: of `gp.place`, or `gp.Plan.of(problem, placement)`
+        seed: of what ops draw at random (dropout), besides the number of the call and the op
+
+    Raises ValueError (one line) for a plan of another step, for fused ops, and for a module on the meta device; a call raises it for inputs
+    of other shapes or types, and where a tensor of the module was replaced meanwhile. Raises MeasurementError where there are fewer cores
+    than CPU devices, or no GPU, and where a device fails: then all end.
+
+        >>> import gnnplace as gp, torch
+        >>> net = torch.nn.Linear(4, 1)
+        >>> step = gp.TorchStep(net, lambda net, x: net(x).square().mean(), (torch.zeros(8, 4),))
+        >>> plan = gp.place(gp.problem(step, cluster="here"), "heft")
+        >>> with gp.placed(step, plan) as model:
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     x, losses = torch.rand(8, 4), []
+        ...     for _ in range(3):
+        ...         optimizer.zero_grad()
+        ...         losses.append(model(x))
+        ...         losses[-1].backward()
+        ...         optimizer.step()
+        >>> bool(losses[0] > losses[1] > losses[2]), next(iter(model.state_dict()))
+        (True, 'weight')
+    """
+    from gnnplace.execution.torch import placed as torch_placed
+    from gnnplace.frontends.torch.step import TorchInference, TorchStep
+
+    if not isinstance(step, TorchStep | TorchInference):
+        raise ValueError(f"step: a {type(step).__name__} is no TorchStep or TorchInference, which hold a module with its inputs")
+    if not isinstance(plan, Plan):
+        raise ValueError(f"plan: a {type(plan).__name__} does not know its problem; give gp.Plan.of(problem, placement)")
+    return torch_placed.placed(step, plan.problem, plan, seed)
 
 
 def _planner(given: Placement | Planner) -> Planner:

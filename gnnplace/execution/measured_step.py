@@ -46,15 +46,16 @@ def measured_step(
 
     Raises ValueError where a placement is illegal, MeasurementError where the step does not run, or computes something else.
     """
-    placements = [_legal(problem, each(problem)) for each in (planner, reference) if each is not None]
+    placements = [legal(problem, each(problem)) for each in (planner, reference) if each is not None]
     host.allow(limit_s)
-    plans = [_plan(problem, placement) for placement in placements]
+    plans = [planned(problem, placement) for placement in placements]
     simulated = _as_run(host, problem, plans[0], placements[0].schedule)
     found = measure(host, plans, protocol)
     return MeasuredStep(problem, simulated, found[0], found[1] if len(found) > 1 else None)
 
 
-def _legal(problem: Problem, placement: Placement) -> Placement:
+def legal(problem: Problem, placement: Placement) -> Placement:
+    """The placement. Raises ValueError where an executor can't run it: fused ops, what `check` finds."""
     if placement.fusion is not None:
         raise ValueError("fusion: a measured step runs each op by itself")
     if reason := check(problem, placement):
@@ -62,7 +63,8 @@ def _legal(problem: Problem, placement: Placement) -> Placement:
     return placement
 
 
-def _plan(problem: Problem, placement: Placement) -> Plan:
+def planned(problem: Problem, placement: Placement) -> Plan:
+    """The plan of a placement that is legal."""
     (result,) = simulate(problem, [placement], timeline=True)
     assert result.timeline is not None
     return plan(problem, placement, result.timeline)

@@ -23,6 +23,11 @@ def marked() -> Iterator[str]:
             os.environ[MARK] = before
 
 
+def children() -> set[int]:
+    """The processes that this one has forked and not waited for, ended or not."""
+    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
 def alive(mark: str) -> set[int]:
     """The processes that bear the mark and have not ended."""
     found = set()

@@ -31,18 +31,19 @@ def compiled(
     held: Mapping[Node, Tensor],
     transport: Transport,
     device: torch.device,
-    loss: Node,
+    kept: Mapping[Node, Callable[[Tensor], object]],
     seeded: Callable[[int], AbstractContextManager[None]],
     times: Times | None = None,
     now: Callable[[], Any] = monotonic_ns,
-) -> Callable[[], Tensor | None]:
-    """The function that runs a step of the program and returns the loss where this device makes it, else None.
+) -> Callable[[], None]:
+    """The function that runs a step of the program.
 
-    `held` are the values of `program.held`; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists of the
-    graph's ops and the program's messages (`Message.mark`), what `now()` returns at the start and end of each is written into them.
+    `held` are the values of `program.held`; `kept` is called with the value of each such node that this device makes or holds, and copies
+    it; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists of the graph's ops and the program's messages
+    (`Message.mark`), what `now()` returns at the start and end of each is written into them.
     """
     bound = {"now": now, "seeded": seeded} | ({} if times is None else {"started": times[0], "ended": times[1]})
-    return _Code(program, held, transport, device, loss, bound, times is not None).function()
+    return _Code(program, held, transport, device, kept, bound, times is not None).function()
 
 
 class _Code:
@@ -54,31 +55,34 @@ class _Code:
         held: Mapping[Node, Tensor],
         transport: Transport,
         device: torch.device,
-        loss: Node,
+        kept: Mapping[Node, Callable[[Tensor], object]],
         bound: dict[str, Any],
         timed: bool,
     ) -> None:
-        self._program, self._transport, self._device, self._loss, self._timed = program, transport, device, loss, timed
+        self._program, self._transport, self._device, self._kept, self._timed = program, transport, device, kept, timed
         self._names: dict[Node, str] = {}
         self._bound = bound
         for node in program.held:
             self._names[node] = self._bind("held", held[node])
 
-    def function(self) -> Callable[[], Tensor | None]:
+    def function(self) -> Callable[[], None]:
         """Compiles the lines of all instructions."""
         last = self._last_uses()
         lines: list[str] = []
         for place, instruction in enumerate(self._program.instructions):
             lines += self._lines(instruction)
-            if isinstance(instruction, Call) and self._loss in (instruction.node, *instruction.picks):
-                lines.append(f"loss = {self._names[self._loss]}.clone()")  # it may lie where a message does, or will
+            if isinstance(instruction, Call):
+                lines += self._keep((instruction.node, *instruction.picks))  # at once: it may lie where a message does, or will
             if done := [self._names[node] for node in last.get(place, ())]:
                 lines.append(f"del {', '.join(done)}")
-        lines = ["loss = None", *lines, "return loss"]
+        lines += self._keep(self._program.held) or ["pass"]
         source = "def step():\n" + "".join(f"    {line}\n" for line in lines)
         exec(compile(source, f"<program of device {self._program.device}>", "exec"), self._bound)
-        step: Callable[[], Tensor | None] = self._bound["step"]
+        step: Callable[[], None] = self._bound["step"]
         return step
+
+    def _keep(self, nodes: Sequence[Node]) -> list[str]:
+        return [f"{self._bind('keep', self._kept[node])}({self._names[node]})" for node in nodes if node in self._kept]
 
     def _lines(self, instruction: Call | Send | Receive) -> list[str]:
         match instruction:

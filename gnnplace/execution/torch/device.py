@@ -6,7 +6,7 @@ Processes, threads and ranks differ in the transport, in how devices meet before
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
@@ -19,19 +19,12 @@ from torch import Tensor
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch.code import Times, Transport, compiled
+from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import Lane
 from gnnplace.execution.torch.memory import allocations
 from gnnplace.execution.torch.program import Message, Program, Receive
 from gnnplace.execution.torch.values import Node
 from gnnplace.execution.workload import OpTimes, Outputs
-
-
-class Held(NamedTuple):
-    """What exists before the step: the value of each such node, the names of those that a step changes, and the node of the loss."""
-
-    values: Mapping[Node, Tensor]
-    names: Mapping[Node, str]
-    loss: Node
 
 
 class DeviceTimes(NamedTuple):
@@ -69,13 +62,17 @@ class TorchDevice:
         drawing: Lock,
     ) -> None:
         self._program, self._lane, self._transport, self._meet, self._num_ops = program, lane, transport, meet, num_ops
-        self._drawing, self._loss = drawing, held.loss
-        self._held = {node: held.values[node].detach().to(lane.device, copy=True) for node in program.held}
+        self._drawing, self._draws = drawing, held.draws
+        self._held = {node: held.values[node].detach().to(lane.device, copy=held.results is None) for node in program.held}
         self._names = {node: held.names[node] for node in program.held if node in held.names}
+        self._kept: dict[Node, Callable[[Tensor], object]] = {node: place.copy_ for node, place in (held.results or {}).items()}
+        if held.loss is not None:
+            self._kept[held.loss] = self._keep
+        self._loss: Tensor | None = None
         self._losses: list[float] = []
         self._number = 0
         self._step = self._compiled(None)
-        self._timed: tuple[Callable[[], Tensor | None], Times] | None = None
+        self._timed: tuple[Callable[[], None], Times] | None = None
 
     def run(self, steps: int) -> tuple[list[int], list[int]]:
         """Runs steps; when each began and ended here, by the host's clock."""
@@ -129,25 +126,25 @@ class TorchDevice:
         """The bytes of what exists before the step."""
         return sum({value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}.values())
 
-    def _compiled(self, times: Times | None) -> Callable[[], Tensor | None]:
+    def _compiled(self, times: Times | None) -> Callable[[], None]:
         lane, now = self._lane, self._lane.now
-        return compiled(self._program, self._held, self._transport, lane.device, self._loss, self._seeded, times, now)
+        return compiled(self._program, self._held, self._transport, lane.device, self._kept, self._seeded, times, now)
 
-    def _run(self, step: Callable[[], Tensor | None]) -> tuple[int, int]:
+    def _run(self, step: Callable[[], None]) -> tuple[int, int]:
         self._begin()
         start = monotonic_ns()
-        loss = step()
+        step()
         self._lane.synchronize()
         end = monotonic_ns()
-        self._keep(loss)
+        self._note_loss()
         return start, end
 
-    def _time_ops(self, step: Callable[[], Tensor | None], times: Times) -> DeviceTimes:
+    def _time_ops(self, step: Callable[[], None], times: Times) -> DeviceTimes:
         self._begin()
         since, began = self._lane.now(), monotonic_ns()
-        loss = step()
+        step()
         self._lane.synchronize()
-        self._keep(loss)
+        self._note_loss()
         start_ns, end_ns = (np.array([-1 if mark is None else self._lane.elapsed_ns(since, mark) for mark in marks]) for marks in times)
         return DeviceTimes(began, start_ns, end_ns)
 
@@ -155,14 +152,17 @@ class TorchDevice:
         self._number += 1
         self._meet(self._number)
 
-    def _keep(self, loss: Tensor | None) -> None:
-        if loss is not None:
-            self._losses.append(loss.item())
+    def _keep(self, loss: Tensor) -> None:
+        self._loss = loss.clone()
+
+    def _note_loss(self) -> None:
+        if self._loss is not None:
+            self._losses.append(self._loss.item())
 
     @contextmanager
     def _seeded(self, op: int) -> Iterator[None]:
         with self._drawing:
-            self._lane.seed(seed(self._number, op, self._num_ops))
+            self._lane.seed(seed(self._draws + self._number, op, self._num_ops))
             yield
 
 

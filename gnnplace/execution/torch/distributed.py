@@ -21,7 +21,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gnnplace.execution.torch.device import Held, TorchDevice, joined, merged, received_bytes
+from gnnplace.execution.torch.device import TorchDevice, joined, merged, received_bytes
+from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import ComputeStream, Lane, NoStream
 from gnnplace.execution.torch.memory import gpu_growth
 from gnnplace.execution.torch.program import Message, Program, Send, Signal, programs

@@ -21,7 +21,7 @@ from scipy.sparse.csgraph import connected_components
 
 from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.torch.device import Held
+from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import lanes
 from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.program import Message, Program, Receive, Send, stale_edges

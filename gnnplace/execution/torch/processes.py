@@ -11,7 +11,8 @@ from jaxtyping import Int64
 
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.allocations import Allocation, most
-from gnnplace.execution.torch.device import DeviceMemory, Held, OneHost, TorchDevice, span, timed
+from gnnplace.execution.torch.device import DeviceMemory, OneHost, TorchDevice, span, timed
+from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import NoStream
 from gnnplace.execution.torch.program import Message, Program, Send, programs
 from gnnplace.execution.torch.shared_memory import SharedMemory
@@ -49,9 +50,13 @@ class TorchProcesses(OneHost):
                 raise MeasurementError("out_of_memory", reason)
         shared = SharedMemory(placed, max((what.number for what in sent), default=-1) + 1, len(written))
         self._workers: list[Worker] = []
-        for program, device, core, limit in zip(written, plan.devices, self._cores, limits, strict=True):
-            life = _Life(program, shared, held, self._num_ops)
-            self._workers.append(Worker(device.name, core, limit, life.serve))
+        try:
+            for program, device, core, limit in zip(written, plan.devices, self._cores, limits, strict=True):
+                life = _Life(program, shared, held, self._num_ops)
+                self._workers.append(Worker(device.name, core, limit, life.serve))
+        except BaseException:
+            self.close()
+            raise
 
     def peak_memory_bytes(self) -> list[int]:
         """Runs a step, the first time two, and returns the most that each device held: variables, buffers, workspace, and messages while

@@ -129,7 +129,7 @@ class _Writer:
         self._signals: dict[tuple[int, int], Signal] = {}
         self._position = np.argsort(plan.order)
         self._inputs, self._consumers = _edges_between_devices(graph, plan)
-        self._written = _written(step)
+        self._written = written_roots(step)
         self._stale = {(source, op): writer for source, writer, op in stale_edges(step, plan.order)}
 
     def add(self, op: int) -> None:
@@ -229,7 +229,7 @@ def _edges_between_devices(
 
 def stale_edges(step: TracedStep, order: Int32[np.ndarray, " ops"]) -> list[tuple[int, int, int]]:
     """`(source, writer, op)` where an op takes what a source made and a writer changes in place between the two: it is not to be sent."""
-    graph, position, written = step.graph, np.argsort(order), _written(step)
+    graph, position, written = step.graph, np.argsort(order), written_roots(step)
     data = np.flatnonzero(graph.edge_data != NONE)
     root = graph.output_root[graph.edge_data[data]]
     touched = np.isin(root, list(written))
@@ -238,7 +238,7 @@ def stale_edges(step: TracedStep, order: Int32[np.ndarray, " ops"]) -> list[tupl
     return [(s, w, d) for root, s, d in edges for w in written[root] if position[s] < position[w] < position[d]]
 
 
-def _written(step: TracedStep) -> dict[int, list[int]]:
+def written_roots(step: TracedStep) -> dict[int, list[int]]:
     """Of each root that is written in place, the ops that do so."""
     graph, written = step.graph, defaultdict(list)
     for node, op in step.op_of.items():

@@ -76,12 +76,7 @@ class SharedMemory:
             _await(flags, first + other * words, step)
 
     def _place(self, message: Message) -> Tensor:
-        like = message.tensor
-        start = self._offsets[message.number]
-        size = (sum((n - 1) * stride for n, stride in zip(like.shape, like.stride(), strict=True)) + 1) * like.element_size()
-        if like.numel() == 0:
-            return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
-        return self._arenas[message.dst][start : start + size].view(like.dtype).as_strided(like.shape, like.stride())
+        return shaped(self._arenas[message.dst][self._offsets[message.number] :], message.tensor)
 
     def _raiser(self, number: int) -> Callable[[], None]:
         flags, flag = self._flags, number * (_FLAG_BYTES // 8)
@@ -98,6 +93,20 @@ class SharedMemory:
             _await(flags, flag, self.step)
 
         return look
+
+
+def shaped(arena: Tensor, like: Tensor) -> Tensor:
+    """A tensor of the layout of another at the start of an arena of bytes."""
+    if like.numel() == 0:
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+    return arena[: extent_bytes(like)].view(like.dtype).as_strided(like.shape, like.stride())
+
+
+def extent_bytes(like: Tensor) -> int:
+    """The bytes from the first element of a tensor to the last."""
+    if like.numel() == 0:
+        return 0
+    return (sum((n - 1) * stride for n, stride in zip(like.shape, like.stride(), strict=True)) + 1) * like.element_size()
 
 
 def _await(flags: memoryview, flag: int, step: int) -> None:

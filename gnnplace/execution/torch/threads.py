@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 
-from gnnplace.execution.torch.device import Held, OneHost, TorchDevice, received_bytes
+from gnnplace.execution.torch.device import OneHost, TorchDevice, received_bytes
+from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import Lane, lanes
 from gnnplace.execution.torch.memory import gpu_growth
 from gnnplace.execution.torch.program import programs

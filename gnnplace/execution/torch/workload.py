@@ -15,7 +15,8 @@ from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.order import in_order
 from gnnplace.execution.torch import distributed
-from gnnplace.execution.torch.device import Held, seed
+from gnnplace.execution.torch.device import seed
+from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.links import gpu_link_samples, link_samples
 from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.threads import TorchThreads
@@ -23,6 +24,7 @@ from gnnplace.execution.torch.values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
 from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.frontends.torch.trace import SGD_RATE, Trace
+from gnnplace.frontends.torch.training import TracedStep
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 
@@ -43,17 +45,14 @@ class TorchWorkload:
 
     def start(self, plan: Plan) -> PlacedStep:
         """Starts the step where the plan says: with others under `torchrun`, else on this machine."""
-        kinds = {device.kind for device in plan.devices}
-        _check_kinds(kinds)
-        refuse(self.graph, plan)
+        check_plan(self.graph, plan)
         if distributed.launched():
             return distributed.TorchDistributed(self._traced, plan, self._held)
-        if kinds == {"cpu"}:
-            return TorchProcesses(self._traced, plan, self._held)
-        if any(plan.devices[plan.device[op]].kind == "cpu" for op in self._random):
+        drawing = {plan.devices[plan.device[op]].kind for op in self._random}
+        if "cpu" in drawing and any(device.kind == "gpu" for device in plan.devices):
             reason = "an op that draws random numbers stands on a CPU device beside GPUs, which draw others: nothing to compare with"
             raise MeasurementError("unsupported", reason)
-        return TorchThreads(self._traced, plan, self._held)
+        return started(self._traced, plan, self._held)
 
     def as_run(self, plan: Plan) -> ComputationGraph:
         """The graph in the order of the plan, on CPU devices with the workspace that ops were seen to take."""
@@ -99,6 +98,7 @@ class TorchWorkload:
 
     def _run_trace(self, steps: int, device: torch.device) -> Outputs:
         held: dict[Node, Any] = {node: value.detach().to(device, copy=True) for node, value in self._held.values.items()}
+        assert self._held.loss is not None
         losses = []
         for step in range(1, steps + 1):
             values = dict(held)
@@ -140,6 +140,18 @@ class EagerStep:
         for name, parameter in named.items():
             variables |= {f"{name}/{key}": value for key, value in self._optimizer.state[parameter].items() if isinstance(value, Tensor)}
         return {name: value.detach().cpu().numpy() for name, value in variables.items()}
+
+
+def check_plan(graph: ComputationGraph, plan: Plan) -> None:
+    """Raises MeasurementError(unsupported) for devices that aren't here and what the graph forbids, PlanError for a wrong order."""
+    _check_kinds({device.kind for device in plan.devices})
+    refuse(graph, plan)
+
+
+def started(traced: TracedStep, plan: Plan, held: Held) -> TorchProcesses | TorchThreads:
+    """A step on devices of this machine: processes if all are CPU devices, else threads of this process."""
+    on_cores = all(device.kind == "cpu" for device in plan.devices)
+    return TorchProcesses(traced, plan, held) if on_cores else TorchThreads(traced, plan, held)
 
 
 def _check_kinds(kinds: set[str]) -> None:

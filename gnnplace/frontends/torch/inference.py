@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import fields, is_dataclass
 from operator import getitem
 from typing import Any
 
@@ -28,6 +27,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
+from gnnplace.frontends.torch.outputs import tensors_in
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
 from gnnplace.frontends.torch.scopes import Scopes, scope_of
 from gnnplace.frontends.torch.trace import Argument, CompositeLstm, fake, trace_of
@@ -40,12 +40,18 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
 
     Raises ValueError (one line) if neither way captures the module, with the cause, the line and a remedy.
     """
-    with _evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
+    with evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
         call = _Call(module, inputs)
         program, capture = _captured(call)
     if not program.graph.output_node().all_input_nodes:
         raise ValueError("module: returns no tensor, so there is nothing to compute; return the wanted tensors")
     return traced_step(trace_of(program, call.arguments, module), name, capture)
+
+
+def example_output(module: nn.Module, inputs: Inputs) -> Any:
+    """What the module returns for the inputs in eval mode, with fake tensors in the place of tensors."""
+    with evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        return _Call(module, inputs).output()
 
 
 class _Call(nn.Module):
@@ -73,9 +79,14 @@ class _Call(nn.Module):
         values = dict(zip(self._names, tensors, strict=False))
         with ExitStack() as hooks:
             scopes.follow_forward(module, hooks)
-            results = list(_tensors(functional_call(module, values, *self._given(tensors[len(self._names) :]))))
+            results = list(tensors_in(functional_call(module, values, *self._given(tensors[len(self._names) :]))))
         scopes.close()
         return results
+
+    def output(self) -> Any:
+        """What the module returns, in its own containers."""
+        (module,) = self._module
+        return functional_call(module, dict(zip(self._names, self.tensors, strict=False)), *self._given(self.tensors[len(self._names) :]))
 
     def _given(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and the keyword arguments of the module's call, with these tensors."""
@@ -136,21 +147,8 @@ def _asserts(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and str(node.target).startswith("aten._assert") and not node.users
 
 
-def _tensors(value: object) -> Iterator[Tensor]:
-    """The tensors in a module's output, in order; it may nest sequences, mappings and dataclasses."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-    elif is_dataclass(value):
-        yield from _tensors([getattr(value, field.name) for field in fields(value)])
-
-
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
     """Sets eval mode; afterwards restores the attributes of all submodules, so that no fake tensor stays in them."""
     before = [(part, dict(vars(part))) for part in module.modules()]
     module.eval()

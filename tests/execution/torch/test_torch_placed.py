@@ -1,0 +1,330 @@
+"""Placed modules in loops of one's own: what plain PyTorch computes, in every sort of step; and that nothing of them is left behind."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pytest
+import torch
+from support import fake_cuda, placed_steps, torch_steps
+from support.processes import children
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import gnnplace as gp
+from gnnplace.isolation.worker import usable_cores
+
+pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
+MODELS = (placed_steps.mlp, placed_steps.convolutions, placed_steps.transformer)
+OPTIMIZERS = {
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=1e-2),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9, nesterov=True),
+}
+EAGER_DIFFERS = ("dropout",)  # it draws other numbers
+
+
+@pytest.fixture(autouse=True)
+def _no_hang() -> Iterator[None]:
+    """Devices that wait for each other for ever fail the test instead of stopping all tests."""
+
+    def late(*_: object) -> None:
+        raise TimeoutError("the devices wait for each other")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(100)
+    torch.manual_seed(0)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def assert_equal(module: nn.Module, other: nn.Module) -> None:
+    found, expected = module.state_dict(), other.state_dict()
+    assert list(found) == list(expected)
+    for name, value in found.items():
+        assert torch.equal(value, expected[name]), name
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("model", MODELS)
+def test_five_steps_equal_plain_pytorch(model: Callable[[], gp.TorchStep], optimizer: str) -> None:
+    step = model()
+    data, (net, call) = placed_steps.batches(step, 5), placed_steps.plain(step)
+    expected = placed_steps.train(net, call, OPTIMIZERS[optimizer], data)
+    plan = placed_steps.split(step, seed=1)
+    assert len(plan.step.timeline.transfer_src) > 3
+    with gp.placed(step, plan) as placed:
+        assert placed_steps.train(placed, placed, OPTIMIZERS[optimizer], data) == expected
+    assert_equal(placed, net)
+    assert_equal(step.module, net)
+
+
+@pytest.mark.parametrize("name", [name for name in torch_steps.STEPS if name not in EAGER_DIFFERS])
+def test_gradients_of_every_sort_of_step(name: str) -> None:
+    step = torch_steps.STEPS[name]()
+    net, call = placed_steps.plain(step)
+    call(*step.inputs).backward()
+    with gp.placed(step, placed_steps.split(step, seed=2)) as placed:
+        placed(*step.inputs).backward()
+    for (name, parameter), other in zip(placed.named_parameters(), net.parameters(), strict=True):
+        assert (parameter.grad is None) == (other.grad is None), name
+        if other.grad is not None:
+            assert parameter.grad.is_sparse == other.grad.is_sparse
+            torch.testing.assert_close(parameter.grad.to_dense(), other.grad.to_dense(), rtol=1e-5, atol=1e-6)
+    assert_equal(placed, net)  # buffers
+
+
+@pytest.mark.parametrize("kinds", [("gpu", "gpu"), ("gpu", "cpu", "gpu")])
+@pytest.mark.parametrize("model", MODELS)
+def test_logical_gpus_compute_what_plain_pytorch_does(
+    monkeypatch: pytest.MonkeyPatch, model: Callable[[], gp.TorchStep], kinds: tuple[str, ...]
+) -> None:
+    step = model()
+    data, (net, call) = placed_steps.batches(step, 3), placed_steps.plain(step)
+    expected = placed_steps.train(net, call, OPTIMIZERS["adamw"], data)
+    plan = placed_steps.split(step, *kinds)
+    fake_cuda.install(monkeypatch)
+    with gp.placed(step, plan) as placed:
+        assert placed_steps.train(placed, placed, OPTIMIZERS["adamw"], data) == expected
+    assert_equal(step.module, net)
+
+
+def test_a_loss_is_a_loss() -> None:
+    """Sums, scales, accumulation, several calls before the backward pass, no gradients."""
+    step = placed_steps.mlp()
+    first, second = placed_steps.batches(step, 2)
+    net, call = placed_steps.plain(step)
+
+    def gradients(module: nn.Module, run: Callable[..., Tensor]) -> list[Tensor]:
+        (run(*first) + 2 * run(*second)).backward()
+        (run(*first) / 4).backward()
+        with torch.no_grad():
+            assert not run(*second).requires_grad
+        run(*second).backward()
+        return [parameter.grad.clone() for parameter in module.parameters()]
+
+    with gp.placed(step, placed_steps.split(step)) as placed:
+        for found, expected in zip(gradients(placed, placed), gradients(net, call), strict=True):
+            torch.testing.assert_close(found, expected)
+        loss = placed(*second)
+        loss.backward(retain_graph=True)
+        with pytest.raises(ValueError, match="backward: the gradients of this call were handed over before"):
+            loss.backward()
+        with pytest.raises(ValueError, match="create_graph: a placed step has first derivatives alone"):
+            torch.autograd.grad(placed(*first), list(placed.parameters()), create_graph=True)
+
+
+class Sums(nn.Module):
+    """Two parameters of one gradient, one of none, a sparse table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.unused = (nn.Parameter(torch.randn(3)) for _ in range(3))
+        self.table = nn.Embedding(5, 3, sparse=True)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return ((self.a + self.b) * self.table(ids).tanh() * self.table(ids + 1)).sum()
+
+
+def test_gradients_are_each_parameters_own() -> None:
+    step = gp.TorchStep(Sums(), lambda net, ids: net(ids), (torch.tensor([1, 3, 1]),), "sgd")
+    net, call = placed_steps.plain(step)
+    with gp.placed(step, placed_steps.split(step)) as placed:
+        for run in (placed, call):
+            for scale in (0.5, 3.0):
+                (run(*step.inputs) * scale).backward()
+    assert step.module.unused.grad is None and step.module.table.weight.grad.is_sparse
+    for own, other in ((step.module.a, net.a), (step.module.b, net.b), (step.module.table.weight, net.table.weight)):
+        torch.testing.assert_close(own.grad.to_dense(), other.grad.to_dense())
+    assert step.module.a.grad.data_ptr() != step.module.b.grad.data_ptr()
+
+
+def test_tensors_that_change_between_calls() -> None:
+    """In place, by other memory of the same type, by load_state_dict; frozen ones."""
+    step = placed_steps.convolutions()
+    (batch,) = placed_steps.batches(step, 1)
+    net, call = placed_steps.plain(step)
+    with gp.placed(step, placed_steps.split(step)) as placed:
+        for module in (placed, net):
+            parameter = next(module.parameters())
+            parameter.data = parameter.data * 2
+            parameter.requires_grad_(False)
+        assert placed(*batch).item() == call(*batch).item()
+        placed(*batch).backward()
+        assert next(placed.parameters()).grad is None
+        other = {name: torch.ones_like(value) for name, value in net.state_dict().items()}
+        placed.load_state_dict(other)
+        net.load_state_dict(other)
+        assert placed(*batch).item() == call(*batch).item()
+        assert_equal(placed, net)
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: Tensor
+
+
+@dataclass
+class Found:
+    pair: Pair
+    rest: dict[str, list[Tensor]]
+    name: str = "found"
+
+
+class Nested(nn.Module):
+    """Returns tensors in containers, one of them twice, one an input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Tanh(), nn.Linear(8, 3))
+
+    def forward(self, x: Tensor, scale: Tensor, *, power: int) -> Found:
+        made = self.net(x) * scale**power
+        return Found(Pair(made, made.sum()), {"scale": [scale, made]})
+
+
+def test_inference_returns_what_the_module_returns() -> None:
+    net, x, scale = Nested(), torch.randn(5, 6), torch.tensor(3.0)
+    step = gp.TorchInference(net, {"x": x, "scale": scale, "power": 2})
+    plain = copy.deepcopy(net).eval()
+    with gp.placed(step, placed_steps.split(step, seed=3)) as placed:
+        for module in (net, plain):
+            with torch.no_grad():
+                module.net[0].weight.mul_(2)
+        given = {"power": 2, "x": torch.randn(5, 6), "scale": torch.tensor(2.0)}
+        found, expected = placed(**given), plain(**given)
+        assert type(found) is Found and type(found.pair) is Pair and found.name == "found"
+        assert torch.equal(found.pair.first, expected.pair.first) and torch.equal(found.pair.second, expected.pair.second)
+        assert torch.equal(found.rest["scale"][0], given["scale"]) and torch.equal(found.rest["scale"][1], expected.pair.first)
+        assert not found.pair.first.requires_grad
+        with pytest.raises(ValueError, match=r"inputs\['power'\]: is 3, and the step was placed with 2; such values are part of the step"):
+            placed(**(given | {"power": 3}))
+        with pytest.raises(ValueError, match="inputs: 1 by position, none by name; give x, scale, power"):
+            placed(x)
+
+
+def test_draws_are_those_of_the_seed_and_the_call() -> None:
+    def losses(seed: int) -> list[float]:
+        torch.manual_seed(0)
+        step = torch_steps.dropout()
+        with gp.placed(step, placed_steps.split(step, seed=seed), seed=seed) as placed:
+            state = torch.get_rng_state()
+            found = [placed(*step.inputs).item() for _ in range(3)]
+            assert torch.equal(torch.get_rng_state(), state)
+        return found
+
+    first = losses(0)
+    assert first == losses(0) and len({*first, *losses(1)}) == 6
+
+
+def test_a_failed_device_raises_and_ends_all() -> None:
+    step = placed_steps.mlp()
+    before = children()
+    placed = gp.placed(step, placed_steps.split(step))
+    placed(*step.inputs)
+    found = children() - before
+    assert len(found) == 2
+    os.kill(min(found), signal.SIGKILL)
+    with pytest.raises(gp.MeasurementError, match="was killed by SIGKILL"):
+        placed(*step.inputs)
+    with pytest.raises(ValueError, match="placed: was closed"):
+        placed(*step.inputs)
+    assert children() <= before
+    wrong = gp.placed(step, placed_steps.split(step))
+    with pytest.raises(gp.MeasurementError, match="crash: IndexError: Target 99 is out of bounds"):
+        wrong(step.inputs[0], torch.full_like(step.inputs[1], 99))
+    assert children() <= before
+    again = gp.placed(step, placed_steps.split(step))
+    again(*step.inputs).backward()
+    again.close()
+    again.close()
+
+
+def test_what_is_gone_has_no_processes() -> None:
+    step = placed_steps.mlp()
+    before = children()
+    placed = gp.placed(step, placed_steps.split(step))
+    placed(*step.inputs).backward()
+    child = os.fork()
+    if child == 0:
+        del placed  # in a fork, as in a worker of a data loader: nothing ends
+        os._exit(0)
+    os.waitpid(child, 0)
+    placed(*step.inputs).backward()
+    assert len(children() - before) == 2
+    del placed
+    gc.collect()
+    assert children() <= before
+
+
+def test_processes_of_a_process_with_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.randn(500, 500) @ torch.randn(500, 500)
+        step = placed_steps.convolutions()
+        with gp.placed(step, placed_steps.split(step)) as placed:
+            for batch in placed_steps.batches(step, 3):
+                placed(*batch).backward()
+                torch.randn(500, 500) @ torch.randn(500, 500)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_would_be_wrong_is_refused() -> None:
+    step = placed_steps.mlp()
+    plan = placed_steps.split(step)
+    step.module[2].weight.data = step.module[0].weight.data.new_empty(400)[:256].view(16, 16)
+    shared = step.module[2].weight.data.view(-1)
+    step.module[2].bias.data = shared[:16]
+    with pytest.raises(
+        ValueError, match=r"module: 2\.bias: lies in the memory of 2\.weight|module: 2\.weight: lies in the memory of 2\.bias"
+    ):
+        gp.placed(step, plan)
+    step = placed_steps.mlp()
+    with gp.placed(step, placed_steps.split(step)) as placed:
+        with pytest.raises(ValueError, match="placed: has devices that run"):
+            copy.deepcopy(placed)
+        with pytest.raises(gp.MeasurementError, match="not under torchrun"), pytest.MonkeyPatch.context() as patch:
+            patch.setenv("WORLD_SIZE", "2")
+            gp.placed(step, placed_steps.split(step))
+    with pytest.raises(gp.MeasurementError, match="devices of kind gpu, and PyTorch finds no CUDA device here"):
+        gp.placed(step, placed_steps.split(step, "gpu", "cpu"))
+
+
+class Overwrites(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        made = x * 2
+        view = made.view(-1)
+        made.add_(1)
+        return view, made
+
+
+def test_a_result_that_is_changed_later_is_right_or_refused() -> None:
+    step = gp.TorchInference(Overwrites(), (torch.ones(2, 2),))
+    try:
+        with gp.placed(step, placed_steps.split(step)) as placed:
+            view, made = placed(torch.ones(2, 2))
+            assert torch.equal(view, made.view(-1)) and made[0, 0] == 3
+    except gp.MeasurementError as refused:
+        assert "is changed in place by" in refused.reason
+
+
+def test_cross_entropy_of_half_precision_under_autocast() -> None:
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return cross_entropy(net(x), y)
+
+    step = gp.TorchStep(placed_steps.mlp().module, loss, placed_steps.mlp().inputs)
+    data, (net, call) = placed_steps.batches(step, 2), placed_steps.plain(step)
+    expected = placed_steps.train(net, call, OPTIMIZERS["adamw"], data)
+    with gp.placed(step, placed_steps.split(step)) as placed:
+        assert placed_steps.train(placed, placed, OPTIMIZERS["adamw"], data) == expected
+    assert_equal(placed, net)
