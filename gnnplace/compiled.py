@@ -1,16 +1,24 @@
 """Kernels: functions that Numba compiles, and whose machine code it keeps on disk from one process to the next.
 
-Numba compiles a kernel anew when its own file has changed, but machine code also contains the kernels that it calls. So here the code of a
-file is stamped with its text and with the stamps of the files from which it imports kernels.
+The code lies in the user's cache folder (`folder`). Numba compiles a kernel anew when its own file has changed, but machine code also
+contains the kernels that it calls. So here the code of a file is stamped with its text and with the stamps of the files from which it gets
+kernels.
 
 Numba counts references to arrays in tuples by atomic instructions, which took two thirds of the time of a list schedule. Kernels that
 allocate nothing need no counts (Numba compiles its own sorting likewise). One that does allocate fails to compile with this option.
+
+Kernels assign arrays to slices element by element: with a slice on the left, Numba compiles the text of an error, for six seconds.
+
+A `part` is called by kernels alone. What Python would need to call it, which unpacks tuples of some thirty arrays, is not made: that took a
+quarter of the time of compiling. Python must not call one (tests/test_compiled.py looks for calls).
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +29,24 @@ from numba.core.dispatcher import Dispatcher
 Kernel = Callable[..., Any]
 
 
+def folder() -> Path:
+    """Where machine code is kept: `gnnplace` in the user's cache folder, `XDG_CACHE_HOME` (XDG Base Directory)."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "gnnplace"
+
+
 def kernel(function: Kernel, **options: Any) -> Kernel:
     """Compiles a function of a file at its first call with given types. Other threads run while it runs."""
-    compiled: Any = numba.njit(cache=True, nogil=True, **options)(function)
+    with _kept_in(str(folder())):
+        made: Any = numba.njit  # its stub knows not all options
+        compiled = made(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
     compiled._cache._cache_file._source_stamp = stamp(function)
     return compiled
 
 
 allocates_nothing = partial(kernel, _nrt=False)
+part = partial(kernel, no_cpython_wrapper=True)
+part_allocates_nothing = partial(kernel, no_cpython_wrapper=True, _nrt=False)
 
 
 @cache
@@ -38,3 +56,15 @@ def stamp(function: Kernel) -> str:
     files = {stamp(each) for each in imported if each.__module__ != function.__module__}
     own = Path(function.__code__.co_filename).read_bytes()
     return hashlib.sha256(own + "".join(sorted(files)).encode()).hexdigest()
+
+
+@contextmanager
+def _kept_in(cache: str) -> Iterator[None]:
+    """Within, Numba keeps machine code there, unless the user names a folder for all of Numba (`NUMBA_CACHE_DIR`)."""
+    config: Any = numba.config
+    before = config.CACHE_DIR
+    config.CACHE_DIR = before or cache
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before

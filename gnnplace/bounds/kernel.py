@@ -10,7 +10,7 @@ from typing import no_type_check
 import numpy as np
 
 from gnnplace.bounds.relaxed import NEVER
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 
 NEAREST = 32  # ancestors that "together or apart" considers: those that end last
 MAX_WAITING = 1024  # candidates that the search for them keeps
@@ -66,7 +66,7 @@ def heads(order, ptr, before, delay, machine, above, price, worth, error):
     return head
 
 
-@kernel
+@part
 @no_type_check
 def _has_one_input(op, ptr, before):
     """Whether all in-edges come from one op. The head of that op and the path from it then give the best bound."""
@@ -76,7 +76,7 @@ def _has_one_input(op, ptr, before):
     return same
 
 
-@kernel
+@part
 @no_type_check
 def _has_one_last_input(op, ptr, before, ends, above):
     """Whether all other inputs are ancestors of the last one. The load bound of that input then covers them."""
@@ -91,7 +91,7 @@ def _has_one_last_input(op, ptr, before, ends, above):
     return True
 
 
-@kernel
+@part
 @no_type_check
 def _load(op, latest, least, above, price, worth, error):
     """The largest, over a, of a plus the load of the ancestors that start at a or later."""
@@ -104,7 +104,7 @@ def _load(op, latest, least, above, price, worth, error):
     return best
 
 
-@kernel
+@part
 @no_type_check
 def _arrival(head, time_ns, source, delay, c):
     """The earliest arrival of the source's output on class c, over all classes of the source; on the same class there is no transfer."""
@@ -115,7 +115,7 @@ def _arrival(head, time_ns, source, delay, c):
     return found
 
 
-@kernel
+@part
 @no_type_check
 def _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, scratch, stamp):
     """The earliest start on class c by "together or apart" (see `paths`), `start` or later."""
@@ -149,7 +149,7 @@ def _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, sc
     return _best_split(op, c, start, near[:count], arrives[:count], machine, head)
 
 
-@kernel
+@part
 @no_type_check
 def _apart_arrival(source, head, time_ns, apart):
     """The earliest arrival of an ancestor's output if the ancestor is on another device than the op."""
@@ -159,7 +159,7 @@ def _apart_arrival(source, head, time_ns, apart):
     return arrival
 
 
-@kernel
+@part
 @no_type_check
 def _between(op, here, a, c, delay, time_ns, between, apart):
     """The least time from the end of a source on class a to the start of op by way of `here`; and the same if they are on two devices."""
@@ -174,7 +174,7 @@ def _between(op, here, a, c, delay, time_ns, between, apart):
     return on, off
 
 
-@kernel
+@part
 @no_type_check
 def _best_split(op, c, start, near, arrives, machine, head):
     """The least, over j, of the larger of two times: the end of the j latest arrivals on op's device, and the arrival of the next one."""
@@ -182,7 +182,8 @@ def _best_split(op, c, start, near, arrives, machine, head):
         return start
     by_arrival = _descending(arrives)
     rank = np.empty(len(near), np.int64)
-    rank[by_arrival] = np.arange(len(near))
+    for place in range(len(near)):
+        rank[by_arrival[place]] = place
     by_head = _descending(head[near, c])
     low, high, found, together = 1, len(near), 0, 0
     while low <= high:  # the first j >= 1 for which the j ops on one device end no earlier than the next one arrives
@@ -195,7 +196,7 @@ def _best_split(op, c, start, near, arrives, machine, head):
     return max(start, min(together, arrives[by_arrival[found - 1]]))
 
 
-@kernel
+@part
 @no_type_check
 def _descending(keys):
     """The positions of `keys` by falling key: an insertion sort, since they are few."""
@@ -209,7 +210,7 @@ def _descending(keys):
     return order
 
 
-@kernel
+@part
 @no_type_check
 def _on_one_device(op, c, start, near, by_head, rank, j, machine, head):
     """The earliest end of the first j ancestors on one device of class c: over all a, a plus the work of those that start at a or later."""
@@ -226,7 +227,7 @@ def _on_one_device(op, c, start, near, by_head, rank, j, machine, head):
     return took
 
 
-@kernel
+@part
 @no_type_check
 def _push(keys, values, size, key, value):
     place = size
@@ -236,7 +237,7 @@ def _push(keys, values, size, key, value):
     keys[place], values[place] = key, value
 
 
-@kernel
+@part
 @no_type_check
 def _pop(keys, values, size):
     """Removes the largest key; `size` entries remain."""

@@ -8,9 +8,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.best import Progress
-from gnnplace.baselines.searching.clock import compiling_s
+from gnnplace.baselines.exact import proved_ns
+from gnnplace.baselines.searching.clock import compiling_s, when_compiling
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, Say
+from gnnplace.candidates import BEST, Candidate, Say
+from gnnplace.compiled import folder
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import FEASIBLE, Score, StepResult, metrics
@@ -42,17 +44,30 @@ def progress(quiet: bool) -> Progress:
     return tell
 
 
+def say_compiling(quiet: bool) -> None:
+    """Tells the user, on stderr, when this process begins to compile: a first run after an installation does."""
+    say = terminal.progress(quiet)
+    when_compiling(lambda: say(f"compiling once, for a minute or more; the machine code is kept in {folder()}"))
+
+
 def say_compiled(quiet: bool) -> None:
     """Tells the user, on stderr, how long a first run after an installation compiled."""
     if compiling_s() > SAID_S:
         terminal.progress(quiet)(f"compiling took {compiling_s():.0f} s, once after an installation; budgets don't count it")
 
 
+def proof(problem: Problem, candidate: Candidate) -> str:
+    """`, not proved` for the result of `exact` where neither its search nor the lower bound says that nothing is faster."""
+    time_ns = candidate.step_time_ns
+    searched = candidate.planner.removeprefix(f"{BEST}: ").startswith("exact")
+    return ", not proved" if searched and (time_ns is None or time_ns > max(lower_bound(problem), proved_ns(problem))) else ""
+
+
 def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
     """The candidates, the bound and what the columns mean, on stdout. `more` are columns, each from its header to its last candidate."""
     title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
     columns = [
-        ("planner", *(candidate.planner for candidate in found)),
+        ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in found)),
         (f"{_schedule(found)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
         ("fifo\nms", *(_ms(candidate.fifo.step_time_ns) for candidate in found)),
         *_metrics(problem, found),

@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.fusion is not None and chosen.granularity == "stage":
         parser.error("--fusion: stages are made of ops that run by themselves")
     reporting.check(chosen.report)
+    candidate_table.say_compiling(chosen.quiet)
     whole, constraint = inputs.problem(chosen), inputs.constraint(chosen)
     under = constrained(whole, constraint)
     problem = under.problem

@@ -41,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     """Finds a placement of a graph on a cluster and shows it; with -o it is also written. Nothing is written where none is feasible."""
     parser = _parser()
     chosen = _completed(parser.parse_args(arguments), parser)
+    candidate_table.say_compiling(chosen.quiet)
     whole = inputs.problem(chosen)
     constraint = inputs.constraint(chosen)
     under = constrained(whole, constraint)
@@ -201,7 +202,7 @@ def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step:
     asked = str(inputs.constraint(chosen))
     print(f"\nstep time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
     print(f"one device {placement_table.beside_one_device(problem, found.placement, step.step_time_ns)}")
-    print(f"found by   {found.planner}")
+    print(f"found by   {found.planner}{candidate_table.proof(problem, found)}")
     print(f"bound      {bound}{f', {asked}' if asked else ''}")
     if chosen.output is not None:
         print(f"written to {chosen.output}")

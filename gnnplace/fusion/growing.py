@@ -12,7 +12,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Bool, Int32, Int64, UInt64
 
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 from gnnplace.fusion.rules import leaders, rules
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import Problem
@@ -124,7 +124,7 @@ def _grow(order, ptr, neighbour, sequence, out_ptr, reader, heavy, colocated, ma
     return group
 
 
-@kernel
+@part
 @no_type_check
 def _root(parent, op):
     while parent[op] != op:
@@ -133,7 +133,7 @@ def _root(parent, op):
     return op
 
 
-@kernel
+@part
 @no_type_check
 def _behind(first, last, out_ptr, reader, group, following, place, seen, search, found):
     """Fills `found` with the groups before `last` that edges lead to from `first`; returns how many, -1 where one leads to `last`."""
@@ -160,7 +160,7 @@ def _behind(first, last, out_ptr, reader, group, following, place, seen, search,
         done += 1
 
 
-@kernel
+@part
 @no_type_check
 def _listed(sequence):
     """A linked list in the order of `sequence`: numbers that grow along it, and neighbours. Its last entry is both ends."""
@@ -175,7 +175,7 @@ def _listed(sequence):
     return place, left, right
 
 
-@kernel
+@part
 @no_type_check
 def _number(place, right):
     """Numbers the list anew, with equal distances."""
@@ -188,13 +188,13 @@ def _number(place, right):
     place[end] = at
 
 
-@kernel
+@part
 @no_type_check
 def _unlink(node, left, right):
     left[right[node]], right[left[node]] = left[node], right[node]
 
 
-@kernel
+@part
 @no_type_check
 def _link(node, after, number, place, left, right):
     """Puts a node after another."""
@@ -203,7 +203,7 @@ def _link(node, after, number, place, left, right):
     left[right[after]] = right[after] = node
 
 
-@kernel
+@part
 @no_type_check
 def _move_behind(node, moved, place, left, right):
     """Moves nodes to right behind another, in their order."""

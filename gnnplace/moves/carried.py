@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import no_type_check
 
 from gnnplace.cluster import NO_LINK
-from gnnplace.compiled import allocates_nothing
+from gnnplace.compiled import part_allocates_nothing
 from gnnplace.graph import NONE
 from gnnplace.moves.columns import (
     BESIDE_SOURCE,
@@ -22,7 +22,7 @@ from gnnplace.schedules.ranks import NOTHING
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def lag_ns(terrain, edge_output, here, there):
     """From the end of an op to the arrival of its output on a device, without waiting; -1 without a link."""
     if here == there:
@@ -37,7 +37,7 @@ def lag_ns(terrain, edge_output, here, there):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def neighbours(terrain, found, work, ops, row):
     """The edges between moved ops and others: shares of their bytes within the new devices and within the old ones; the chain on them."""
     stamp, edges = work.stamp[0], terrain.delays.edges
@@ -69,7 +69,7 @@ def neighbours(terrain, found, work, ops, row):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _chain_sent(terrain, found, output, source, reader, new, new_there):
     """What the chain takes longer from an op to one that reads its output: without a transfer that it waited for, or with a new one."""
     if output == NOTHING:
@@ -84,7 +84,7 @@ def _chain_sent(terrain, found, output, source, reader, new, new_there):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def transfers(terrain, found, work, ops, row, occupied_ns):
     """The transfers of all outputs that moved ops read or produce, before and after: one to each other device with readers."""
     stamp, size, edges = work.stamp[0], 0, terrain.delays.edges
@@ -114,7 +114,7 @@ def transfers(terrain, found, work, ops, row, occupied_ns):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _touch(work, output, size):
     if work.touched[output] != work.stamp[0]:
         work.touched[output], work.outputs[size] = work.stamp[0], output
@@ -125,7 +125,7 @@ def _touch(work, output, size):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _send(terrain, output, here, there, occupied_ns, sign):
     """Adds a transfer to its channels, or takes it off. Returns its time on one of them, 0 without a link."""
     link = terrain.delays.link_index[here, there]

@@ -12,7 +12,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float, Int8, Int32, Int64, UInt64
 
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 from gnnplace.graph import NONE
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood
 from gnnplace.units.blocks import GRAINS
@@ -111,7 +111,7 @@ def hash_of(device):
     return word
 
 
-@kernel
+@part
 @no_type_check
 def hash_of_unit(unit, device):
     word = np.uint64(unit) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(device + 1) * np.uint64(0xD1B54A32D192ED03)
@@ -120,7 +120,7 @@ def hash_of_unit(unit, device):
     return word ^ (word >> np.uint64(31))
 
 
-@kernel
+@part
 @no_type_check
 def _block(blocks, guide, generator, touched, at, chances):
     """Writes a random block to `touched` from `at` on. Returns its end, whether the guide drew it, and its kind."""
@@ -139,11 +139,12 @@ def _block(blocks, guide, generator, touched, at, chances):
         touched[at] = unit
         return at + 1, by_guide, blocks.kind[grain]
     size = blocks.ptr[block + 1] - blocks.ptr[block]
-    touched[at : at + size] = blocks.member[blocks.ptr[block] : blocks.ptr[block + 1]]
+    for place in range(size):
+        touched[at + place] = blocks.member[blocks.ptr[block] + place]
     return at + size, by_guide, blocks.kind[grain]
 
 
-@kernel
+@part
 @no_type_check
 def _walk(blocks, unit, generator, touched, at, keep_on):
     """A random walk from a unit; a unit that it meets again counts once."""
@@ -180,7 +181,7 @@ def _target(blocks, device, block, generator, beside):
     return np.int32(generator.integers(0, blocks.legal.shape[1]))
 
 
-@kernel
+@part
 @no_type_check
 def _mostly_on(device, block, num_devices):
     """The device of most units of a block, the first on a tie."""
@@ -190,7 +191,7 @@ def _mostly_on(device, block, num_devices):
     return np.int32(count.argmax())
 
 
-@kernel
+@part
 @no_type_check
 def _send(blocks, there, device, block, target):
     for unit in block:

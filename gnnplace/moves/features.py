@@ -15,7 +15,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float, Float32, Int32, Int64, UInt32
 
-from gnnplace.compiled import allocates_nothing, kernel
+from gnnplace.compiled import allocates_nothing, kernel, part_allocates_nothing
 from gnnplace.moves.carried import neighbours, transfers
 from gnnplace.moves.columns import (
     CHAIN_LOCAL,
@@ -29,7 +29,7 @@ from gnnplace.moves.columns import (
     SHARE,
 )
 from gnnplace.moves.drawing import WALK, Drawn
-from gnnplace.moves.loads import devices
+from gnnplace.moves.loads import device_loads
 from gnnplace.moves.neighbourhood import Terrain
 from gnnplace.moves.paths import paths, times
 from gnnplace.moves.situation import Situation
@@ -121,7 +121,7 @@ def _features(terrain, found, drawn, op_ptr, op, work, rows):
         paths(terrain, found, work, ops, row, window)
         neighbours(terrain, found, work, ops, row)
         transfers(terrain, found, work, ops, row, occupied_ns)
-        devices(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window)
+        device_loads(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window)
         row[LOG_OPS], row[SHARE] = np.log10(len(ops)), len(ops) / len(found.device)
         row[CHAIN_MORE] = row[CHAIN_WORK] + row[CHAIN_SENT] + row[CHAIN_QUEUE]
         row[CHAIN_LOCAL] = row[CHAIN_WORK] + row[CHAIN_SENT]
@@ -132,7 +132,7 @@ def _features(terrain, found, drawn, op_ptr, op, work, rows):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _reset(found, work):
     """Devices and channels as they are without the move."""
     for device in range(len(work.load_ns)):
@@ -147,7 +147,7 @@ def _reset(found, work):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _mark(drawn, move, terrain, work):
     """Marks the moved ops with a new stamp and their devices."""
     work.stamp[0] += 1

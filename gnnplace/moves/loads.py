@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import no_type_check
 
-from gnnplace.compiled import allocates_nothing
+from gnnplace.compiled import part_allocates_nothing
 from gnnplace.moves.columns import (
     CHAIN_SOURCE,
     CHAIN_TARGET,
@@ -34,8 +34,8 @@ MOST_IDLE = 4.0  # times the work
 
 
 @no_type_check
-@allocates_nothing
-def devices(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window):
+@part_allocates_nothing
+def device_loads(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window):
     """Loads, idle time, memory and the critical chain of the devices that the ops leave and join."""
     step_ns, num_devices, left, joined = found.step_ns, len(load_ns), _total(leaves_ns), _total(joins_ns)
     squares = over_before = over_after = 0.0
@@ -75,7 +75,7 @@ def devices(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, jo
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _idle(found, device, first_ns, last_ns):
     """The idle time of a device in a window, and its share of the window."""
     if last_ns <= first_ns:
@@ -85,7 +85,7 @@ def _idle(found, device, first_ns, last_ns):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _worked(found, device, time_ns):
     """The time that a device works until a time, linear within windows."""
     at = min(max(0.0, time_ns / found.step_ns * WINDOWS), float(WINDOWS))
@@ -94,7 +94,7 @@ def _worked(found, device, time_ns):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _largest(values):
     most = values[0]
     for value in values:
@@ -103,7 +103,7 @@ def _largest(values):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _total(values):
     total = 0.0
     for value in values:

@@ -6,7 +6,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from gnnplace.compiled import allocates_nothing
+from gnnplace.compiled import part_allocates_nothing
 from gnnplace.moves.carried import lag_ns
 from gnnplace.moves.columns import (
     CHAIN,
@@ -31,7 +31,7 @@ from gnnplace.moves.situation import AT_ONCE, BLOCKS, ON_CHANNEL, ON_DEVICE, ON_
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_ns, window):
     """How long the ops take before and after, and when; loads and bytes of devices; the chain; slack."""
     before_ns = after_ns = slack_ns = chain_work = chain_queue = 0.0
@@ -72,7 +72,7 @@ def times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def paths(terrain, found, work, ops, row, window):
     """The longest path through the moved ops after the move, and when they could run."""
     stamp, edges, step_ns = work.stamp[0], terrain.delays.edges, found.step_ns

@@ -14,7 +14,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float, Float32, Int64
 
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 
 OBSERVATIONS = (
     "load", "load_above_least", "slowdown", "persistent", "memory", "bytes_shared", "bytes_to_move", "finish_above_earliest",
@@ -153,7 +153,7 @@ def _observe(step, tables, scale, state):
             observed[s, d, 8] = estimate[s, d] / ideal_ns
 
 
-@kernel
+@part
 @no_type_check
 def _sent_to(sent, step, device, ptr, peer, sends):
     """The bytes that a unit sends to each device: what several units there take is sent once, so it is the most that one takes."""
@@ -164,7 +164,7 @@ def _sent_to(sent, step, device, ptr, peer, sends):
             sent[there] = max(sent[there], sends[k])
 
 
-@kernel
+@part
 @no_type_check
 def _mean_ns_per_byte(ns_per_byte):
     total, count = 0.0, 0

@@ -11,7 +11,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
 from gnnplace.result import Timeline
@@ -91,7 +91,7 @@ def _waiting(device, start_ns, end_ns, edge_src, edge_dst, arrivals, source, cha
     return behind, queued, ready_ns
 
 
-@kernel
+@part
 @no_type_check
 def _table(place, end_ns):
     """A hash table of rows by place and end; of those with the same, the first."""
@@ -108,7 +108,7 @@ def _table(place, end_ns):
     return table
 
 
-@kernel
+@part
 @no_type_check
 def _ending(table, place, end_ns, wanted, time_ns):
     """The first row with this place and end, or `NONE`."""
@@ -118,7 +118,7 @@ def _ending(table, place, end_ns, wanted, time_ns):
     return table[at]
 
 
-@kernel
+@part
 @no_type_check
 def _slot(table, place, time_ns):
     word = (np.uint64(time_ns) + (np.uint64(place) << np.uint64(52))) * np.uint64(0x9E3779B97F4A7C15)

@@ -21,7 +21,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 from gnnplace.schedules.ranks import NOTHING
 
 
@@ -34,7 +34,7 @@ def fill_memory_orders(delays, buffers, device, wanted, rank):
         _fill_order(delays, buffers, device[row], num_devices, rank[row])
 
 
-@kernel
+@part
 @no_type_check
 def _fill_order(delays, buffers, device, num_devices, rank):
     """Replaces each op's rank by the number of ops from it to the end of the sequence."""
@@ -68,7 +68,7 @@ def _fill_order(delays, buffers, device, num_devices, rank):
                 heapq.heappush(ready, (adds[dst], -order[dst], np.int64(dst)))
 
 
-@kernel
+@part
 @no_type_check
 def _buffers(delays, buffers, device, num_devices):
     """The bytes that each op adds at the start, and for each slot its bytes, its number of users, and the exclusive or of their indices.
@@ -96,7 +96,7 @@ def _buffers(delays, buffers, device, num_devices):
     return adds, size, users, which
 
 
-@kernel
+@part
 @no_type_check
 def _add_sent(delays, buffers, device, num_devices, adds, size):
     """Adds the buffers of sent outputs, one for each root and each device that receives it: the size of the largest output sent there."""

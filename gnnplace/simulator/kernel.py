@@ -28,7 +28,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from gnnplace.cluster import NO_LINK
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 from gnnplace.schedules.ranks import NOTHING
 
 NEVER = 2**63 - 1
@@ -66,7 +66,7 @@ def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
             run_events(tables, limit_ns, scratch, steps, trace, sample)
 
 
-@kernel
+@part
 @no_type_check
 def clear_slots(tables, device, slots):
     """Resets every slot to empty and held by no one, then sets the size of the slots on the devices that produce their roots."""
@@ -80,7 +80,7 @@ def clear_slots(tables, device, slots):
         slot.size, slot.live = held.root_bytes[root], 1  # its op allocates it before any copy can come back
 
 
-@kernel
+@part
 @no_type_check
 def find_slots(tables, device, own_slot, touch_slot):
     """The slot of each output on its op's device, and the slot of each touch.
@@ -101,7 +101,7 @@ def find_slots(tables, device, own_slot, touch_slot):
             touch_slot[touch] = own_slot[output] if device[held.output_op[output]] == here else received_slot(tables, output, here)
 
 
-@kernel
+@part
 @no_type_check
 def slots_of_touches(tables, scratch):
     """Returns `touched`, a and b: the slot of a touch on device d is `touched[touch] * a + d * b`."""
@@ -111,7 +111,7 @@ def slots_of_touches(tables, scratch):
     return touched, per_root, per_device
 
 
-@kernel
+@part
 @no_type_check
 def received_slot(tables, output, there):
     """The slot of an output on a device that receives it."""
@@ -121,7 +121,7 @@ def received_slot(tables, output, there):
     return np.uint32(number * np.uint32(len(tables.streams)) + there)
 
 
-@kernel
+@part
 @no_type_check
 def place_ops(tables, device, priority, scratch, steps, sample):
     """Sets the device and times of each op, counts the holders of each slot, and fills all of `steps` that is known before the events."""
@@ -168,7 +168,7 @@ def place_ops(tables, device, priority, scratch, steps, sample):
     steps.transfers[sample], steps.transferred_bytes[sample] = transfers, transferred
 
 
-@kernel
+@part
 @no_type_check
 def run_events(tables, limit_ns, scratch, steps, trace, sample):
     """Runs the events in order of time. At each time, ops and transfers end first, then channels start transfers, then devices start ops.
@@ -417,7 +417,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
         steps.step_time_ns[sample] = now
 
 
-@kernel
+@part
 @no_type_check
 def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pending, there):
     """Delivers an input to each consumer in the list that begins with `edge`.
@@ -440,7 +440,7 @@ def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pendin
     return earliest
 
 
-@kernel
+@part
 @no_type_check
 def push(heap, at, size, a, b):
     """Adds the pair (a, b) to the heap of `size` pairs that begins at row `at`."""
@@ -456,7 +456,7 @@ def push(heap, at, size, a, b):
     here.a, here.b = a, b
 
 
-@kernel
+@part
 @no_type_check
 def pop(heap, at, size):
     """Removes the smallest pair from the heap of `size` pairs that begins at row `at`. The caller has read the pair already."""

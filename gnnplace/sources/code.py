@@ -30,12 +30,16 @@ def is_code(text: str) -> bool:
 
 
 def function(text: str) -> tuple[str, Callable[[], Any]]:
-    """The name of the function that a text refers to, and the function. Raises ValueError if it does not exist."""
+    """The name of what the function makes that a text refers to, and the function. Raises ValueError if it does not exist.
+
+    The name is that of file (or module) and function: `nets/net.py:step` makes `net.step`.
+    """
     where, _, name = text.rpartition(":")
     module = _from_file(Path(where)) if where.endswith(".py") else imported(where, Path.cwd())
     if not callable(getattr(module, name, None)):
         raise ValueError(f"{text}: {where} has no function {name!r}")
-    return name, getattr(module, name)
+    stem = Path(where).stem if where.endswith(".py") else where.rpartition(".")[2]
+    return f"{stem}.{name}", getattr(module, name)
 
 
 def imported(name: str, folder: Path) -> ModuleType:

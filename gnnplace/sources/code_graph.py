@@ -1,7 +1,9 @@
 """Reads a GRAPH given as code (`FILE.py:FUNCTION` or `package.module:FUNCTION`): the computation graph of what the function returns.
 
 The function takes no arguments and returns a `TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction`, `KerasModel` or
-`ComputationGraph`. It is called with seeded generators. The step is not run, so its tensors may be on the `meta` device.
+`ComputationGraph`, or a tuple of what the first two are made of: `(module, inputs)` is inference, `(module, loss, inputs)` and
+`(module, loss, inputs, optimizer)` are training steps. It is called with seeded generators. The step is not run, so its tensors may be on
+the `meta` device.
 """
 
 from __future__ import annotations
@@ -66,9 +68,21 @@ def load(text: str) -> Loaded:
         return Loaded(graph_of(build(), name, "returned"))
 
 
+def as_step(made: Any) -> Any:
+    """The step of which a tuple holds the module, the loss unless it is inference, the inputs and, if it is given, the optimiser.
+
+    Anything else as it is.
+    """
+    if not isinstance(made, tuple) or not 2 <= len(made) <= 4:
+        return made
+    from gnnplace.frontends.torch.step import TorchInference, TorchStep
+
+    return TorchInference(*made) if len(made) == 2 else TorchStep(*made)
+
+
 def graph_of(made: Any, name: str, verb: str = "is") -> ComputationGraph:
     """The graph of a step, of a network with example inputs, or a graph itself. Raises ValueError, after `verb`, for anything else."""
-    match made:
+    match made := as_step(made):
         case ComputationGraph():
             return made
         case GraphSource():

@@ -1,6 +1,6 @@
 """Resolves WORKLOAD, given as text: `FILE.py:FUNCTION`, `package.module:FUNCTION` or a name of the corpus.
 
-The function takes no arguments and returns a `TorchStep` or a `TensorFlowStep`. It is called with seeded generators.
+The function takes no arguments and returns a `TorchStep`, a tuple of its parts, or a `TensorFlowStep`. It is called with seeded generators.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from gnnplace.corpus import manifest
 from gnnplace.execution.workload import Workload
 from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.sources.code import function, imported, is_code, theirs
+from gnnplace.sources.code_graph import as_step
 
 LOADER = f"{__name__}:load"  # for a host
 BUILT = "python -m "
@@ -25,7 +26,7 @@ def load(text: str, seed: int) -> Workload:
 
     torch.manual_seed(seed)
     with theirs(f"{text}: can't be built"):
-        step = build()
+        step = as_step(build())
         if isinstance(step, TensorFlowStep):
             from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
 

@@ -26,7 +26,7 @@ def check(document: dict, name: str) -> None:
 
 @pytest.mark.parametrize("function", ["small_resnet", "encoder"])  # tagger: below
 def test_from_pytorch(function, capsys, tmp_path):
-    check(placed(capsys, tmp_path, f"{CODE}:{function}"), function)
+    check(placed(capsys, tmp_path, f"{CODE}:{function}"), f"one_command.{function}")
 
 
 def test_flops_of_pytorch_networks_by_hand():
@@ -48,7 +48,7 @@ def test_what_code_returns_may_be_a_graph():
 @pytest.mark.parametrize("function", ["towers", "cubes", "separable", "separable_inference"])
 def test_from_tensorflow(function, capsys, tmp_path):
     pytest.importorskip("tensorflow")
-    check(placed(capsys, tmp_path, f"{CODE}:{function}"), function)
+    check(placed(capsys, tmp_path, f"{CODE}:{function}"), f"one_command.{function}")
 
 
 def test_from_a_graphdef(capsys, tmp_path):
@@ -68,7 +68,7 @@ def test_from_a_graphdef(capsys, tmp_path):
 def test_all_commands_take_the_same_graph(capsys, tmp_path):
     graph = f"{CODE}:tagger"
     document = placed(capsys, tmp_path, graph)
-    check(document, "tagger")
+    check(document, "one_command.tagger")
     path = str(tmp_path / "placement.json")
     status, out, _ = run(capsys, "simulate", graph, "--cluster", "k40-2", "--placement", path, "--json")
     assert status == 0 and json.loads(out) == document["predicted"]
@@ -80,7 +80,7 @@ def test_a_module_of_a_package_is_found_where_the_command_runs(capsys, tmp_path,
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "nets.py").write_text(CODE.read_text())
     monkeypatch.chdir(tmp_path)
-    check(placed(capsys, tmp_path, "mine.nets:tagger"), "tagger")
+    check(placed(capsys, tmp_path, "mine.nets:tagger"), "nets.tagger")
 
 
 def test_a_file_beside_the_code_may_have_the_name_of_a_module_of_pythons(capsys, tmp_path, monkeypatch):
@@ -90,7 +90,7 @@ def test_a_file_beside_the_code_may_have_the_name_of_a_module_of_pythons(capsys,
     monkeypatch.chdir(tmp_path)
     for graph in ("nets:tagger", "nets.py:tagger"):
         status, out, err = run(capsys, "graphs", "show", graph, "--json")
-        assert (status, json.loads(out)["name"], err) == (0, "tagger", "")
+        assert (status, json.loads(out)["name"], err) == (0, "nets.tagger", "")
 
 
 def line(text: str) -> str:
@@ -102,7 +102,7 @@ REFUSED = {
     "bare_module": "returned a Linear, which has no inputs yet; give TorchInference(module, inputs), or TorchStep(module, loss, inputs)",
     "fails": f"fails: can't be built: {line('torch.zeros(1, 5)')}RuntimeError: mat1 and mat2 shapes cannot be multiplied",
     "no_graph": "no_graph: can't be built: Source.computation_graph returned a int, which is no ComputationGraph",
-    "no_optimizer": f"no_optimizer: can't be built: {line('rmsprop')}optimizer: 'rmsprop' is none of adam, sgd",
+    "no_optimizer": f"no_optimizer: can't be built: {line('rmsprob')}optimizer: 'rmsprob' is no name; nearest is 'rmsprop'",
     "decides": "decides: can't be built: module: aten._local_scalar_dense.default needs the values of its tensors",
     "none_such": "has no function 'none_such'",
     "unfinished": f"unfinished: unsupported: {line('not yet')}NotImplementedError: not yet",

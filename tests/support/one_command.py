@@ -118,7 +118,7 @@ def no_graph():
 
 
 def no_optimizer():
-    return TorchStep(nn.Linear(2, 2), loss, (torch.zeros(1, 2), torch.zeros(1)), "rmsprop")
+    return TorchStep(nn.Linear(2, 2), loss, (torch.zeros(1, 2), torch.zeros(1)), "rmsprob")
 
 
 def decides():
@@ -141,3 +141,11 @@ def crashes():
     import os
 
     os.abort()
+
+
+def parts() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    return nn.Linear(2, 2), {"input": torch.zeros(3, 2)}
+
+
+def parts_of_training() -> tuple[object, ...]:
+    return nn.Linear(2, 2), lambda module, x: module(x).sum(), (torch.zeros(3, 2),), torch.optim.NAdam

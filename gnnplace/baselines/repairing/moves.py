@@ -12,7 +12,7 @@ from typing import no_type_check
 import numpy as np
 
 from gnnplace.baselines.repairing.scale import arrives, carry, overflow
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 
 
 @kernel
@@ -65,7 +65,7 @@ def best_move(still, ops, device, here, scale, hastens):
     return best, best_there
 
 
-@kernel
+@part
 @no_type_check
 def _saved_ns(scale, added_ns, here, there):
     """The time that ops take less there, that channels are busy less, and by which less of both is too long."""
@@ -76,14 +76,14 @@ def _saved_ns(scale, added_ns, here, there):
     return saved
 
 
-@kernel
+@part
 @no_type_check
 def _too_long(load, change, limit_ns):
     """By how much longer than it may a device or a channel is busy, more than before."""
     return max(0, load + change - limit_ns) - max(0, load - limit_ns)
 
 
-@kernel
+@part
 @no_type_check
 def _lift(still, ops, scale, possible):
     """Marks the ops that move, and the devices to which they may; returns the time that they take on each device."""
@@ -98,7 +98,7 @@ def _lift(still, ops, scale, possible):
     return added_ns
 
 
-@kernel
+@part
 @no_type_check
 def _touched(still, ops, scale):
     """The roots that ops that move consume or produce, each once."""
@@ -114,7 +114,7 @@ def _touched(still, ops, scale):
     return found
 
 
-@kernel
+@part
 @no_type_check
 def _reroute(still, root, device, here, scale):
     """Adds the time that a root occupies channels more for each target, and marks the targets that lack a link."""
@@ -143,7 +143,7 @@ def _reroute(still, root, device, here, scale):
                 carry(still, root, home, here, scale.carries[there], -1)
 
 
-@kernel
+@part
 @no_type_check
 def _hold_elsewhere(still, ops, scale, targets):
     """Adds what the ops that move hold by themselves on the device that they leave and on each target."""
@@ -158,7 +158,7 @@ def _hold_elsewhere(still, ops, scale, targets):
             hold(scale.there[there], still.first[op], still.last[op], still.workspace[op])
 
 
-@kernel
+@part
 @no_type_check
 def _shift(still, root, device, here, scale, targets):
     """Adds what a root's buffers change by on the device that ops leave and on each target."""
@@ -192,7 +192,7 @@ def _shift(still, root, device, here, scale, targets):
         _buffer(still, root, there, home, begin, end, max(size[there], size[going]), away, scale.there[there], 1)
 
 
-@kernel
+@part
 @no_type_check
 def _buffer(still, root, on, home, first, last, size, away, change, sign):
     """Adds a root's buffer on a device that needs it from `first` to `last`, or takes it away. `away`: another device needs it, too."""
@@ -204,7 +204,7 @@ def _buffer(still, root, on, home, first, last, size, away, change, sign):
         hold(change, begin, max(begin, last), sign * size)
 
 
-@kernel
+@part
 @no_type_check
 def hold(change, first, last, size):
     """Adds bytes that are held from one slice to another, as differences between neighbouring slices."""

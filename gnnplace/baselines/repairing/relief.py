@@ -12,7 +12,7 @@ import numpy as np
 
 from gnnplace.baselines.repairing.moves import best_move
 from gnnplace.baselines.repairing.scale import add, busy_ns, carry_all, num_channels, overflow, weighed
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 
 TRIFLE = 1e-4  # of the time for which devices may be busy: what a move has to be able to save
 
@@ -59,7 +59,7 @@ def hasten(still, block_ptr, block_op, device, room, share):
     return _moved(still, block_ptr, block_op, device, scale, heap, True)
 
 
-@kernel
+@part
 @no_type_check
 def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
     """Makes the moves of a heap, the best first, as long as one is worth something; returns each block, what it left and where it went."""
@@ -89,7 +89,7 @@ def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
     return moves
 
 
-@kernel
+@part
 @no_type_check
 def _candidates(still, block_ptr, block_op, device, scale, least):
     """Every block of some weight on an overfull device whose move is worth something: (-worth, block, here)."""
@@ -110,7 +110,7 @@ def _candidates(still, block_ptr, block_op, device, scale, least):
     return heap
 
 
-@kernel
+@part
 @no_type_check
 def _held_by_op(still, device, here, at):
     """What each op of a device has it hold in one slice: what is persistent, and the buffers of its outputs."""
@@ -138,7 +138,7 @@ def _held_by_op(still, device, here, at):
     return weight
 
 
-@kernel
+@part
 @no_type_check
 def _most_saved_ns(still, device):
     """What an op's move can save at most: time that it takes less elsewhere, and transfers of what it touches."""

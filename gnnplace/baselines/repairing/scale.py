@@ -7,7 +7,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 
 
 class Scale(NamedTuple):
@@ -100,7 +100,7 @@ def held_bytes(still, device, slices):
     return held[:, :slices]
 
 
-@kernel
+@part
 @no_type_check
 def arrives(still, root, on, first):
     """When a root arrives on a device that needs it from `first`: as it does now, or else just in time."""
@@ -121,7 +121,7 @@ def busy_ns(still, device):
     return load, carried
 
 
-@kernel
+@part
 @no_type_check
 def carry_all(still, root, device, carried, sent):
     """Adds the times of all transfers of a root."""
@@ -134,7 +134,7 @@ def carry_all(still, root, device, carried, sent):
             carry(still, root, home, here, carried, 1)
 
 
-@kernel
+@part
 @no_type_check
 def carry(still, root, home, on, carried, sign):
     """Adds the time of a root's transfer to a device to that of its channel, or takes it away; False where there is no link."""
@@ -147,7 +147,7 @@ def carry(still, root, home, on, carried, sign):
     return True
 
 
-@kernel
+@part
 @no_type_check
 def add(total, more):
     """Adds to every number of an array. A loop, because the operator on slices takes seconds to compile."""
@@ -155,14 +155,14 @@ def add(total, more):
         total[at] += more[at]
 
 
-@kernel
+@part
 @no_type_check
 def num_channels(still):
     """The number of channels; one where there are none, since numba's arrays need a length."""
     return int(still.channel.max()) + 1 if len(still.channel) > 0 else 1
 
 
-@kernel
+@part
 @no_type_check
 def overflow(held, room):
     """What a device holds beyond its room in its worst slice, plus the mean over slices.

@@ -25,7 +25,7 @@ from gnnplace.baselines.scheduling.list_schedule import OWN_END, fits, place, re
 from gnnplace.baselines.scheduling.ranks import upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import append_after_inputs, costly, sequence
 from gnnplace.baselines.scheduling.waiting import nobody_yet, offer, withdraw
-from gnnplace.compiled import allocates_nothing
+from gnnplace.compiled import allocates_nothing, part_allocates_nothing
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
@@ -93,7 +93,7 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _run(given, done, op, beside, earliest):
     """Schedules an op after all others on the device of its unit, at `earliest` or later."""
     device = place(given, done, op, beside, OWN_END)
@@ -104,7 +104,7 @@ def _run(given, done, op, beside, earliest):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _free(given, done, device):
     """The stream of a device that is idle first after all its ops, its last gap, and the start of that gap."""
     stream = given.streams[device]
@@ -116,7 +116,7 @@ def _free(given, done, device):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _earliest(given, done, ready):
     """The op that can start first, its device and its start; -1 where the search has to start again."""
     best, best_device, best_start = -1, -1, NEVER
@@ -136,7 +136,7 @@ def _earliest(given, done, ready):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _first(given, done, ready, device, limit):
     """The op that can start first on a device, and its start; -1 if none can by `limit`, `LOST` if an op moved to another device."""
     later, now, held, free = ready.later, ready.now, ready.held, _free(given, done, device)[2]
@@ -159,7 +159,7 @@ def _first(given, done, ready, device, limit):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _release(given, done, ready, device):
     """Releases the ops that a device holds back, once the favourite child has a device or another start on this one."""
     child = ready.awaited[device]
@@ -172,7 +172,7 @@ def _release(given, done, ready, device):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _start(given, done, ready, op, device, free):
     """The start of an op on a device that is idle from `free` on (-1: it can't run there), and whether the device holds it back."""
     home = done.device[given.unit[op]]
@@ -188,7 +188,7 @@ def _start(given, done, ready, op, device, free):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _beside_child(given, done, ready, op, child, device, start):
     """The start of an op on a device that waits for a favourite child, and whether the device holds the op back."""
     here, urgent = _child_start(given, done, child, device), start
@@ -204,7 +204,7 @@ def _beside_child(given, done, ready, op, child, device, start):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _child_start(given, done, child, device):
     """The start of a favourite child on a device once the device is idle; NEVER where it can't run there."""
     arrived = ready_ns(given, done, child, device, False)

@@ -17,7 +17,7 @@ from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import device_sets
 from gnnplace.baselines.scheduling.gaps import earliest, take
 from gnnplace.baselines.scheduling.instance import Guide, Instance, instance, nothing_yet
-from gnnplace.compiled import allocates_nothing
+from gnnplace.compiled import allocates_nothing, part_allocates_nothing
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
@@ -67,7 +67,7 @@ def _schedule(given, done, view):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def place(given, done, op, beside, view):
     """The device of an op's unit. A unit without a device goes to `beside` if that is not -1 and has room, else to the best device."""
     unit = given.unit[op]
@@ -78,14 +78,14 @@ def place(given, done, op, beside, view):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def fits(given, done, unit, device):
     """Whether a unit is allowed on a device and what it holds fits there."""
     return given.allowed[unit, device] and done.held[device] + given.held[unit] <= given.memory[device]
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def settle(given, done, unit, device):
     done.device[unit] = device
     done.held[device] += given.held[unit]
@@ -93,7 +93,7 @@ def settle(given, done, unit, device):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def choose(given, done, op, view):
     """The device for an op's unit: allowed, if possible linked to its inputs and with room, and then with the earliest finish time."""
     unit = given.unit[op]
@@ -116,7 +116,7 @@ def choose(given, done, op, view):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _messages_ns(given, done, unit, device):
     """The channel time of all transfers that a unit on `device` would still cause from units that have a device."""
     total = 0
@@ -133,7 +133,7 @@ def _messages_ns(given, done, unit, device):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _slot(given, done, op, device, ready):
     """The stream of a device on which an op can start first, its gap, and the start."""
     best_stream, best_gap, best_start = -1, -1, 0
@@ -145,7 +145,7 @@ def _slot(given, done, op, device, ready):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def ready_ns(given, done, op, device, sends):
     """The arrival of an op's inputs on a device, -1 without a link. With `sends` it occupies the channels and ignores missing links."""
     ready = 0
@@ -161,7 +161,7 @@ def ready_ns(given, done, op, device, sends):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def ready_everywhere(given, done, op):
     """Writes `ready_ns` for all allowed devices of the op's unit into `done.ready`."""
     ready = done.ready
@@ -177,7 +177,7 @@ def ready_everywhere(given, done, op):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _input_ns(given, done, output, there, device, end, sends):
     """The arrival on `device` of an output (-1: a control edge) that is at `end` on `there` (-1: not placed); -1 without a link."""
     if there == -1 or there == device:
@@ -196,7 +196,7 @@ def _input_ns(given, done, output, there, device, end, sends):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _arrival(given, done, output, link, time, sends):
     """The arrival of an output that may leave at `time`, through the channel of its link and the receive channel if there is one."""
     duration = given.transfer_ns[output, given.rate[link]]

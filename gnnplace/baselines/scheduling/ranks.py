@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from gnnplace.cluster import NO_CHANNEL
-from gnnplace.compiled import kernel
+from gnnplace.compiled import kernel, part
 from gnnplace.graph import CONTROL
 from gnnplace.problems import Problem
 
@@ -48,7 +48,7 @@ def downward_rank_ns(problem: Problem) -> Float[np.ndarray, " ops"]:
 
 
 @no_type_check
-@kernel
+@part
 def message_ns(mean, output):
     """The mean time of the transfer of an edge that carries `output`."""
     return mean.control if output == CONTROL else mean.data[output]

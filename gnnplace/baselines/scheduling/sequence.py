@@ -11,7 +11,7 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from gnnplace.compiled import allocates_nothing, kernel
+from gnnplace.compiled import kernel, part_allocates_nothing
 from gnnplace.graph import ComputationGraph
 
 
@@ -57,7 +57,8 @@ def _sequence(by_priority, free, out_ptr, edge_dst, in_ptr, in_edges, edge_src):
     ops = len(by_priority)
     sequence, leader, count, stack = np.empty(ops, np.int64), np.full(ops, -1), 0, np.empty(len(edge_src) + 1, np.int64)
     number, waiting = np.empty(ops, np.int64), costly_inputs(free, in_ptr, in_edges, edge_src)
-    number[by_priority] = np.arange(ops)
+    for place in range(ops):
+        number[by_priority[place]] = place
     ready = [number[op] for op in range(ops) if waiting[op] == 0 and not free[op]]
     heapq.heapify(ready)
     while len(ready) > 0:
@@ -85,7 +86,7 @@ def costly_inputs(free, in_ptr, in_edges, edge_src):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def append_after_inputs(first, sequence, leader, count, stack, in_ptr, in_edges, edge_src):
     """Appends the inputs of an op that have no leader yet, then the op, their leader. Returns the new length; `stack` is working memory."""
     stack[0], height = first, 1

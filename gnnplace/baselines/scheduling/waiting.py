@@ -14,7 +14,7 @@ from gnnplace.baselines.scheduling.heaps import Heaps, heaps, push
 from gnnplace.baselines.scheduling.instance import Instance
 from gnnplace.baselines.scheduling.list_schedule import OWN_END, choose, fits, ready_everywhere, ready_ns, settle
 from gnnplace.baselines.scheduling.sequence import costly_inputs
-from gnnplace.compiled import allocates_nothing
+from gnnplace.compiled import part_allocates_nothing
 from gnnplace.graph import NONE
 
 
@@ -47,7 +47,7 @@ def nobody_yet(given: Instance, free: Bool[np.ndarray, " ops"]) -> Ready:
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def offer(given, done, ready, op):
     """Lets an op wait on every possible device of its unit. If there is none, the unit gets a device as in HEFT."""
     unit = given.unit[op]
@@ -64,7 +64,7 @@ def offer(given, done, ready, op):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def _offer_at_home(given, done, ready, op):
     home = done.device[given.unit[op]]
     push(ready.later, home, max(0, ready_ns(given, done, op, home, False)), ready.number[op])
@@ -72,7 +72,7 @@ def _offer_at_home(given, done, ready, op):
 
 
 @no_type_check
-@allocates_nothing
+@part_allocates_nothing
 def withdraw(given, done, ready, op):
     """Removes one device from those that an op waits for. Returns whether it was the last one, so that the unit got another device."""
     if done.end[op] != -1 or ready.options[op] == -1:

@@ -16,11 +16,14 @@ class _Compiling(event.Listener):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds, self._depth, self._start, self._clock = 0.0, 0, 0.0, clock
+        self.waiting: list[Callable[[], object]] = []
         event.register("numba:compile", self)
 
     def on_start(self, event: event.Event) -> None:
         if self._depth == 0:
             self._start = self._clock()
+            while self.waiting:
+                self.waiting.pop()()
         self._depth += 1
 
     def on_end(self, event: event.Event) -> None:
@@ -35,6 +38,11 @@ _COMPILING, _PROCESSOR = _Compiling(time.monotonic), _Compiling(time.process_tim
 def compiling_s() -> float:
     """The seconds that this process has compiled so far."""
     return _COMPILING.seconds
+
+
+def when_compiling(call: Callable[[], object]) -> None:
+    """Calls a function when this process compiles next, before it does."""
+    _COMPILING.waiting.append(call)
 
 
 def running_s() -> float:

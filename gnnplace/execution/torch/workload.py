@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cached_property
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,14 @@ from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.threads import TorchThreads
 from gnnplace.execution.torch.values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
+from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
+from gnnplace.frontends.torch.optimizers import as_one_kernel, rules
 from gnnplace.frontends.torch.step import TorchStep
-from gnnplace.frontends.torch.trace import SGD_RATE, Trace
+from gnnplace.frontends.torch.trace import Trace
 from gnnplace.frontends.torch.training import TracedStep
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 
-STATE_NAMES = {"adam": ("exp_avg", "exp_avg_sq", "step"), "sgd": ()}
 KINDS = {"cpu", "gpu"}
 WARM_STEPS = 2
 
@@ -113,25 +115,31 @@ class TorchWorkload:
 
 
 class EagerStep:
-    """The step as PyTorch itself runs it on one device, on a copy of the module."""
+    """The step as PyTorch itself runs it on one device, on a copy of the module and its optimiser."""
 
     def __init__(self, step: TorchStep, device: torch.device) -> None:
-        self._step, self._module = step, copy.deepcopy(step.module).to(device)
-        self._inputs = [value.to(device, copy=True) for value in step.inputs]
-        trained = [parameter for parameter in self._module.parameters() if parameter.requires_grad]
-        self._optimizer: torch.optim.Optimizer
-        if step.optimizer == "sgd":
-            self._optimizer = torch.optim.SGD(trained, lr=SGD_RATE)
-        else:
-            self._optimizer = torch.optim.Adam(trained, fused=True)
+        self._step, (self._module, self._optimizer) = step, copy.deepcopy((step.module, step.built_optimizer))
+        self._module.to(device)
+        self._inputs = [value.to(device, copy=True) for value in ExampleInputs(step.inputs).tensors]
+        as_one_kernel(self._optimizer)
+        self._optimizer.state.clear()  # a measured step is the first
+        self._trained = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
 
     def run(self) -> float:
         """Runs a step and returns its loss, for which a GPU is waited."""
         self._optimizer.zero_grad()
-        loss = self._step.loss(self._module, *self._inputs)
-        loss.backward()
+        count, losses = self._step.accumulate, []
+        with uncompiled():
+            for _ in range(count):
+                loss = self._step.loss_of(self._module, self._inputs)
+                losses.append(loss if count == 1 else loss / count)
+                losses[-1].backward()
+        if self._step.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(self._trained, self._step.clip_norm, foreach=False)
+        if self._step.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(self._trained, self._step.clip_value, foreach=False)
         self._optimizer.step()
-        return loss.item()
+        return sum(losses[1:], losses[0].detach()).item()
 
     def variables(self) -> dict[str, Any]:
         """The parameters, buffers and the optimiser's state now, by name."""
@@ -163,9 +171,10 @@ def _check_kinds(kinds: set[str]) -> None:
 
 def _held(step: TorchStep, trace: Trace) -> Held:
     """What exists before the step."""
-    module, state = step.module, STATE_NAMES[step.optimizer]
-    tensors = dict(module.named_parameters()) | dict(module.named_buffers())
-    inputs, seen = iter(step.inputs), dict.fromkeys(tensors, 0)
+    tensors = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
+    found = rules(step.built_optimizer, step.module)
+    state = {name: rule.initial(tensors[name]) for name, rule in found.items()}
+    inputs = cycle(ExampleInputs(step.inputs).tensors)  # the same for each micro-batch
     held: dict[Node, Tensor] = {}
     names: dict[Node, str] = {}
     for node, argument in zip((node for node in trace.graph.nodes if node.op == "placeholder"), trace.arguments, strict=True):
@@ -173,9 +182,7 @@ def _held(step: TorchStep, trace: Trace) -> Held:
             case "input":
                 held[node] = next(inputs)
             case "state":
-                names[node] = f"{argument.name}/{state[seen[argument.name]]}"
-                held[node] = torch.zeros(node.meta["val"].shape, dtype=node.meta["val"].dtype)
-                seen[argument.name] += 1
+                held[node], names[node] = state[argument.name][argument.key], f"{argument.name}/{argument.key}"
             case _:
                 held[node], names[node] = tensors[argument.name], argument.name
     held |= {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}

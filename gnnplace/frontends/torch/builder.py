@@ -18,8 +18,8 @@ from torch import Tensor
 
 from gnnplace.frontends.torch import flops
 from gnnplace.frontends.torch.buffers import Buffers, Ref, shares
-from gnnplace.frontends.torch.flops import Call
-from gnnplace.frontends.torch.scopes import scope_of
+from gnnplace.frontends.torch.calls import Call, tensor_bytes
+from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
@@ -97,7 +97,7 @@ class _Builder:
 
     def _add_argument(self, node: torch.fx.Node) -> None:
         argument, tensor = next(self._arguments), node.meta["val"]
-        size = flops.tensor_bytes(tensor)
+        size = tensor_bytes(tensor)
         if argument.role == "input":
             op = self._append(Op(argument.name, "input", (_output(tensor),), kernel=False, canonical_kind="input", layer="inputs"), ())
             self._is(node, op, (tensor,))
@@ -190,7 +190,7 @@ class _Builder:
         for op, layers in self._update_layers.items():
             serves[op] = frozenset(layers)
         for source, output, op in sorted(self.buffers.edges, key=lambda edge: -edge[2]):
-            if output != CONTROL:
+            if output != CONTROL and self._ops[source].layer != CLIP_LAYER:  # the norm of all gradients serves every update
                 serves[source] = _common(serves[source], serves[op])
                 user = self._ops[op]
                 stays[source] &= user.layer == self._ops[source].layer or user.phase == "update" or user.kind in SUMS
@@ -231,7 +231,7 @@ def _alias(tensor: Tensor | None, sources: Mapping[Ref, Tensor]) -> Ref | None:
 def _output(tensor: Tensor | None, alias_of: Ref | None = None) -> Output:
     if tensor is None:
         return Output(0)
-    return Output(flops.tensor_bytes(tensor), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), alias_of)
+    return Output(tensor_bytes(tensor), tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), alias_of)
 
 
 def _sums_over_time(op: Op, phase: str | None) -> bool:

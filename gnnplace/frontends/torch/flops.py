@@ -9,7 +9,9 @@ The rules, by canonical kind (one multiply-add is 2 flops):
   pool and pool_grad the elements of their window;
 - interpolation and its gradient 2 per element of the resized image and neighbour: 2 (linear) or 4 (cubic) along each resized axis, as
   many times more as it shrinks where that avoids aliasing;
-- reduce, loss 1 per element of the largest input; scatter, embedding_grad 1 per added element; update 12 per parameter (Adam), 2 (SGD);
+- reduce, loss 1 per element of the largest input; scatter, embedding_grad 1 per added element;
+- update, per parameter: 12 (Adam), 13 (AdamW), 2 (SGD), 5 (SGD with momentum), 2 more with L2 decay, 1 more with amsgrad; for other
+  optimisers what their own code computes (`arithmetic`);
 - what only moves data 0.
 
 A kind without a rule is `other`: 0 flops, costed by its bytes; the front-end lists it. Bytes are the default of the
@@ -20,14 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from gnnplace.frontends.network import flops as network_flops
+from gnnplace.frontends.torch.calls import Call, tensor_bytes, tensors
 
 _KINDS = {
     "matmul": "mm addmm mv addmv dot vdot",
@@ -73,43 +74,14 @@ _KINDS = {
     "fill": "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty arange scalar_tensor"
     " fill zero lift_fresh_copy eye",
     "random": "bernoulli rand randn rand_like randn_like normal uniform native_dropout",
-    "update": "_fused_adam _fused_sgd",
+    "update": "_fused_adam _fused_adamw _fused_sgd gnnplace::update",
 }  # fmt: skip
 _CANONICAL = {kind: canonical for canonical, kinds in _KINDS.items() for kind in kinds.split()}
 
 _PER_OUTPUT_ELEMENT = {"elementwise": 1, "activation": 1, "activation_grad": 1, "random": 1, "cast": 1, "softmax": 5, "normalization": 8}
 _MOVES_DATA = frozenset(("embedding", "concat", "split", "slice", "transpose", "reshape", "gather", "fill"))
-NORMALIZATION_GRAD_FLOPS, ADAM_FLOPS, SGD_FLOPS = 12, 12, 2
-
-
-@dataclass(frozen=True)
-class Call:
-    """One traced call: the op, its arguments by name (fake tensors in place of tensors) and its outputs."""
-
-    target: torch._ops.OpOverload
-    arguments: Mapping[str, Any]
-    outputs: tuple[Tensor | None, ...]
-
-    @property
-    def kind(self) -> str:
-        return "aten." + self.target._schema.name.removeprefix("aten::")
-
-    @cached_property
-    def base(self) -> str:
-        """The op without its namespace and without the underscore of its in-place form."""
-        return self.target._schema.name.removeprefix("aten::").removesuffix("_")
-
-    @cached_property
-    def written(self) -> tuple[Tensor, ...]:
-        """The tensors that the op changes in place, by its schema, but for two slips: optimisers write gradients only to unscale
-        them, which this step does not, and batch norm's running statistics are not declared."""
-        names = [a.name for a in self.target._schema.arguments if a.alias_info and a.alias_info.is_write and a.name != "grads"]
-        names += ["running_mean", "running_var"] if self.base == "native_batch_norm" and self.arguments["training"] else []
-        return tuple(tensor for name in names for tensor in _tensors(self.arguments.get(name)))
-
-    @cached_property
-    def inputs(self) -> tuple[Tensor, ...]:
-        return tuple(tensor for value in self.arguments.values() for tensor in _tensors(value))
+NORMALIZATION_GRAD_FLOPS = 12
+_UPDATE_FLOPS = {"_fused_adam": 12, "_fused_adamw": 13, "_fused_sgd": 2}
 
 
 def canonical_kind(call: Call) -> str:
@@ -161,20 +133,6 @@ def workspace_bytes(call: Call) -> int:
     if call.base in ("sort", "topk"):
         return tensor_bytes(call.inputs[0])
     return 2 * tensor_bytes(call.arguments["indices"]) if call.base == "embedding_dense_backward" else 0
-
-
-def tensor_bytes(tensor: Tensor) -> int:
-    """The bytes of a tensor's distinct elements: a dimension of stride 0 (expanded) counts once."""
-    sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0]
-    return math.prod(sizes) * tensor.element_size()
-
-
-def _tensors(value: object) -> tuple[Tensor, ...]:
-    if isinstance(value, Tensor):
-        return (value,)
-    if isinstance(value, list | tuple):
-        return tuple(item for item in value if isinstance(item, Tensor))
-    return ()
 
 
 def _first_output(call: Call) -> Tensor:
@@ -239,8 +197,12 @@ def _added_elements(call: Call) -> int:
 
 
 def _update(call: Call) -> int:
-    parameters = sum(tensor.numel() for tensor in _tensors(call.arguments["self"]))
-    return parameters * (ADAM_FLOPS if call.base == "_fused_adam" else SGD_FLOPS)
+    given = call.arguments
+    if call.base not in _UPDATE_FLOPS:
+        return int(given["flops"])
+    decays = bool(given["weight_decay"]) and call.base != "_fused_adamw"
+    each = _UPDATE_FLOPS[call.base] + 3 * bool(given.get("momentum")) + 2 * decays + bool(given.get("amsgrad"))
+    return each * sum(tensor.numel() for tensor in tensors(given["self"]))
 
 
 _RULES = {

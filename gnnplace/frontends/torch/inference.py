@@ -12,7 +12,7 @@ Every returned tensor, however nested, is a result. The module is not changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from operator import getitem
 from typing import Any
@@ -24,15 +24,14 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils import _pytree as pytree
 
 from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
+from gnnplace.frontends.torch.flat_step import Argument
+from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
 from gnnplace.frontends.torch.outputs import tensors_in
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
 from gnnplace.frontends.torch.scopes import Scopes, scope_of
-from gnnplace.frontends.torch.trace import Argument, CompositeLstm, fake, trace_of
-
-Inputs = Sequence[Any] | Mapping[str, Any]
+from gnnplace.frontends.torch.trace import CompositeLstm, fake, trace_of
 
 
 def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
@@ -40,7 +39,7 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
 
     Raises ValueError (one line) if neither way captures the module, with the cause, the line and a remedy.
     """
-    with evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
+    with uncompiled(), evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad(), CompositeLstm():
         call = _Call(module, inputs)
         program, capture = _captured(call)
     if not program.graph.output_node().all_input_nodes:
@@ -50,7 +49,7 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
 
 def example_output(module: nn.Module, inputs: Inputs) -> Any:
     """What the module returns for the inputs in eval mode, with fake tensors in the place of tensors."""
-    with evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+    with uncompiled(), evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         return _Call(module, inputs).output()
 
 
@@ -61,17 +60,15 @@ class _Call(nn.Module):
         super().__init__()
         check_built(module)
         self._module = (module,)  # in a tuple: its parameters are arguments, not parts of this module
-        leaves, self._structure = pytree.tree_flatten(dict(inputs) if isinstance(inputs, Mapping) else tuple(inputs))
-        self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        self._inputs = ExampleInputs(inputs)
         parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
         self._names = (*parameters, *buffers)
-        tensors = (*parameters.values(), *buffers.values(), *(leaves[place] for place in self._places))
+        tensors = (*parameters.values(), *buffers.values(), *self._inputs.tensors)
         self.tensors = tuple(fake(tensor).detach() for tensor in tensors)
         self.arguments = (
             *(Argument("parameter", name) for name in parameters),
             *(Argument("buffer", name) for name in buffers),
-            *(Argument("input", f"input_{index}") for index in range(len(self._places))),
+            *(Argument("input", f"input_{index}") for index in range(len(self._inputs.tensors))),
         )
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
@@ -79,22 +76,15 @@ class _Call(nn.Module):
         values = dict(zip(self._names, tensors, strict=False))
         with ExitStack() as hooks:
             scopes.follow_forward(module, hooks)
-            results = list(tensors_in(functional_call(module, values, *self._given(tensors[len(self._names) :]))))
+            results = list(tensors_in(functional_call(module, values, *self._inputs.call(tensors[len(self._names) :]))))
         scopes.close()
         return results
 
     def output(self) -> Any:
         """What the module returns, in its own containers."""
         (module,) = self._module
-        return functional_call(module, dict(zip(self._names, self.tensors, strict=False)), *self._given(self.tensors[len(self._names) :]))
-
-    def _given(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The positional and the keyword arguments of the module's call, with these tensors."""
-        leaves = list(self._leaves)
-        for place, tensor in zip(self._places, tensors, strict=True):
-            leaves[place] = tensor
-        inputs = pytree.tree_unflatten(leaves, self._structure)
-        return ((), inputs) if isinstance(inputs, dict) else (inputs, {})
+        values = dict(zip(self._names, self.tensors, strict=False))
+        return functional_call(module, values, *self._inputs.call(self.tensors[len(self._names) :]))
 
 
 def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:

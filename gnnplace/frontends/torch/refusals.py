@@ -24,6 +24,8 @@ def explained(error: Exception) -> str:
     if isinstance(error, NEEDS_VALUES):
         what = f"{error.func} needs the values of its tensors, but a step is captured without values"
         advice = "decide by plain Python values or with torch.where, or capture the part of the module that does not need them"
+        if isinstance(error, DynamicOutputShapeException):
+            advice = "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them), or " + advice
     else:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         advice = "check that the module runs in eval mode on these inputs, or capture the part of it that does"

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-LOSS_LAYER, ROOT_LAYER = "loss", "module"
+from gnnplace.frontends.torch.inputs import as_written
+
+LOSS_LAYER, ROOT_LAYER, CLIP_LAYER = "loss", "module", "clip"
 _SCOPE = "gnnplace scope"
 
 
@@ -79,7 +81,7 @@ class Scopes:
         """Until `hooks` closes, each submodule's forward pass gives its scope to what it traces."""
         hooks.callback(_FOLLOWED.reset, _FOLLOWED.set(self))
         for name, part in module.named_modules():
-            enter, leave = self._hooks(name or ROOT_LAYER)
+            enter, leave = self._hooks(as_written(name) or ROOT_LAYER)
             hooks.enter_context(part.register_forward_pre_hook(enter, prepend=True))
             hooks.enter_context(part.register_forward_hook(leave, always_call=True))
 

@@ -2,49 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from functools import cached_property
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from gnnplace.frontends.torch.inference import Inputs, inference
-from gnnplace.frontends.torch.trace import Optimizer
-from gnnplace.frontends.torch.training import TracedStep, training_step
+from gnnplace.frontends.torch.builder import TracedStep, traced_step
+from gnnplace.frontends.torch.flat_step import Loss, Updating
+from gnnplace.frontends.torch.inference import inference
+from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs
+from gnnplace.frontends.torch.optimizers import Optimizer, built
+from gnnplace.frontends.torch.trace import trace
 from gnnplace.graph import ComputationGraph
 
 
 @dataclass(frozen=True)
 class TorchStep:
-    """A training step: a module, its scalar loss `loss(module, *inputs)`, example inputs and an optimiser (`adam`, `sgd`).
+    """A training step: a module, its scalar loss `loss(module, *inputs)`, example inputs and an optimiser.
 
-    Raises ValueError for a field of another type.
+    Args:
+        module: a module; what `torch.compile` made of it is traced as it was written
+        loss: called with the module and the inputs; None for a module that returns it, as Hugging Face's do for `labels`
+        inputs: a sequence of positional inputs or a mapping of named ones; tensors may be nested in containers
+        optimizer: the name of a class of `torch.optim` ("adam", "adamw", "sgd", ...); that class, or a function, of parameters; or an
+            optimiser of the module's own parameters. An update costs what one ideal fused kernel does; schedulers cost nothing
+        accumulate: how many micro-batches, each of such inputs, a step sums the gradients of
+        clip_norm: the most that the common norm of all gradients may be
+        clip_value: the most that an element of a gradient may be
+
+    Raises ValueError for a field of another type or range.
+
+        >>> net = nn.Linear(4, 2)
+        >>> adamw = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1)
+        >>> graph = TorchStep(net, lambda net, x: net(x).sum(), {"x": torch.zeros(3, 4)}, adamw, clip_norm=1.0).computation_graph("net")
+        >>> graph.kind[graph.num_ops - 1]
+        'aten._fused_adamw_'
     """
 
     module: nn.Module
-    loss: Callable[..., Tensor]
-    inputs: tuple[Tensor, ...]
+    loss: Loss | None
+    inputs: Inputs
     optimizer: Optimizer = "adam"
+    accumulate: int = 1
+    clip_norm: float | None = None
+    clip_value: float | None = None
 
     def __post_init__(self) -> None:
-        _check_module(self.module)
-        if not callable(self.loss):
+        object.__setattr__(self, "module", _checked(self.module))
+        if self.loss is not None and not callable(self.loss):
             raise ValueError(f"loss: a {type(self.loss).__name__} is no function; give one to be called as loss(module, *inputs)")
-        if self.optimizer not in get_args(Optimizer):
-            given = repr(self.optimizer) if isinstance(self.optimizer, str) else f"a {type(self.optimizer).__name__}"
-            raise ValueError(f"optimizer: {given} is none of {', '.join(get_args(Optimizer))}")
-        _check_sequence(self.inputs)
-        for index, value in enumerate(self.inputs):
-            if not isinstance(value, Tensor):
-                raise ValueError(f"inputs[{index}]: a {type(value).__name__} is no tensor; let the loss itself hold anything else it needs")
+        _check_inputs(self.inputs)
+        _ = self._updating
+
+    @cached_property
+    def built_optimizer(self) -> torch.optim.Optimizer:
+        """The optimiser of the module's parameters."""
+        return built(self.optimizer, self.module)
 
     def traced(self, name: str) -> TracedStep:
         """The step as a graph named `name`. Raises ValueError if it can't be traced."""
-        return training_step(self.module, self.loss, self.inputs, optimizer=self.optimizer, name=name)
+        return traced_step(trace(self.module, self.loss or own_loss, self.inputs, self._updating), name, "make_fx")
+
+    def loss_of(self, module: nn.Module, tensors: Sequence[Tensor]) -> Tensor:
+        """The loss of a copy of the module, with these tensors in place of those in the inputs."""
+        positional, named = ExampleInputs(self.inputs).call(tensors)
+        return (self.loss or own_loss)(module, *positional, **named)
 
     def computation_graph(self, name: str) -> ComputationGraph:
         """The graph alone."""
         return self.traced(name).graph
+
+    @property
+    def _updating(self) -> Updating:
+        return Updating(self.built_optimizer, self.accumulate, self.clip_norm, self.clip_value)
 
 
 @dataclass(frozen=True)
@@ -55,9 +88,8 @@ class TorchInference:
     inputs: Inputs
 
     def __post_init__(self) -> None:
-        _check_module(self.module)
-        if not isinstance(self.inputs, Mapping):
-            _check_sequence(self.inputs)
+        object.__setattr__(self, "module", _checked(self.module))
+        _check_inputs(self.inputs)
 
     def traced(self, name: str) -> TracedStep:
         """The forward pass as a graph named `name`. Raises ValueError if it can't be captured."""
@@ -68,11 +100,25 @@ class TorchInference:
         return self.traced(name).graph
 
 
-def _check_module(module: object) -> None:
+def own_loss(module: nn.Module, *inputs: Any, **named: Any) -> Tensor:
+    """The loss that a module returns itself: alone, as `loss`, or as the first of a tuple. Raises ValueError if there is none."""
+    made = module(*inputs, **named)
+    found = made[0] if isinstance(made, tuple) and made else getattr(made, "loss", made)
+    if not isinstance(found, Tensor) or found.dim() != 0:
+        what = f"a {'tensor' if isinstance(made, Tensor) else type(made).__name__} without a scalar loss"
+        raise ValueError(f"loss: the module returns {what}; give a function loss(module, *inputs), or the inputs it needs, such as labels")
+    return found
+
+
+def _checked(module: object) -> nn.Module:
+    """The module, as it was before `torch.compile`."""
     if not isinstance(module, nn.Module):
         raise ValueError(f"module: a {type(module).__name__} is no torch.nn.Module")
+    original = getattr(module, "_orig_mod", module)
+    assert isinstance(original, nn.Module)
+    return original
 
 
-def _check_sequence(inputs: object) -> None:
-    if not isinstance(inputs, Sequence):
-        raise ValueError(f"inputs: a {type(inputs).__name__} is no sequence; give a single tensor x as (x,)")
+def _check_inputs(inputs: object) -> None:
+    if not isinstance(inputs, Sequence | Mapping) or isinstance(inputs, str):
+        raise ValueError(f"inputs: a {type(inputs).__name__} is no sequence or mapping; give a single tensor x as (x,)")

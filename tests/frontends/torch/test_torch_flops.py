@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from gnnplace.frontends.torch.trace import Loss
+from gnnplace.frontends.torch.flat_step import Loss
 from gnnplace.frontends.torch.training import training_step
 from gnnplace.graph import ComputationGraph
 

@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gnnplace.frontends.torch.trace import SGD_RATE, trace
+from gnnplace.frontends.torch.flat_step import Updating
+from gnnplace.frontends.torch.optimizers import SGD_RATE
+from gnnplace.frontends.torch.trace import trace
 from gnnplace.frontends.torch.training import training_step
 from gnnplace.graph import NONE, ComputationGraph
 
@@ -60,7 +62,7 @@ def test_each_lookup_has_an_update_of_its_rows_that_stands_with_the_table(graph:
 def test_the_step_is_that_of_torchs_sparse_sgd() -> None:
     torch.manual_seed(0)
     module, ids = Scored(), torch.tensor([[2, 5, 2], [7, 5, 9]])
-    traced = trace(module, summed, (ids,), "sgd")
+    traced = trace(module, summed, (ids,), Updating("sgd"))
     values = [tensor.detach().clone() for tensor in (*module.parameters(), *module.buffers())]
     torch.fx.GraphModule({}, traced.graph)(*values, ids)
     optimizer = torch.optim.SGD(module.parameters(), lr=SGD_RATE)
@@ -71,7 +73,7 @@ def test_the_step_is_that_of_torchs_sparse_sgd() -> None:
 
 
 def test_adam_has_no_sparse_update() -> None:
-    with pytest.raises(ValueError, match=r"table\.weight: optimizer 'adam' has no sparse update"):
+    with pytest.raises(ValueError, match=r"table\.weight: optimizer Adam has no sparse update"):
         training_step(Scored(), summed, (torch.zeros(2, BATCH, dtype=torch.int64),), name="sparse")
 
 

@@ -1,0 +1,59 @@
+"""One ATen call of a trace, and the bytes of a tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Call:
+    """One traced call: the op, its arguments by name (fake tensors in place of tensors) and its outputs."""
+
+    target: torch._ops.OpOverload
+    arguments: Mapping[str, Any]
+    outputs: tuple[Tensor | None, ...]
+
+    @property
+    def kind(self) -> str:
+        if self.base == "gnnplace::update":
+            return f"optim.{self.arguments['optimizer']}"
+        return "aten." + self.target._schema.name.removeprefix("aten::")
+
+    @cached_property
+    def base(self) -> str:
+        """The op without its namespace and without the underscore of its in-place form."""
+        return self.target._schema.name.removeprefix("aten::").removesuffix("_")
+
+    @cached_property
+    def written(self) -> tuple[Tensor, ...]:
+        """The tensors that the op changes in place, by its schema, but for two slips: optimisers write gradients only to unscale
+        them, which this step does not, and batch norm's running statistics are not declared."""
+        names = [a.name for a in self.target._schema.arguments if a.alias_info and a.alias_info.is_write and a.name != "grads"]
+        names += ["running_mean", "running_var"] if self.base == "native_batch_norm" and self.arguments["training"] else []
+        return tuple(tensor for name in names for tensor in tensors(self.arguments.get(name)))
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        return tuple(tensor for value in self.arguments.values() for tensor in tensors(value))
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    """The bytes of a tensor's distinct elements: a dimension of stride 0 (expanded) counts once."""
+    sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0]
+    return math.prod(sizes) * tensor.element_size()
+
+
+def tensors(value: object) -> tuple[Tensor, ...]:
+    """The tensors in an argument: itself, or those of a list."""
+    if isinstance(value, Tensor):
+        return (value,)
+    if isinstance(value, list | tuple):
+        return tuple(item for item in value if isinstance(item, Tensor))
+    return ()

@@ -1,0 +1,170 @@
+"""A training step as a function of flat tensors, for make_fx: parameters, buffers, the optimiser's state, inputs.
+
+It computes the loss, `autograd.grad` of every trained parameter, for each micro-batch in turn, and an update of each that has a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from gnnplace.frontends.torch import clipping
+from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, as_written
+from gnnplace.frontends.torch.optimizers import Optimizer, built, rules
+from gnnplace.frontends.torch.scopes import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER, Scope, Scopes
+from gnnplace.frontends.torch.sparse import Lookup, note_lookups, sparse_tables
+
+Loss = Callable[..., Tensor]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a placeholder of the traced graph is. `name` is a parameter's for the optimiser's state, whose own name is `key`."""
+
+    role: Literal["parameter", "state", "buffer", "input"]
+    name: str
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Updating:
+    """What a step does with gradients: of `accumulate` micro-batches (the mean of their losses), clipped by norm or value.
+
+    Raises ValueError for a number that is not above 0.
+    """
+
+    optimizer: Optimizer = "adam"
+    accumulate: int = 1
+    clip_norm: float | None = None
+    clip_value: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.accumulate, int) or self.accumulate < 1:
+            raise ValueError(f"accumulate: {self.accumulate!r} is no number of micro-batches; at least 1")
+        for name in ("clip_norm", "clip_value"):
+            if (most := getattr(self, name)) is not None and not most > 0:
+                raise ValueError(f"{name}: {most!r} is not above 0; None clips nothing")
+
+
+def layers_of(module: nn.Module) -> dict[str, tuple[str, ...]]:
+    """The modules that own each parameter or buffer: several where it is tied."""
+    owners: dict[int, list[str]] = {}
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    for name, tensor in named:
+        owners.setdefault(id(tensor), []).append(as_written(name.rpartition(".")[0]) or ROOT_LAYER)
+    distinct = [*module.named_parameters(), *module.named_buffers()]
+    return {name: tuple(owners[id(tensor)]) for name, tensor in distinct}
+
+
+class FlatStep:
+    """The step of a module, with its flat `tensors` and what each of them is.
+
+    Raises ValueError for an optimiser that can't update the module, and what it can't do with sparse embeddings.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> None:
+        self._bound, self._updating, self._inputs = _Bound(module, loss), updating, ExampleInputs(inputs)
+        self._scopes = Scopes()
+        parameters, buffers = dict(module.named_parameters()), dict(module.named_buffers())
+        self._names = (*parameters, *buffers)
+        self._layers = layers_of(module)
+        found = rules(built(updating.optimizer, module), module)
+        self._tables = sparse_tables(module, found)
+        self._rates = {name: found[name].rate for name in self._tables}
+        self._rules = {name: rule for name, rule in found.items() if name not in self._tables}
+        if self._tables and (updating.accumulate > 1 or updating.clip_norm or updating.clip_value):
+            raise ValueError(f"module: {next(iter(self._tables))}: accumulate and clip_... are for dense gradients; use a dense embedding")
+        state = [(name, key, *like) for name, rule in self._rules.items() for key, like in rule.found(parameters[name]).state.items()]
+        batches = self._inputs.tensors * updating.accumulate
+        empty = (torch.empty(shape, dtype=dtype, device="meta") for _, _, shape, dtype in state)
+        self.tensors = (*parameters.values(), *buffers.values(), *empty, *batches)
+        self.arguments = (
+            *(Argument("parameter", name) for name in parameters),
+            *(Argument("buffer", name) for name in buffers),
+            *(Argument("state", name, key) for name, key, _, _ in state),
+            *(Argument("input", f"input_{index}") for index in range(len(batches))),
+        )
+
+    def run(self, *tensors: Tensor) -> Tensor:
+        """The traced function; returns the loss."""
+        rest = iter(tensors)
+        values = dict(zip(self._names, islice(rest, len(self._names)), strict=True))
+        states = {name: {key: next(rest) for key in rule.found(values[name]).state} for name, rule in self._rules.items()}
+        loss, gradients, rows = self._gradients(values, rest)
+        with torch.no_grad():
+            for name, gradient in self._clipped(gradients).items():
+                self._enter(name, "update")
+                self._rules[name].update(values[name], gradient, states[name])
+            for lookup, gradient in rows:
+                self._enter(lookup.table, "update")
+                lookup.update(values[lookup.table], gradient, self._rates[lookup.table])
+        self._scopes.close()
+        return loss
+
+    def _gradients(
+        self, values: dict[str, Tensor], rest: Iterator[Tensor]
+    ) -> tuple[Tensor, dict[str, Tensor], list[tuple[Lookup, Tensor]]]:
+        """The mean loss of all micro-batches, and its gradients by parameter and by lookup where there are any."""
+        count, total, losses = self._updating.accumulate, dict[str, Tensor](), []
+        rows: list[tuple[Lookup, Tensor]] = []
+        for _ in range(count):
+            loss, lookups = self._forward(values, tuple(islice(rest, len(self._inputs.tensors))))
+            losses.append(loss if count == 1 else loss / count)
+            self._scopes.follow_backward(losses[-1])
+            leaves = [*(values[name] for name in self._rules), *(lookup.rows for lookup in lookups)]
+            gradients = torch.autograd.grad(losses[-1], leaves, allow_unused=True)
+            rows += [pair for pair in zip(lookups, gradients[len(self._rules) :], strict=True) if pair[1] is not None]
+            with torch.no_grad():
+                for name, gradient in zip(self._rules, gradients, strict=False):
+                    if gradient is not None:
+                        self._enter(name, "backward")
+                        total[name] = total[name] + gradient if name in total else gradient
+        self._scopes.enter(Scope(LOSS_LAYER, "forward"))
+        with torch.no_grad():
+            mean = sum(losses[1:], losses[0])
+        return mean, {name: total[name] for name in self._rules if name in total}, rows
+
+    def _forward(self, values: dict[str, Tensor], inputs: Sequence[Tensor]) -> tuple[Tensor, list[Lookup]]:
+        lookups: list[Lookup] = []
+        with ExitStack() as hooks:
+            self._scopes.follow_forward(self._bound.module, hooks)
+            note_lookups(self._tables, lookups, hooks)
+            renamed = {f"module.{name}": tensor for name, tensor in values.items()}
+            loss = functional_call(self._bound, renamed, *self._inputs.call(inputs))
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
+            raise ValueError(f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor")
+        if not loss.requires_grad:
+            raise ValueError("loss: depends on no parameter that requires a gradient, so there is no step to trace")
+        return loss, lookups
+
+    def _clipped(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
+        def at(name: str | None) -> None:
+            self._scopes.enter(Scope(CLIP_LAYER, "update")) if name is None else self._enter(name, "update")
+
+        if self._updating.clip_norm is not None:
+            gradients = clipping.by_norm(gradients, self._updating.clip_norm, at)
+        if self._updating.clip_value is not None:
+            gradients = clipping.by_value(gradients, self._updating.clip_value, at)
+        return gradients
+
+    def _enter(self, name: str, phase: Literal["backward", "update"]) -> None:
+        self._scopes.enter(Scope(self._layers[name][0], phase))
+
+
+class _Bound(nn.Module):
+    """The module and its loss as one module, so that `functional_call` can replace the parameters of the first."""
+
+    def __init__(self, module: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.module = module
+        self._loss = loss
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+        return self._loss(self.module, *inputs, **named)
