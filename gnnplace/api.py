@@ -100,8 +100,8 @@ def place(
 ) -> Plan:
     """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
 
-    `seconds` or `evaluations` is the budget of `best`, from the start of planning until a step reaches the lower bound, which is computed
-    before. With evaluations the result is the same on every machine; without either they are as many as take some ten seconds. Its `search`
+    `seconds` or `evaluations` is the budget of `best`, from the start of planning, the lower bound included, until a step reaches that
+    bound. With evaluations the result is the same on every machine; without either they are as many as take some ten seconds. Its `search`
     ranks moves by the shipped policy ("learned") or not ("plain"). `best` orders ops by itself, other planners plan for `critical-path`,
     unless a schedule is named. The arguments from `granularity` on are a `Constraint`.
     Raises ValueError for an unknown planner, where a budget is given to one that takes none, and where what stays whole has no device.

@@ -20,6 +20,7 @@ from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_c
 from gnnplace.baselines.reorder import reorder
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget, Counted, Watched
+from gnnplace.baselines.searching.clock import running_s
 from gnnplace.baselines.staged import planned_stages, search_stages, staged
 from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.constraints import Stages
@@ -218,11 +219,12 @@ def _cut(problem: Problem, start: Placement, budget: Budget, found: Found, *, ev
 
 
 def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:
-    """The budget of a portfolio, which counts from now on and ends early where a step reaches the lower bound, which is computed before.
+    """The budget of a portfolio, which counts from now on, the lower bound included, and ends early where a step reaches that bound.
 
     Where neither is given: evaluations that take some ten seconds on a core, the same on every machine.
     """
+    started = running_s()
     bound_ns = lower_bound(problem)
     if seconds is None and evaluations is None:
         evaluations = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, SIMULATED_OPS // problem.num_ops))
-    return Budget(seconds=seconds, evaluations=evaluations, bound_ns=bound_ns)
+    return Budget(seconds=seconds, evaluations=evaluations, bound_ns=bound_ns, started=started)

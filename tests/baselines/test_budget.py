@@ -121,3 +121,8 @@ def test_a_step_that_overflows_reaches_no_bound():
     budget = Budget(evaluations=100, bound_ns=10**9)
     (result,) = Watched(simulate, budget)(small, [Placement(np.array([1, 1], np.int32))])
     assert result.infeasible is not None and budget.allows(5) == 5
+
+
+def test_a_budget_may_have_started_before(clock):
+    budget = Budget(seconds=4.0, clock=clock, started=clock.now - 1)
+    assert (budget.used, budget.seconds_left) == (0.25, 3.0)

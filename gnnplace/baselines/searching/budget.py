@@ -21,7 +21,8 @@ class Goal:
 
 
 class Budget:
-    """The evaluations and seconds that a search may use, from the creation of the budget on; `clock` returns seconds (default: wall-clock).
+    """The evaluations and seconds that a search may use, from the creation of the budget on, or since the clock was at `started`; `clock`
+    returns seconds (default: wall-clock).
 
     The user of a budget adds its evaluations to `spent`. With `bound_ns`, a lower bound on the step time, the budget is used up once a
     `Watched` evaluator has seen a feasible step that takes no longer.
@@ -35,6 +36,7 @@ class Budget:
         seconds: float | None = None,
         clock: Callable[[], float] = running_s,
         bound_ns: int | None = None,
+        started: float | None = None,
     ) -> None:
         if evaluations is None and seconds is None:
             raise ValueError("budget: neither evaluations nor seconds; a search needs an end")
@@ -42,7 +44,8 @@ class Budget:
             if value is not None and not value > 0:
                 raise ValueError(f"budget: {value} {name}; it must be greater than 0")
         self.evaluations, self.seconds = evaluations, seconds
-        self.spent, self._start, self._clock, self.goal = 0, clock(), clock, Goal(bound_ns)
+        self.spent, self._clock, self.goal = 0, clock, Goal(bound_ns)
+        self._start = clock() if started is None else started
 
     @property
     def used(self) -> float:
