@@ -7,11 +7,20 @@ import gnnplace as gp
 from gnnplace.exports.targets import TARGETS
 
 
-@pytest.mark.parametrize("to", TARGETS)
+ANY_GRAPH = ("chrome-trace", "dot", "graphml", "networkx")  # the other targets read networks of one framework
+
+
+@pytest.mark.parametrize("to", ANY_GRAPH)
 def test_export_writes_what_the_target_says(to, folder, capsys):
     status, out, err = run(capsys, "export", *IN, "--placement", "placement.json", "--to", to, "-o", "out")
     assert (status, out, err) == (0, "", "written to out\n")
     assert all(name in (folder / "out").read_text() for name in ("x", "left", "right"))
+
+
+@pytest.mark.parametrize("to", sorted(set(TARGETS) - {*ANY_GRAPH, "tensorflow"}))  # which takes the names of ops of any graph
+def test_a_graph_of_no_framework_is_refused_in_one_line_and_nothing_is_written(to, folder, capsys):
+    status, out, err = run(capsys, "export", *IN, "--placement", "placement.json", "--to", to, "-o", "out")
+    assert (status, out, err.count("\n")) == (2, "", 1) and f"--to {to}: takes " in err and not (folder / "out").exists()
 
 
 def test_an_unknown_target_is_one_line_and_no_file(folder, capsys):

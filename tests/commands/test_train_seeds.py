@@ -24,6 +24,7 @@ def printed(capsys, *words):
     return capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_each_seed_is_a_run_and_intervals_are_over_them(folder, capsys):
     found = json.loads(printed(capsys, "--seeds", "3,5", "--json", f"--runs={folder / 'a'}"))
     alone = json.loads(printed(capsys, "--seed", "5", "--json", f"--runs={folder / 'b'}"))
@@ -40,6 +41,7 @@ def test_each_seed_is_a_run_and_intervals_are_over_them(folder, capsys):
     assert problem["bound_ns"] <= problem["best_found"]["mean"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_table_says_how_to_see_more(folder, capsys):
     shown = printed(capsys, "--seeds", "0,1", f"--runs={folder / 'c'}")
     assert "seeds 0, 1" in shown and "best baseline" in shown and "gnnplace report" in shown.splitlines()[-1]

@@ -67,6 +67,7 @@ def test_it_starts_on_the_fastest_device_that_holds_everything():
     assert set(policy().reset(posed, 1).here[0].tolist()) == {1}
 
 
+@pytest.mark.slow
 def test_it_learns_from_its_own_episodes():
     posed = chains(3, 6, 3)
     made = policy(rounds=6)

@@ -97,6 +97,7 @@ def test_many_stretches_are_shortened_without_losing_time():
     assert found[0].start_ns == 0 and found[-1].end_ns == 2000 and found[0].what.startswith("step of 0")
 
 
+@pytest.mark.slow
 def test_a_fused_step_is_explained_by_its_fused_ops():
     explained = 0
     for seed in SEEDS:

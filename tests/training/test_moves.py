@@ -88,6 +88,7 @@ def share(policy, posed, seeds=range(100, 112)):
     return float(np.mean(found))
 
 
+@pytest.mark.slow
 def test_it_learns_which_moves_gain_and_every_weight_has_a_gradient():
     posed = [ladder(), ladder(14, 2), chains(5, 4, 3)]
     made = taught(posed, 60)
