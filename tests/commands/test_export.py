@@ -6,7 +6,6 @@ from support.fork_on_pair import IN, run
 import gnnplace as gp
 from gnnplace.exports.targets import TARGETS
 
-
 ANY_GRAPH = ("chrome-trace", "dot", "graphml", "networkx")  # the other targets read networks of one framework
 
 
