@@ -82,7 +82,9 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
         "checkpoints/improver-held-out.safetensors",
         "checkpoints/improver.safetensors",
     }
-    modules = {str(path.relative_to(ROOT)) for path in (ROOT / "gnnplace").rglob("*") if path.suffix in (".py", ".json", ".typed", ".css", ".js")}
+    modules = {
+        str(path.relative_to(ROOT)) for path in (ROOT / "gnnplace").rglob("*") if path.suffix in (".py", ".json", ".typed", ".css", ".js")
+    }
     assert {name for name in names if name.startswith("gnnplace/")} == modules | {f"gnnplace/data/{name}" for name in data}
     assert {name.split("/")[0] for name in names} == {"gnnplace", f"gnnplace-{VERSION}.dist-info"}
 
