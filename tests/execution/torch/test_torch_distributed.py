@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,8 @@ def test_two_ranks_compute_what_eager_does(workload: TorchWorkload, tmp_path: Pa
     cluster = cores("two", 2)
     (tmp_path / "cluster.json").write_text(json.dumps(cluster_document(cluster)))
     plan = torch_steps.spread(workload.graph, cluster.devices, seed=0)
-    document = placement_document(workload.graph, cluster, Placement(plan.device))
+    graph = replace(workload.graph, name=f"{STEPS_FILE.stem}.branches")  # as the command names it
+    document = placement_document(graph, cluster, Placement(plan.device))
     (tmp_path / "placement.json").write_text(json.dumps(document))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "gnnplace", "measure",
                f"{STEPS_FILE}:branches", "--cluster", str(tmp_path / "cluster.json"), "--placement", str(tmp_path / "placement.json"),
