@@ -22,7 +22,8 @@ from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
 from gnnplace.bounds.shortage import Shortage
-from gnnplace.candidates import BEST, Candidate
+from gnnplace.candidates import Candidate
+from gnnplace.choices import BEST, SEARCH, Format, Mode, SearchName
 from gnnplace.cluster import Cluster
 from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.exports import targets
@@ -30,7 +31,6 @@ from gnnplace.exports.model import Model
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
-from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import explanation, step_report
 from gnnplace.report.explanation import Explanation, PartExplanation
@@ -38,7 +38,7 @@ from gnnplace.result import Planner, StepResult
 from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.code_graph import graph_of
-from gnnplace.sources.graphs import Format, Mode, Reading
+from gnnplace.sources.graphs import Reading
 from gnnplace.units.granularity import Granularity
 
 

@@ -6,9 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from gnnplace import planners, portfolio
 from gnnplace.baselines.best import Progress
@@ -16,16 +14,17 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.staged import staged
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.bounds.shortage import shortage
+from gnnplace.choices import BEST, SEARCH, SearchName
 from gnnplace.constraints import Constrained, Constraint, Stages, constrained
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.fused import Fused
 from gnnplace.placement import Placement, Schedule, scheduled
-from gnnplace.portfolio import SEARCH, SearchName
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator.simulator import simulate
 
-BEST = "best"
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,6 +72,8 @@ def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
     (True, True)
     """
     where = {"graph": problem.graph.name, "cluster": problem.cluster.name, "ops": problem.num_ops, "bound_ns": lower_bound(problem)}
+    import pandas as pd  # a quarter of a second, which only tables for programs need
+
     return pd.json_normalize([where | candidate.row(problem) for candidate in found])
 
 

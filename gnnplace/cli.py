@@ -1,20 +1,22 @@
 """`gnnplace COMMAND ...`: finds the command, runs it, and turns what goes wrong into one line and an exit status.
 
-Each command is a module of `gnnplace.commands` with `main(arguments) -> status`, imported when it is asked for: nothing here is
-slow to import.
+Each command is two modules, imported when it is asked for. That in `gnnplace.commands.arguments` parses what follows the command and
+imports nothing that takes time, so that `--help` and usage errors are quick; that in `gnnplace.commands` has `main(chosen) -> status`.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from types import FrameType
 
-from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, Parser
+from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, USAGE, Parser
+from gnnplace.complaints import UsageError
 from gnnplace.version import VERSION
 
 COMMANDS = {
@@ -55,11 +57,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(command: str, arguments: list[str]) -> int:
     try:
-        status = int(import_module(f"gnnplace.commands.{command}").main(arguments))
+        chosen = import_module(f"gnnplace.commands.arguments.{command}").parse(arguments)
+        chosen.command_line = shlex.join(["gnnplace", command, *arguments])
+        status = int(import_module(f"gnnplace.commands.{command}").main(chosen))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has left: not an error, and Python must not flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except UsageError as error:
+        sys.exit(_complain(command, f"error: {error}; see gnnplace {command} --help", USAGE))
     except ValueError as error:
         return _complain(command, str(error), BAD_INPUT)
     except OSError as error:

@@ -8,6 +8,10 @@ from itertools import islice
 MOST = 10
 
 
+class UsageError(ValueError):
+    """A command line that can't be followed. The message names the option, the value and the rule."""
+
+
 def one_line(complaints: Iterable[str], unsaid: int = 0) -> str:
     """The complaints, the first `MOST` of them, joined by semicolons; empty where there are none. `unsaid` more are counted alone.
 

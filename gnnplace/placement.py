@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from gnnplace.choices import RULES as RULES
+from gnnplace.choices import SCHEDULES as SCHEDULES
+from gnnplace.choices import Schedule as Schedule
 from gnnplace.cluster import NO_LINK
 from gnnplace.fusion.rules import leaders, refusal
 from gnnplace.graph import NONE
 from gnnplace.problems import Problem
-
-Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
-SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")  # need no priorities from a planner
 
 
 @dataclass(frozen=True, eq=False)

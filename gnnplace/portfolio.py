@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
-from typing import Literal
 
 import numpy as np
 
@@ -23,14 +22,13 @@ from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.searching.clock import running_s
 from gnnplace.baselines.staged import planned_stages, search_stages, staged
 from gnnplace.bounds.bounds import least_times, lower_bound
+from gnnplace.choices import SEARCH, SearchName
 from gnnplace.constraints import Stages
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 
-SearchName = Literal["learned", "plain"]
-SEARCH: SearchName = "learned"
 SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
 HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training and validation split, for claims about the others
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them

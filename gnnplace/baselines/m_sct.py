@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import numpy as np
 from jaxtyping import Float, Int32, Int64
-from scipy.optimize import linprog
 from scipy.sparse import coo_array, vstack
 
 from gnnplace.baselines.scheduling.earliest_first import fastest_earliest_first
@@ -71,6 +70,8 @@ def relaxed(
     finish = _rows(cells, edges + cells + 1, (s - edges, s, np.ones(cells)), (s - edges, np.full(cells, edges + cells), -np.ones(cells)))
     leave, enter = (_rows(cells, edges + cells + 1, (end, x, -one)) for end in (src, dst))
     degree = np.concatenate([np.bincount(src, minlength=cells), np.bincount(dst, minlength=cells)])
+    from scipy.optimize import linprog  # a third of a second, which most steps needn't wait
+
     solved = linprog(
         np.concatenate([np.zeros(edges), np.full(cells, START_WEIGHT / cells), [1.0]]),
         A_ub=vstack([follow, finish, leave, enter]).tocsr(),

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
-from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from gnnplace.bounds.memory import need
@@ -153,6 +152,8 @@ def _solved(made: Program) -> Prices | None:
     parts = np.concatenate([np.arange(units * classes), np.arange(step - classes, step)])  # of units, and of the rest
     whole = csr_array((np.ones(len(parts)), (np.arange(len(parts)) // classes, parts)), shape=(units + 1, step + 1))
     most = np.concatenate([made.legal.ravel().astype(np.float64), np.ones(step - units * classes), [np.inf]])
+    from scipy.optimize import linprog  # a third of a second, which most steps needn't wait
+
     solved = linprog(
         np.eye(1, step + 1, step)[0], A_ub=table, b_ub=limit, A_eq=whole, b_eq=np.ones(units + 1),
         bounds=np.stack([np.zeros(step + 1), most], axis=1), method="highs", options={"time_limit": SECONDS},

@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.optimize import linprog
 
 from gnnplace.bounds.relaxed import NEVER, Relaxed
 
@@ -114,6 +113,8 @@ def _master(needs: Loads, rows: Float[np.ndarray, "rows two_classes"], last: Pri
     most = float(np.where(np.isinf(needs.time_ns), 0.0, needs.time_ns).max(axis=1).sum())
     unit = max(most, 1.0)  # scales times by the whole work, since the tolerances of the solver are absolute
     table = np.concatenate([-rows / np.array([unit] * classes + [1.0] * classes), np.ones((len(rows), 1))], axis=1)
+    from scipy.optimize import linprog  # a third of a second, which most steps needn't wait
+
     solved = linprog(
         [0.0] * (2 * classes) + [-1.0], A_ub=table, b_ub=np.zeros(len(rows)),
         A_eq=[[*needs.streams, *[0.0] * classes, 0.0]], b_eq=[1.0], bounds=[(0, None)] * classes + [(0, 1)] * classes + [(None, None)],

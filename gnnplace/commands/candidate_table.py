@@ -11,7 +11,8 @@ from gnnplace.baselines.best import Progress
 from gnnplace.baselines.exact import proved_ns
 from gnnplace.baselines.searching.clock import compiling_s, when_compiling
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import BEST, Candidate, Say
+from gnnplace.candidates import Candidate, Say
+from gnnplace.choices import BEST
 from gnnplace.compiled import folder
 from gnnplace.problems import Problem
 from gnnplace.report import terminal

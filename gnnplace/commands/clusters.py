@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
 
 from gnnplace.cluster import NO_LINK, Cluster, Device
-from gnnplace.commands import inputs
-from gnnplace.commands.usage import DONE, Parser
+from gnnplace.commands.arguments.shared import check_folder
+from gnnplace.commands.usage import DONE
 from gnnplace.corpus import clusters as presets
 from gnnplace.corpus.hardware import Connection, Part, hardware
 from gnnplace.formats.clusters import cluster_document, write_cluster
@@ -20,21 +19,12 @@ LINKS = ("link", "joins", "GB/s", "latency", "rates")
 JOINS = {"host": "host and device", "peer": "devices", "network": "nodes"}
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Machines: list the hardware that is known and the presets, show a machine, write one down as a cluster file."""
-    parser = Parser("clusters", main.__doc__ or "")
-    actions = {"list": _list, "show": _show, "new": _new}
-    parser.add_argument("action", choices=tuple(actions), metavar="list|show|new", help="ACTION --help says more")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
-    chosen = parser.parse_args(arguments)
-    return actions[chosen.action](chosen.arguments)
+def main(chosen: argparse.Namespace) -> int:
+    """Does what the action says."""
+    return {"list": _list, "show": _show, "new": _new}[chosen.action](chosen)
 
 
-def _list(arguments: Sequence[str]) -> int:
-    parser = Parser("clusters list", "The devices and links that a machine may be written down with, and the presets.")
-    parser.add_argument("--sources", action="store_true", help="the documents that the rates are from")
-    parser.add_argument("--json", action="store_true", help="one line of JSON, with everything that is known")
-    chosen = parser.parse_args(arguments)
+def _list(chosen: argparse.Namespace) -> int:
     if chosen.json:
         terminal.print_json({"presets": list(presets.names())} | hardware().model_dump(mode="json", exclude_none=True))
     elif chosen.sources:
@@ -49,11 +39,7 @@ def _list(arguments: Sequence[str]) -> int:
     return DONE
 
 
-def _show(arguments: Sequence[str]) -> int:
-    parser = Parser("clusters show", "The devices of a machine and the links between them.")
-    _add_cluster(parser)
-    parser.add_argument("--json", action="store_true", help="the cluster document as one line of JSON")
-    chosen = parser.parse_args(arguments)
+def _show(chosen: argparse.Namespace) -> int:
     cluster = sources.cluster(chosen.cluster)
     if chosen.json:
         terminal.print_json(cluster_document(cluster))
@@ -65,21 +51,11 @@ def _show(arguments: Sequence[str]) -> int:
     return DONE
 
 
-def _new(arguments: Sequence[str]) -> int:
-    parser = Parser("clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours.")
-    _add_cluster(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the JSON file to write")
-    parser.add_argument("--name", help="the name of the cluster; its own unless given")
-    chosen = parser.parse_args(arguments)
-    inputs.check_folder(chosen.output)
+def _new(chosen: argparse.Namespace) -> int:
+    check_folder(chosen.output)
     cluster = sources.cluster(chosen.cluster)
     write_cluster(chosen.output, cluster if chosen.name is None else replace(cluster, name=chosen.name))
     return DONE
-
-
-def _add_cluster(parser: Parser) -> None:
-    explained = "a machine such as '2x rtx-4090 + l4, pcie4', a preset, a JSON file (ends in .json or has a '/'), or here: this one"
-    parser.add_argument("cluster", metavar="CLUSTER", help=explained)
 
 
 def _part(part: Part) -> tuple[str, ...]:

@@ -13,47 +13,42 @@ from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, compared, expanded, not_fitting, priced, ranked, table
 from gnnplace.commands import candidate_table, inputs, reporting
-from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
+from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.formats import atomic
+from gnnplace.portfolio import budget
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.step_report import Rival, write_step_report
 from gnnplace.result import Planner
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Step time, memory and planning time of every planner on one problem, and of a search from their best, fastest feasible first."""
-    parser = _parser()
-    chosen = parser.parse_args(arguments)
-    if chosen.csv is not None:
-        inputs.check_folder(chosen.csv)
-    if chosen.fusion is not None and chosen.granularity == "stage":
-        parser.error("--fusion: stages are made of ops that run by themselves")
-    reporting.check(chosen.report)
+def main(chosen: argparse.Namespace) -> int:
+    """Asks every planner and shows what each found."""
     candidate_table.say_compiling(chosen.quiet)
     whole, constraint = inputs.problem(chosen), inputs.constraint(chosen)
     under = constrained(whole, constraint)
     problem = under.problem
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
     more, free = _policy(chosen), list[Candidate]()
+    spends = (chosen.budget, chosen.evaluations)
     if constraint != Constraint():
         terminal.progress(chosen.quiet)("without constraint:")
-        free = compared(whole, inputs.budget(chosen, whole), chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
+        free = compared(whole, budget(whole, *spends), chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
         terminal.progress(chosen.quiet)(f"{constraint}:")
-    budget = inputs.budget(chosen, problem)
-    found = compared(problem, budget, chosen.seed, chosen.schedule, more=more, say=say, progress=progress, stages=under.stages)
+    found = compared(
+        problem, budget(problem, *spends), chosen.seed, chosen.schedule, more=more, say=say, progress=progress, stages=under.stages
+    )
     prices = priced(found, free)
     if (made := inputs.fusion(chosen, problem)) is not None:
-        budget = inputs.budget(chosen, made.problem)
-        rows = compared(made.problem, budget, chosen.seed, chosen.schedule, say=say, progress=progress)
+        rows = compared(made.problem, budget(made.problem, *spends), chosen.seed, chosen.schedule, say=say, progress=progress)
         found = ranked([*found, *(expanded(row, made) for row in rows)])
     candidate_table.say_compiled(chosen.quiet)
     if chosen.csv is not None:
         atomic.write_text(chosen.csv, table(problem, found).to_csv(index=False))
     if chosen.report is not None and found[0].result.infeasible is None:
         rivals = [Rival(each.planner, each.result) for each in found]
-        write_step_report(chosen.report, problem, found[0].placement, reporting.origin("compare", arguments), rivals)
+        write_step_report(chosen.report, problem, found[0].placement, reporting.origin(chosen), rivals)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found, prices))
     else:
@@ -63,23 +58,6 @@ def main(arguments: Sequence[str]) -> int:
     proof = not_fitting(whole, problem, constraint) or "nothing feasible found, nor a proof that there is nothing"
     print(f"gnnplace compare: {proof}", file=sys.stderr)
     return NOTHING_FEASIBLE
-
-
-def _parser() -> Parser:
-    parser = Parser("compare", main.__doc__ or "")
-    inputs.add_problem_arguments(parser)
-    inputs.add_planning_arguments(parser)
-    inputs.add_budget_arguments(parser)
-    inputs.add_constraint_arguments(parser)
-    inputs.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
-    parser.add_argument("--checkpoint", metavar="PATH", help="a trained policy, which places the problem by its weights alone (zero-shot)")
-    parser.add_argument(
-        "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
-    )
-    parser.add_argument("--csv", metavar="FILE", help="the rows as a table for programs, times in ns and sizes in bytes")
-    reporting.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    return parser
 
 
 def _policy(chosen: argparse.Namespace) -> dict[str, Planner]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.commands import inputs, reporting
-from gnnplace.commands.usage import DONE, Parser
+from gnnplace.commands.usage import DONE
 from gnnplace.formats.placements import read_about, read_placement
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
@@ -19,25 +20,13 @@ from gnnplace.sources import graphs as sources
 MOST_MOVES = 10
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Prints the critical chain of a placed step, what a faster device or link would bring, and which modules would be better elsewhere.
-
-    With PART it says why that stands where it does: its time, what it waited for, and the step with it on each other device.
-    """
-    parser = Parser("explain", main.__doc__ or "")
-    inputs.add_problem_arguments(parser)
-    parser.add_argument("part", metavar="PART", nargs="?", help="a module such as h.0.attn, all that begin so (h.0), or an op")
-    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
-    reporting.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one line of JSON; everything, nothing shortened")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    chosen = parser.parse_intermixed_args(arguments)  # PART may stand after options
-    reporting.check(chosen.report)
+def main(chosen: argparse.Namespace) -> int:
+    """Explains the step, or the part of it that is named."""
     problem = inputs.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     found = explain(problem, placement) if chosen.part is None else explain_part(problem, placement, chosen.part)
     if chosen.report is not None:
-        origin = reporting.origin("explain", arguments, read_about(chosen.placement).provenance)
+        origin = reporting.origin(chosen, read_about(chosen.placement).provenance)
         write_step_report(chosen.report, problem, placement, origin)
     if chosen.json:
         terminal.print_json(_document(found))

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, get_args
+from typing import Any
 
 from gnnplace.commands import inputs, synthetic_graph
+from gnnplace.commands.arguments.shared import check_folder
 from gnnplace.commands.graph_summary import fastest_ns, summary
-from gnnplace.commands.usage import DONE, Parser
+from gnnplace.commands.usage import DONE
 from gnnplace.corpus import manifest
-from gnnplace.corpus.splits import Split
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.sources import graphs as sources
@@ -22,20 +21,12 @@ LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges"
 MOST_KINDS = 15
 
 
-def main(arguments: Sequence[str]) -> int:
-    """The corpus: list its graphs, show what one holds, import one from a file, make one whose ops cost what its ops cost."""
-    parser = Parser("graphs", main.__doc__ or "")
-    actions = {"list": _list, "show": _show, "import": _import, "synthetic": synthetic_graph.main}
-    parser.add_argument("action", choices=tuple(actions), metavar="list|show|import|synthetic", help="ACTION --help says more")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
-    chosen = parser.parse_args(arguments)
-    return actions[chosen.action](chosen.arguments)
+def main(chosen: argparse.Namespace) -> int:
+    """Does what the action says."""
+    return {"list": _list, "show": _show, "import": _import, "synthetic": synthetic_graph.main}[chosen.action](chosen)
 
 
-def _list(arguments: Sequence[str]) -> int:
-    parser = Parser("graphs list", "The graphs of the corpus.")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    chosen = parser.parse_args(arguments)
+def _list(chosen: argparse.Namespace) -> int:
     entries = [entry.model_dump(include=set(LISTED)) for entry in manifest.entries()]
     if chosen.json:
         terminal.print_json(entries)
@@ -45,13 +36,7 @@ def _list(arguments: Sequence[str]) -> int:
     return DONE
 
 
-def _show(arguments: Sequence[str]) -> int:
-    parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
-    inputs.add_problem_arguments(parser, preset="k40-2")
-    parser.add_argument("--picture", metavar="FILE", help="draw what could run at once, and when each layer could: .png, .svg or .pdf")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    chosen = parser.parse_args(arguments)
+def _show(chosen: argparse.Namespace) -> int:
     problem = inputs.problem(chosen)
     if chosen.picture is not None:
         _draw(chosen.picture, problem)
@@ -66,7 +51,7 @@ def _show(arguments: Sequence[str]) -> int:
 def _draw(path: str, problem: Problem) -> None:
     from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
 
-    inputs.check_folder(path)
+    check_folder(path)
     write_graph_picture(path, problem.graph, fastest_ns(problem))
 
 
@@ -97,15 +82,7 @@ def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
     terminal.print_table((what, "ops", "GFLOP", "work"), rows, title)
 
 
-def _import(arguments: Sequence[str]) -> int:
-    parser = Parser("graphs import", "Adds a graph of a file to the corpus.")
-    parser.add_argument("file", metavar="FILE", help="the file")
-    inputs.add_reading_arguments(parser, mode=None)
-    parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
-    for option in ("family", "lineage", "source", "licence"):
-        parser.add_argument(f"--{option}", required=True)
-    parser.add_argument("--split", choices=get_args(Split), required=True)
-    chosen = parser.parse_args(arguments)
+def _import(chosen: argparse.Namespace) -> int:
     manifest.check_writable()
     graph = sources.graph_file(chosen.file, inputs.reading(chosen))
     if chosen.name is not None:

@@ -7,18 +7,17 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from gnnplace import planners, portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import known
 from gnnplace.cluster import Cluster
-from gnnplace.commands import inputs
-from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
+from gnnplace.commands.arguments.measure import EVALUATIONS
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED
 from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
@@ -27,8 +26,7 @@ from gnnplace.execution.profile import hardware
 from gnnplace.execution.timing import PAPER, PROTOCOLS, Estimate, estimate, ratio
 from gnnplace.formats.placements import Provenance, predicted, read_placement, write_placement
 from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.placement import SCHEDULES, Placement, scheduled
-from gnnplace.portfolio import SearchName
+from gnnplace.placement import Placement, scheduled
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Planner
@@ -38,16 +36,10 @@ from gnnplace.sources.workload import LOADER
 from gnnplace.version import VERSION
 
 NO_REFERENCE = "nothing"
-EVALUATIONS = 32
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Times a placed step on real devices, in turns with a reference placement; its losses and variables must equal the unplaced step's.
-
-    With --search the placement is first improved by real steps.
-    """
-    parser = _parser()
-    chosen = _completed(parser.parse_args(arguments), parser)
+def main(chosen: argparse.Namespace) -> int:
+    """Measures the step, after a search where one is asked for."""
     started = time.perf_counter_ns()
     hosts = LastingHost(partial(Host, LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit))
     try:
@@ -67,57 +59,6 @@ def main(arguments: Sequence[str]) -> int:
             write_placement(chosen.output, problem.graph, cluster, placement, step, _provenance(chosen, time.perf_counter_ns() - started))
         (_print_json if chosen.json else _print)(chosen, found)
     return DONE
-
-
-def _parser() -> Parser:
-    parser = Parser("measure", main.__doc__ or "")
-    add_workload_arguments(parser)
-    parser.add_argument("--costs", metavar="FILE", help="measured costs of the step, from `gnnplace profile`, instead of a roofline")
-    way = parser.add_mutually_exclusive_group(required=True)
-    way.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
-    way.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
-    parser.add_argument(
-        "--search",
-        choices=get_args(SearchName),
-        help="improve it by --evaluations real steps, guided by what comes with the package, or not",
-    )
-    parser.add_argument(
-        "--evaluations", metavar="N", type=inputs.positive, help=f"placements that --search measures; {EVALUATIONS} unless given"
-    )
-    parser.add_argument("--ledger", metavar="FILE", help="keeps what --search measures: the same command goes on from there")
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write the measured placement to")
-    parser.add_argument(
-        "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
-    )
-    parser.add_argument("--schedule", choices=SCHEDULES, help="another schedule than the placement's own")
-    parser.add_argument(
-        "--protocol", choices=tuple(PROTOCOLS), default="steady", help="steady unless given; paper: ten steps, the last five"
-    )
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    return parser
-
-
-def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
-    """The arguments, checked before anything is loaded."""
-    for option in ("evaluations", "ledger"):
-        if getattr(chosen, option) is not None and not chosen.search:
-            parser.error(f"--{option}: without --search nothing is searched")
-    for path in (chosen.output, chosen.ledger):
-        if path is not None:
-            inputs.check_folder(path)
-    return chosen
-
-
-def add_workload_arguments(parser: Parser) -> None:
-    """WORKLOAD, --cluster, --limit, --seed and -q."""
-    explained = "FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
-    parser.add_argument("workload", metavar="WORKLOAD", help=explained)
-    parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
-    parser.add_argument(
-        "--limit", metavar="SECONDS", type=inputs.seconds, default=600.0, help="to load, and again to measure; 600 unless given"
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
 def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement:

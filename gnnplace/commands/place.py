@@ -6,21 +6,22 @@ import argparse
 import hashlib
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from gnnplace import candidates, planners, portfolio
 from gnnplace.baselines.staged import nearest, staged
-from gnnplace.candidates import BEST, Candidate
+from gnnplace.candidates import Candidate
+from gnnplace.choices import BEST
 from gnnplace.cluster import Cluster
 from gnnplace.commands import candidate_table, inputs, reporting
-from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
+from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
+from gnnplace.complaints import UsageError
 from gnnplace.constraints import Constrained, Stages, constrained
 from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
 from gnnplace.placement import Placement
-from gnnplace.portfolio import SearchName
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
 from gnnplace.report.step_report import Rival, write_step_report
@@ -37,10 +38,8 @@ class Source(NamedTuple):
     checkpoint_sha256: str | None = None
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Finds a placement of a graph on a cluster and shows it; with -o it is also written. Nothing is written where none is feasible."""
-    parser = _parser()
-    chosen = _completed(parser.parse_args(arguments), parser)
+def main(chosen: argparse.Namespace) -> int:
+    """Finds a placement and shows it; writes it where it is feasible and -o says where."""
     candidate_table.say_compiling(chosen.quiet)
     whole = inputs.problem(chosen)
     constraint = inputs.constraint(chosen)
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
     start = _start(chosen, under, cluster)
     source = _policy(chosen, start) if chosen.checkpoint else Source({})
-    found = _found(problem, under.stages, chosen, source, parser, start)
+    found = _found(problem, under.stages, chosen, source, start)
     candidate_table.say_compiled(chosen.quiet)
     if found.result.infeasible is not None:
         unproved = "nothing feasible found, nor a proof that there is nothing"
@@ -67,64 +66,13 @@ def main(arguments: Sequence[str]) -> int:
         write_placement(chosen.output, whole.graph, cluster, said, step, provenance)
     if chosen.report is not None:
         rivals = [Rival(placed.planner, placed.result)]
-        write_step_report(chosen.report, under.problem, said, reporting.origin("place", arguments, provenance), rivals)
+        write_step_report(chosen.report, under.problem, said, reporting.origin(chosen, provenance), rivals)
     if chosen.json:
         terminal.print_json(described_placement(whole.graph, cluster, said, step, provenance))
     else:
         _print(chosen, problem, found, step)
         print(f"said as    {placement_table.said_as(whole, said)}")
     return DONE
-
-
-def _parser() -> Parser:
-    parser = Parser("place", main.__doc__ or "")
-    inputs.add_problem_arguments(parser)
-    inputs.add_planning_arguments(parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path")
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write")
-    parser.add_argument(
-        "--planner",
-        metavar="NAME",
-        help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a checkpoint and no --budget)",
-    )
-    parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
-    parser.add_argument(
-        "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of that and of N samples"
-    )
-    parser.add_argument(
-        "--search",
-        choices=get_args(SearchName),
-        default=portfolio.SEARCH,
-        help=f"how {BEST} ranks moves: by the policy that comes with the package, or by an estimate alone (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--start", metavar="PLACEMENT", help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint"
-    )
-    inputs.add_budget_arguments(parser)
-    inputs.add_constraint_arguments(parser)
-    inputs.add_fusion_argument(parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself")
-    reporting.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
-    return parser
-
-
-def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
-    """The arguments with planner and schedule, checked."""
-    if chosen.planner not in (None, BEST):
-        for option in ("checkpoint", "budget", "evaluations", "start"):
-            if getattr(chosen, option) is not None:
-                parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
-    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
-        chosen.planner = BEST
-    if chosen.fusion is not None and chosen.granularity == "stage":
-        parser.error("--fusion: stages are made of ops that run by themselves")
-    if chosen.fusion is not None and chosen.start is not None:
-        parser.error("--start: is a placement of ops that run by themselves; with --fusion there are others")
-    if chosen.schedule is None:
-        chosen.schedule = "given" if chosen.planner in (None, BEST) else "critical-path"
-    if chosen.output is not None:
-        inputs.check_folder(chosen.output)
-    reporting.check(chosen.report)
-    return chosen
 
 
 def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> Placement | None:
@@ -137,9 +85,7 @@ def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> 
     return heard if under.stages is None or not under.stages.binding else nearest(under.problem, under.stages, heard)
 
 
-def _found(
-    problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, parser: Parser, start: Placement | None
-) -> Candidate:
+def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, start: Placement | None) -> Candidate:
     if chosen.planner == BEST:
         trained_on = portfolio.shipped().trained_on if chosen.search == "learned" else None
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
@@ -147,7 +93,7 @@ def _found(
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
         return candidates.best(
             problem,
-            inputs.budget(chosen, problem),
+            portfolio.budget(problem, chosen.budget, chosen.evaluations),
             chosen.seed,
             chosen.schedule,
             policy=policy,
@@ -157,16 +103,16 @@ def _found(
             stages=stages,
         )
     policies = {name: staged(plan, stages) for name, plan in source.planners.items()}
-    asked = _one(problem, stages, chosen, parser) if chosen.planner else policies
+    asked = _one(problem, stages, chosen) if chosen.planner else policies
     return candidates.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
 
 
-def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, parser: Parser) -> Mapping[str, Planner]:
+def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) -> Mapping[str, Planner]:
     named = candidates.asked_planners(problem, chosen.seed, chosen.schedule, stages)
     if chosen.planner in planners.missing():
-        parser.error(f"--planner: {chosen.planner}: {planners.missing()[chosen.planner]}")
+        raise UsageError(f"--planner: {chosen.planner}: {planners.missing()[chosen.planner]}")
     if chosen.planner not in named:
-        parser.error(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *named))}")
+        raise UsageError(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *named))}")
     return {chosen.planner: named[chosen.planner]}
 
 

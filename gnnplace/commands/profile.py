@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Sequence
 
-from gnnplace.commands import inputs
-from gnnplace.commands.measure import add_workload_arguments
-from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED
 from gnnplace.execution.host import Host
-from gnnplace.execution.profile import STEPS, profile
+from gnnplace.execution.profile import profile
 from gnnplace.formats.costs import write_costs
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.report import terminal
@@ -17,14 +15,8 @@ from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them."""
-    parser = Parser("profile", main.__doc__ or "")
-    add_workload_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="COSTS", required=True, help="the JSON file to write")
-    parser.add_argument("--steps", metavar="N", type=inputs.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
-    chosen = parser.parse_args(arguments)
-    inputs.check_folder(chosen.output)
+def main(chosen: argparse.Namespace) -> int:
+    """Profiles the workload and writes its costs."""
     cluster = sources.cluster(chosen.cluster)
     try:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:

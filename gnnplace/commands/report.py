@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnplace import planners
 from gnnplace.commands import candidate_table, reporting
-from gnnplace.commands.usage import DONE, Parser
+from gnnplace.commands.usage import DONE
 from gnnplace.report import learning_curves as learning
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Rated
@@ -30,17 +30,8 @@ class Part(NamedTuple):
     figures: dict[str, Any]
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Writes a page about trainings. Runs that differ in their seed alone are one method, whose curves have intervals of 95 %.
-
-    The heuristics of up to four problems are asked for their placements; other problems have their bound alone.
-    """
-    parser = Parser("report", main.__doc__ or "")
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="the folder of a run of gnnplace train")
-    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the page to write")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    chosen = parser.parse_args(arguments)
-    reporting.check(chosen.output)
+def main(chosen: argparse.Namespace) -> int:
+    """Writes the page about the runs."""
     from gnnplace.training import curves  # seconds to import, which a wrong argument doesn't need
 
     methods = curves.methods([curves.read_run(path) for path in chosen.runs])
@@ -52,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         parts += [_problem(label, methods, colour, known.get(label, {}), number) for number, label in enumerate(labels)]
     else:
         parts += [_overall(methods, colour), Part(Section("Problems", _problems(labels, methods)), {})]
-    sections = [*(part.section for part in parts), Section("Runs", _runs(methods)), Section("Where this comes from", _origin(arguments))]
+    sections = [*(part.section for part in parts), Section("Runs", _runs(methods)), Section("Where this comes from", _origin(chosen))]
     title = f"Training of {', '.join(methods)}" if len(methods) <= 2 else f"Training of {len(methods)} methods"
     write_page(chosen.output, title, sections, {"figures": {key: figure for part in parts for key, figure in part.figures.items()}})
     terminal.progress(chosen.quiet)(f"written to {chosen.output}")
@@ -166,6 +157,6 @@ def _runs(methods: Methods) -> str:
     return table(("method", "folder", "seed", "steps are", "updates", "problems with a placement"), rows)
 
 
-def _origin(arguments: Sequence[str]) -> str:
+def _origin(chosen: argparse.Namespace) -> str:
     made = f"gnnplace {VERSION}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-    return facts([("report by", made), ("command", reporting.origin("report", arguments).command)])
+    return facts([("report by", made), ("command", reporting.origin(chosen).command)])

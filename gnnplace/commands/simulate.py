@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import argparse
 
 import numpy as np
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.commands import inputs
-from gnnplace.commands.usage import DONE, Parser
+from gnnplace.commands.usage import DONE
 from gnnplace.formats.placements import Predicted, predicted, read_placement
-from gnnplace.placement import SCHEDULES, Placement, scheduled
+from gnnplace.placement import Placement, scheduled
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(chosen: argparse.Namespace) -> int:
     """Prints what the placement takes, one line of JSON (`predicted` of a placement) or a table, and draws it on request."""
-    parser = Parser("simulate", main.__doc__ or "")
-    inputs.add_problem_arguments(parser)
-    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
-    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, another than the placement's own")
-    parser.add_argument("--picture", metavar="FILE", help="draw what each device runs and sends over time: .png, .svg or .pdf")
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
-    chosen = parser.parse_args(arguments)
     if chosen.picture is not None:
         from gnnplace.report import picture, timeline  # matplotlib takes a second to import
 

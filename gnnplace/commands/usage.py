@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 DONE, USAGE, NOTHING_FEASIBLE, BAD_INPUT, MEASUREMENT_FAILED, INTERRUPTED, TERMINATED = 0, 2, 3, 4, 5, 130, 143
@@ -17,3 +18,12 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")
         raise AssertionError("exit returned")
+
+
+def parsed_action(command: str, purpose: str, parsers: Mapping[str, Callable[[], Parser]], arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a command that has actions with parsers of their own; `action` says which."""
+    parser = Parser(command, purpose)
+    parser.add_argument("action", choices=tuple(parsers), metavar="|".join(parsers), help="ACTION --help says more")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
+    asked = parser.parse_args(arguments)
+    return parsers[asked.action]().parse_args(asked.arguments, argparse.Namespace(action=asked.action))

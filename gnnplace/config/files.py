@@ -16,6 +16,7 @@ import yaml
 from jsonargparse import ArgumentError, ArgumentParser
 
 from gnnplace import package_data
+from gnnplace.complaints import UsageError
 from gnnplace.config.algorithms import ALGORITHMS, AlgorithmConfig
 from gnnplace.config.run import RunConfig
 from gnnplace.formats import strict_json
@@ -26,10 +27,6 @@ Kind = TypeVar("Kind")
 
 DEFAULT_POLICY, DEFAULT_SETTINGS = "hierarchical", "tuned"
 FREE = "trainer"  # a map of the Trainer's flags, which Lightning knows
-
-
-class UsageError(ValueError):
-    """A command line that is wrong, as opposed to a file that is."""
 
 
 class Kinds(NamedTuple):

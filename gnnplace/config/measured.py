@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
+from gnnplace.choices import ProtocolName
 from gnnplace.knobs import above
-
-ProtocolName = Literal["paper", "steady"]
 
 
 @dataclass(frozen=True)

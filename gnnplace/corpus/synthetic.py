@@ -9,18 +9,17 @@ other, and so is each of its ops. Copies of a repeated block cost the same, op b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, assert_never, get_args
+from typing import assert_never
 
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.choices import FAMILIES, SyntheticFamily
 from gnnplace.corpus.donor_rows import DonorRows, all_rows
 from gnnplace.corpus.shapes import MIN_OPS, Shape, fork_join, layered, repeated_block, series_parallel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.graph_columns import MAX_OPS
 
-SyntheticFamily = Literal["layered", "fork-join", "series-parallel", "repeated-block"]
-FAMILIES: tuple[SyntheticFamily, ...] = get_args(SyntheticFamily)
 OPTIONS: dict[SyntheticFamily, tuple[str, ...]] = {
     "layered": ("width", "density"), "fork-join": ("width", "blocks"), "series-parallel": ("density",),
     "repeated-block": ("blocks", "width", "density"),

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
+from gnnplace.choices import STEPS
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.measured import CostProvenance, LinkSample, MeasuredCosts
 from gnnplace.execution.machine import gpus
@@ -22,7 +23,6 @@ from gnnplace.execution.timing import STEADY, warm_up
 from gnnplace.execution.workload import OpTimes, Plan, Workload
 from gnnplace.version import VERSION
 
-STEPS = 30
 TIMED_TOGETHER = 5
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, assert_never
 
+from gnnplace.choices import Format, Mode
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import links, profiled, roofline
@@ -26,8 +27,6 @@ from gnnplace.sources.this_machine import HERE, here
 
 MOST_LINKS = 3
 
-Format = Literal["gnnplace", "msr-fiddle", "pipedream"]
-Mode = Literal["training", "inference"]
 Form = Literal["onnx", "openvino", "graphdef", "json", "code", "corpus"]
 ENDINGS: dict[str, Form] = {".onnx": "onnx", ".xml": "openvino", ".pb": "graphdef", ".pbtxt": "graphdef", ".json": "json"}
 SIZED: tuple[Form, ...] = ("onnx", "graphdef")

@@ -11,10 +11,11 @@ import numpy as np
 
 from gnnplace import planners
 from gnnplace.bounds.bounds import lower_bound
+from gnnplace.choices import FAMILIES
 from gnnplace.config.selection import SelectionConfig
 from gnnplace.corpus import manifest
 from gnnplace.corpus.drawn import drawn
-from gnnplace.corpus.synthetic import FAMILIES, synthetic
+from gnnplace.corpus.synthetic import synthetic
 from gnnplace.costs import roofline
 from gnnplace.formats import atomic
 from gnnplace.graph import ComputationGraph

@@ -6,18 +6,15 @@ modules of each device follow one another in the order in which their forward pa
 
 from __future__ import annotations
 
-from typing import Literal, get_args
-
 import numpy as np
 from jaxtyping import Int32, Int64
 
+from gnnplace.choices import GRANULARITIES as GRANULARITIES
+from gnnplace.choices import Granularity as Granularity
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.units.modules import modules
-
-Granularity = Literal["op", "module", "stage"]
-GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)  # the finest first
 
 
 def granularity(problem: Problem, placement: Placement) -> Granularity:

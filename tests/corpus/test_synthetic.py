@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.donors import donor, expected_rows, figures
 
+from gnnplace.choices import FAMILIES
 from gnnplace.corpus import clusters, manifest
-from gnnplace.corpus.synthetic import FAMILIES, synthetic
+from gnnplace.corpus.synthetic import synthetic
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import Placement

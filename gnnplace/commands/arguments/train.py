@@ -1,0 +1,47 @@
+"""The arguments of `gnnplace train`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from gnnplace.commands.arguments import shared
+from gnnplace.commands.usage import Parser
+
+PURPOSE = "Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file and a checkpoint."
+MACHINE = tuple(
+    f"--trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")
+)  # what a resumed run may change
+KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments; `overrides` are those that stand for knobs."""
+    chosen, overrides = _parser().parse_known_args(arguments)
+    return argparse.Namespace(**vars(chosen), overrides=overrides)
+
+
+def _parser() -> Parser:
+    parser = Parser("train", PURPOSE)
+    parser.epilog = KNOBS
+    parser.add_argument("--policy", metavar="NAME", help="which policy: hierarchical unless given; --knobs explains each")
+    parser.add_argument("--encoder", metavar="NAME", help="what embeds ops and groups: paper or gnn, for policies that have a choice")
+    parser.add_argument("--algorithm", metavar="NAME", help="how it learns: reinforce or ppo; as the settings say unless given")
+    parser.add_argument("--settings", metavar="NAME", help="tuned unless given, or published: the policy's paper and nothing else")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
+    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like")
+    parser.add_argument("--seeds", metavar="N,N,...", type=_seeds, default=(), help="one run for each, then the mean and interval over all")
+    shared.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
+    parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    return parser
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    seeds = tuple(int(part) for part in text.split(",") if part.isdecimal())
+    if len(seeds) != text.count(",") + 1 or len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of different numbers such as 0,1,2")
+    return seeds

@@ -1,0 +1,26 @@
+"""The table of targets: what each writes, and where the function is that makes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Target(NamedTuple):
+    """Where the function is, what it writes, and whether it takes the model that the problem's graph was read from."""
+
+    module: str
+    purpose: str
+    takes_model: bool = False
+
+
+TARGETS = {
+    "accelerate": Target("gnnplace.exports.device_map", "the device_map of accelerate and transformers, module by module, as JSON"),
+    "chrome-trace": Target("gnnplace.exports.chrome_trace", "the simulated step, for ui.perfetto.dev or chrome://tracing"),
+    "dot": Target("gnnplace.exports.graphs", "the graph for Graphviz, coloured by device"),
+    "graphml": Target("gnnplace.exports.graphs", "the graph for networkx, yEd or Gephi, with device, module, start and end of every op"),
+    "networkx": Target("gnnplace.exports.graphs", "the same for networkx, as node-link JSON"),
+    "openvino": Target("gnnplace.exports.openvino_affinity", "the affinity of every node of the placed .xml, for HETERO, as JSON", True),
+    "onnxruntime": Target("gnnplace.exports.onnx_segments", "a folder: an .onnx for each segment on a device, a manifest, a program", True),
+    "tensorflow": Target("gnnplace.exports.tensorflow_devices", "a folder: devices of ops, a device function, the placed GraphDef", True),
+    "torch-pipelining": Target("gnnplace.exports.stages", "the split_spec of torch.distributed.pipelining, as JSON"),
+}
