@@ -110,9 +110,7 @@ def _import(arguments: Sequence[str]) -> int:
     graph = sources.graph_file(chosen.file, inputs.reading(chosen))
     if chosen.name is not None:
         graph = replace(graph, name=chosen.name)
-    if graph.name in manifest.names():
-        raise ValueError(f"{graph.name!r} is in the corpus already; choose another --name")
     about = {name: getattr(chosen, name) for name in ("family", "lineage", "source", "licence", "split", "mode")}
-    entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", **about)
+    entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", replaces=False, **about)
     print(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
     return DONE

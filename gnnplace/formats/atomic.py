@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gnnplace.isolation.lock import leads_to
+
 STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # whatever they lead to has been opened by somebody else
 MOST_BYTES = 200  # of a name that its temporary repeats; a file system takes 255
 
@@ -75,7 +77,8 @@ def _temporary(target: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path
         path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
         descriptor = make(path)
         try:
-            if _locked(path, descriptor):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if leads_to(path, descriptor):  # else another process took it for stale before it was locked
                 yield path, descriptor
                 return
         finally:
@@ -100,14 +103,6 @@ def _remove(path: Path) -> None:
 def _prefix(target: Path) -> str:
     name = os.fsencode(target.name)
     return f".{target.name if len(name) <= MOST_BYTES else hashlib.sha256(name).hexdigest()[:16]}."
-
-
-def _locked(path: Path, descriptor: int) -> bool:
-    """Locks a temporary; False where another process has just taken it for stale, between its making and its lock."""
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    return False
 
 
 def _remove_stale(target: Path) -> None:
