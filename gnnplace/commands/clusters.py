@@ -68,10 +68,9 @@ def _show(arguments: Sequence[str]) -> int:
 def _new(arguments: Sequence[str]) -> int:
     parser = Parser("clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours.")
     _add_cluster(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="FILE", type=inputs.output, required=True, help="the JSON file to write")
     parser.add_argument("--name", help="the name of the cluster; its own unless given")
     chosen = parser.parse_args(arguments)
-    inputs.check_folder(chosen.output)
     cluster = sources.cluster(chosen.cluster)
     write_cluster(chosen.output, cluster if chosen.name is None else replace(cluster, name=chosen.name))
     return DONE

@@ -26,8 +26,6 @@ def main(arguments: Sequence[str]) -> int:
     """Step time, memory and planning time of every planner on one problem, and of a search from their best, fastest feasible first."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if chosen.csv is not None:
-        inputs.check_folder(chosen.csv)
     if chosen.fusion is not None and chosen.granularity == "stage":
         parser.error("--fusion: stages are made of ops that run by themselves")
     reporting.check(chosen.report)
@@ -76,7 +74,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )
-    parser.add_argument("--csv", metavar="FILE", help="the rows as a table for programs, times in ns and sizes in bytes")
+    parser.add_argument(
+        "--csv", metavar="FILE", type=inputs.output, help="the rows as a table for programs, times in ns and sizes in bytes"
+    )
     reporting.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from gnnplace.commands import inputs
 from gnnplace.commands.usage import DONE, Parser
@@ -21,10 +22,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
     explained = "; ".join(f"{name}: {target.purpose}" for name, target in TARGETS.items())
     parser.add_argument("--to", choices=tuple(TARGETS), required=True, help=explained)
-    parser.add_argument("-o", "--output", metavar="PATH", required=True, help="the file or the new folder to write")
+    parser.add_argument("-o", "--output", metavar="PATH", type=inputs.new_path, required=True, help="the file or the new folder to write")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
-    inputs.check_folder(chosen.output)
+    if (there := Path(chosen.output)).is_dir() and not (TARGETS[chosen.to].folder and not any(there.iterdir())):
+        parser.error(f"-o/--output: {chosen.output}: is a folder; name a {'new one' if TARGETS[chosen.to].folder else 'file'} to write")
     problem = inputs.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     try:

@@ -48,7 +48,9 @@ def _list(arguments: Sequence[str]) -> int:
 def _show(arguments: Sequence[str]) -> int:
     parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
     inputs.add_problem_arguments(parser, preset="k40-2")
-    parser.add_argument("--picture", metavar="FILE", help="draw what could run at once, and when each layer could: .png, .svg or .pdf")
+    parser.add_argument(
+        "--picture", metavar="FILE", type=inputs.output, help="draw what could run at once, and when each layer could: .png, .svg or .pdf"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
@@ -66,7 +68,6 @@ def _show(arguments: Sequence[str]) -> int:
 def _draw(path: str, problem: Problem) -> None:
     from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
 
-    inputs.check_folder(path)
     write_graph_picture(path, problem.graph, fastest_ns(problem))
 
 

@@ -13,6 +13,7 @@ from gnnplace.commands.usage import Parser
 from gnnplace.constraints import Constraint
 from gnnplace.fused import Fused, fused
 from gnnplace.fusion.defaults import default
+from gnnplace.knobs import MOST_SEED
 from gnnplace.placement import SCHEDULES, Schedule
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
@@ -60,7 +61,7 @@ def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule |
     unless = f"{unnamed or schedule} unless named"
     explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
     parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)
-    parser.add_argument("--seed", type=int, default=0, help="0 unless given")
+    parser.add_argument("--seed", type=seed, default=0, help="0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
@@ -142,10 +143,27 @@ def seconds(text: str) -> float:
     return value
 
 
-def check_folder(path: str) -> None:
-    """Raises ValueError where a file can't be written because its folder does not exist: said before the work."""
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"{path}: there is no such folder to write to")
+def seed(text: str) -> int:
+    """A seed of the command line."""
+    if (value := count(text)) > MOST_SEED:
+        raise argparse.ArgumentTypeError(f"{text} is above {MOST_SEED}")
+    return value
+
+
+def output(text: str) -> str:
+    """A file of the command line that is to be written: refused before the work where it can't be."""
+    if Path(new_path(text)).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: is a folder; name a file to write")
+    return text
+
+
+def new_path(text: str) -> str:
+    """A file or a folder of the command line that is to be written."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' names nothing to write to")
+    if not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such folder to write to")
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

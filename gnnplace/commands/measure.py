@@ -84,8 +84,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--evaluations", metavar="N", type=inputs.positive, help=f"placements that --search measures; {EVALUATIONS} unless given"
     )
-    parser.add_argument("--ledger", metavar="FILE", help="keeps what --search measures: the same command goes on from there")
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write the measured placement to")
+    parser.add_argument(
+        "--ledger", metavar="FILE", type=inputs.output, help="keeps what --search measures: the same command goes on from there"
+    )
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=inputs.output, help="the JSON file to write the measured placement to")
     parser.add_argument(
         "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
     )
@@ -102,9 +104,6 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
     for option in ("evaluations", "ledger"):
         if getattr(chosen, option) is not None and not chosen.search:
             parser.error(f"--{option}: without --search nothing is searched")
-    for path in (chosen.output, chosen.ledger):
-        if path is not None:
-            inputs.check_folder(path)
     return chosen
 
 
@@ -116,7 +115,7 @@ def add_workload_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--limit", metavar="SECONDS", type=inputs.seconds, default=600.0, help="to load, and again to measure; 600 unless given"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("--seed", type=inputs.seed, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 

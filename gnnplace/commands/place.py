@@ -80,7 +80,7 @@ def _parser() -> Parser:
     parser = Parser("place", main.__doc__ or "")
     inputs.add_problem_arguments(parser)
     inputs.add_planning_arguments(parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path")
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=inputs.output, help="the JSON file to write")
     parser.add_argument(
         "--planner",
         metavar="NAME",
@@ -121,8 +121,6 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
         parser.error("--start: is a placement of ops that run by themselves; with --fusion there are others")
     if chosen.schedule is None:
         chosen.schedule = "given" if chosen.planner in (None, BEST) else "critical-path"
-    if chosen.output is not None:
-        inputs.check_folder(chosen.output)
     reporting.check(chosen.report)
     return chosen
 

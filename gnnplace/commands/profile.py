@@ -21,10 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     """Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them."""
     parser = Parser("profile", main.__doc__ or "")
     add_workload_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="COSTS", required=True, help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="COSTS", type=inputs.output, required=True, help="the JSON file to write")
     parser.add_argument("--steps", metavar="N", type=inputs.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
     chosen = parser.parse_args(arguments)
-    inputs.check_folder(chosen.output)
     cluster = sources.cluster(chosen.cluster)
     try:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:

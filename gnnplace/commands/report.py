@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnplace import planners
-from gnnplace.commands import candidate_table, reporting
+from gnnplace.commands import candidate_table, inputs, reporting
 from gnnplace.commands.usage import DONE, Parser
 from gnnplace.report import learning_curves as learning
 from gnnplace.report import terminal
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     """
     parser = Parser("report", main.__doc__ or "")
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="the folder of a run of gnnplace train")
-    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the page to write")
+    parser.add_argument("-o", "--output", metavar="FILE.html", type=inputs.output, required=True, help="the page to write")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
     reporting.check(chosen.output)

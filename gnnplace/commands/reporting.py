@@ -15,14 +15,13 @@ from gnnplace.report.step_report import Origin
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
     """--report."""
     explained = "write a page about the step, one HTML file: timeline, memory, devices by module, critical chain (needs plotly)"
-    parser.add_argument("--report", metavar="FILE.html", help=explained)
+    parser.add_argument("--report", metavar="FILE.html", type=inputs.output, help=explained)
 
 
 def check(path: str | None) -> None:
     """Raises ValueError where there can be no report at `path`: said before the work."""
     if path is not None:
         page.check(path)
-        inputs.check_folder(path)
 
 
 def origin(command: str, arguments: Sequence[str], provenance: Provenance | None = None) -> Origin:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from gnnplace.commands import inputs
 from gnnplace.commands.usage import DONE, Parser
@@ -20,12 +19,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser("graphs synthetic", "A synthetic graph as JSON: a drawn shape whose ops cost what ops of real graphs cost.")
     parser.add_argument("family", choices=FAMILIES, metavar="FAMILY", help=", ".join(FAMILIES))
     parser.add_argument("--ops", type=inputs.count, required=True, metavar="N", help="how many ops")
-    parser.add_argument("--seed", type=inputs.count, default=0, help="another seed, another graph")
+    parser.add_argument("--seed", type=inputs.seed, default=0, help="another seed, another graph")
     parser.add_argument("--width", type=int, help="ops side by side, or chains of a fork; the family's own where absent")
     parser.add_argument("--density", type=float, help="edges an op in the mean")
     parser.add_argument("--blocks", type=int, help="how often a pattern is repeated")
     parser.add_argument("--donors", nargs="+", metavar="GRAPH", help="whose ops lend their costs; the training split where absent")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the JSON file")
+    parser.add_argument("-o", "--output", metavar="FILE", type=inputs.output, required=True, help="the JSON file")
     chosen = parser.parse_args(arguments)
     donors = chosen.donors or [entry.name for entry in manifest.entries() if entry.split == "train"]
     graph = synthetic(
