@@ -10,6 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +19,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from gnnplace import package_data
 from gnnplace.cluster import Cluster
+from gnnplace.isolation.lock import locked
 from gnnplace.report import results
 from gnnplace.version import VERSION
 
@@ -51,8 +53,8 @@ def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]
     """
     known: Any = []
     if (folder.resolve().parent / DATABASE).exists():
-        client = _client(folder.resolve().parent)
-        experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
+        with _opening(folder.resolve().parent) as client:
+            experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
         known = client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{folder.resolve().name}'", max_results=1)
     if not known:
         raise ValueError(f"{folder}: has no learning curves: there is no MLflow run of that name in {folder.parent / DATABASE}")
@@ -64,10 +66,10 @@ class MlflowRun(MLFlowLogger):
     """The MLflow run of one run folder; an earlier one is gone on with."""
 
     def __init__(self, folder: Path, parameters: Mapping[str, Any], in_use: Callable[[Path], bool]) -> None:
-        client = _client(folder.parent)
-        experiment = _experiment(client, folder.parent)
-        _mark_stale(client, experiment, folder, in_use)
-        run, self._last_step = _open(client, experiment, folder.name, parameters)
+        with _opening(folder.parent) as client:
+            experiment = _experiment(client, folder.parent)
+            _mark_stale(client, experiment, folder, in_use)
+            run, self._last_step = _open(client, experiment, folder.name, parameters)
         super().__init__(EXPERIMENT, tracking_uri=database(folder.parent), run_id=run)
         self._metrics: list[tuple[str, float, int, int]] = []
         self._steps = 0
@@ -147,6 +149,13 @@ def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> Non
     rows = [Param(name, shown(value)) for name, value in flat(parameters)]
     for low in range(0, len(rows), MOST_PARAMETERS):
         client.log_batch(run, params=rows[low : low + MOST_PARAMETERS])
+
+
+@contextmanager
+def _opening(runs: Path) -> Iterator[Any]:
+    """A client of the database of a folder of runs; one process after another, since the first makes the tables."""
+    with locked(runs / f"{DATABASE}.lock"):
+        yield _client(runs)
 
 
 def _client(runs: Path) -> Any:
