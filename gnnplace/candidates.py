@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gnnplace import planners, portfolio
 from gnnplace.baselines.best import Progress
 from gnnplace.baselines.searching.budget import Budget
@@ -29,13 +31,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """What a planner proposes: its step under its own schedule (`result`) and under `fifo`, and how long the planner took."""
+    """What a planner proposes: its step under its own schedule (`result`) and under `fifo`, and how long the planner took.
+
+    A planner that `failed` proposes nothing: the reason is `result.infeasible`, and `placement` is none that anybody found.
+    """
 
     planner: str
     placement: Placement
     result: StepResult
     fifo: StepResult
     planning_ns: int
+    failed: bool = False
 
     @property
     def step_time_ns(self) -> int | None:
@@ -84,12 +90,19 @@ def candidate(problem: Problem, planner: str, placement: Placement, planning_ns:
 
 
 def candidates(problem: Problem, asked: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None) -> list[Candidate]:
-    """What each planner proposes under a schedule, the fastest feasible first; `say` hears of each as it comes."""
+    """What each planner proposes under a schedule, the fastest feasible first; `say` hears of each as it comes.
+
+    A planner whose process dies is infeasible, and the others go on.
+    """
     found = []
     for name, planner in asked.items():
         start = time.perf_counter_ns()
-        placement = planned(planner(problem), schedule)
-        found.append(candidate(problem, name, placement, time.perf_counter_ns() - start))
+        try:
+            placement = planned(planner(problem), schedule)
+        except ChildProcessError as error:
+            found.append(_failed(problem, name, str(error), time.perf_counter_ns() - start))
+        else:
+            found.append(candidate(problem, name, placement, time.perf_counter_ns() - start))
         say(found[-1])
     return ranked(found)
 
@@ -133,7 +146,7 @@ def compared(
     """
     asked = asked_planners(problem, seed, schedule, stages) | {name: staged(plan, stages) for name, plan in (more or {}).items()}
     found = candidates(problem, asked, schedule, say)
-    starts = {each.planner: known(each.placement) for each in found}
+    starts = {each.planner: known(each.placement) for each in found if not each.failed}
     return ranked([best(problem, budget, seed, schedule, starts=starts, progress=progress, stages=stages), *found])
 
 
@@ -185,6 +198,12 @@ def known(placement: Placement) -> Planner:
 def planned(placement: Placement, schedule: Schedule) -> Placement:
     """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
     return placement if schedule == "given" else scheduled(placement, schedule)
+
+
+def _failed(problem: Problem, planner: str, why: str, planning_ns: int) -> Candidate:
+    placement, nothing = Placement(np.zeros(problem.num_ops, dtype=np.int32)), np.zeros(problem.num_devices, dtype=np.int64)
+    result = StepResult(placement.schedule, None, why, None, nothing, transferred_bytes=0, transfers=0)
+    return Candidate(planner, placement, result, result, planning_ns, failed=True)
 
 
 def _known(placement: Placement, problem: Problem) -> Placement:

@@ -69,7 +69,7 @@ def _run(command: str, arguments: list[str]) -> int:
     except ValueError as error:
         return _complain(command, str(error), BAD_INPUT)
     except OSError as error:
-        return _complain(command, f"{error.filename or ''}: {error.strerror or error}", BAD_INPUT)
+        return _complain(command, f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error), BAD_INPUT)
     except KeyboardInterrupt:
         return _complain(command, "interrupted", INTERRUPTED)
     except Terminated:

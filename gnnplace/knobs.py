@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+MOST_SEED = 2**63 - 1
+
 
 def at_least(low: int, place: str, **knobs: int | float) -> None:
     """Raises ValueError unless every knob is `low` or more."""
     for knob, value in knobs.items():
         if not value >= low:
             raise ValueError(f"{place}{knob}: {value} is below {low}")
+
+
+def at_most(high: int, place: str, **knobs: int | float) -> None:
+    """Raises ValueError unless every knob is `high` or less."""
+    for knob, value in knobs.items():
+        if not value <= high:
+            raise ValueError(f"{place}{knob}: {value} is above {high}")
 
 
 def above(low: int, place: str, **knobs: int | float) -> None:

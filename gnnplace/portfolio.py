@@ -63,7 +63,7 @@ def portfolio(
     evaluate = Watched(evaluate, budget)
     if stages is not None and stages.binding:
         return _staged_portfolio(problem, stages, evaluate, seed, budget, schedule, policy, progress, starts)
-    progress = improvements(progress)
+    said, progress = progress, improvements(progress)
     rule, small = rule_of(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
     counted = Counted(evaluate, budget)
     if starts is None:
@@ -77,7 +77,7 @@ def portfolio(
     before = budget if schedule == rule else budget.until(1 - for_order)
     counted = Counted(evaluate, before)
     if small:
-        solved = partial(_solved, evaluate=evaluate, most_s=planners.EXACT_S, schedule=rule)
+        solved = partial(_solved, evaluate=evaluate, said=said, most_s=planners.EXACT_S, schedule=rule)
         winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
     ranks: Sequence[Rank] = [path_estimate] if search == "plain" else [shipped(), path_estimate]
     climbed = partial(_climbed, evaluate=evaluate, seed=seed, ranks=ranks)
@@ -86,7 +86,7 @@ def portfolio(
     if schedule == rule:
         return winner
     budget.spent = before.spent
-    ordered = partial(_solved, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
+    ordered = partial(_solved, said=said, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
@@ -181,11 +181,25 @@ def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, 
 
 
 def _solved(
-    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, most_s: float, schedule: Schedule
+    problem: Problem,
+    start: Placement,
+    budget: Budget,
+    found: Found,
+    *,
+    evaluate: Evaluator,
+    said: Progress,
+    most_s: float,
+    schedule: Schedule,
 ) -> Placement:
+    """What an exact search finds; the start where there is no time for one, and where its process dies, which is said."""
     if (limit := _exact_limit(budget, most_s)) is None:
         return start
-    return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+    try:
+        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+    except ChildProcessError as error:
+        winner = judged(problem, evaluate, f"exact: {error}; it goes on from", start)
+        said(winner.planner, winner.score)
+        return start
 
 
 def _exact_limit(budget: Budget, most_s: float) -> Limit | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from weakref import WeakKeyDictionary
@@ -25,6 +26,7 @@ from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.legal import legalised
 from gnnplace.isolation import python
+from gnnplace.isolation.worker import ended
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, LeastTimes, StepResult
@@ -103,15 +105,17 @@ def proved_ns(problem: Problem) -> int:
 def solve(
     problem: Problem, limit: Limit, *, units_name: UnitsName = "ops", start: Start | None = None, least: LeastTimes | None = None
 ) -> Solution:
-    """Runs `cp_sat.search.search` in a child process. Raises RuntimeError if the child dies, and the ValueError of `search`."""
+    """Runs `cp_sat.search.search` in a child process. Raises ChildProcessError if the child fails, and the ValueError of `search`."""
     process = _process()
     assert process.stdin is not None and process.stdout is not None
     try:
         pickle.dump((problem, limit, units_name, start, least), process.stdin)
         process.stdin.flush()
         answer = pickle.load(process.stdout)
-    except (EOFError, BrokenPipeError):
-        raise RuntimeError(f"CP-SAT on {problem.graph.name}: the child process ended with status {process.wait()}") from None
+    except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+        with suppress(BrokenPipeError):  # of what it has not read
+            process.stdin.close()
+        raise ChildProcessError(ended("the process of CP-SAT", process.wait()).reason) from None
     except BaseException:
         process.kill()  # nobody would read its answer
         process.wait()
@@ -119,7 +123,7 @@ def solve(
     finally:
         if process.poll() is not None:
             _process.cache_clear()
-    if isinstance(answer, ValueError):
+    if isinstance(answer, Exception):
         raise answer
     return answer
 
@@ -127,8 +131,9 @@ def solve(
 @cache
 def _process() -> subprocess.Popen[bytes]:
     """The child process that searches. It ends when its stdin closes, at the latest with this process."""
-    command = python.command("-c", f"from {__package__}.cp_sat import search; search.main()")
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=python.environment())
+    command = python.command("-m", f"{__package__}.cp_sat.child")
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=python.environment(), process_group=0)  # Ctrl-C is for this process
 
 
 def _known(problem: Problem, evaluate: Evaluator, units_name: UnitsName) -> Placement:

@@ -6,7 +6,6 @@ import argparse
 from dataclasses import replace
 
 from gnnplace.cluster import NO_LINK, Cluster, Device
-from gnnplace.commands.arguments.shared import check_folder
 from gnnplace.commands.usage import DONE
 from gnnplace.corpus import clusters as presets
 from gnnplace.corpus.hardware import Connection, Part, hardware
@@ -52,7 +51,6 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _new(chosen: argparse.Namespace) -> int:
-    check_folder(chosen.output)
     cluster = sources.cluster(chosen.cluster)
     write_cluster(chosen.output, cluster if chosen.name is None else replace(cluster, name=chosen.name))
     return DONE

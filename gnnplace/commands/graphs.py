@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from gnnplace.commands import inputs, synthetic_graph
-from gnnplace.commands.arguments.shared import check_folder
 from gnnplace.commands.graph_summary import fastest_ns, summary
 from gnnplace.commands.usage import DONE
 from gnnplace.corpus import manifest
@@ -51,7 +50,6 @@ def _show(chosen: argparse.Namespace) -> int:
 def _draw(path: str, problem: Problem) -> None:
     from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
 
-    check_folder(path)
     write_graph_picture(path, problem.graph, fastest_ns(problem))
 
 
@@ -87,9 +85,7 @@ def _import(chosen: argparse.Namespace) -> int:
     graph = sources.graph_file(chosen.file, inputs.reading(chosen))
     if chosen.name is not None:
         graph = replace(graph, name=chosen.name)
-    if graph.name in manifest.names():
-        raise ValueError(f"{graph.name!r} is in the corpus already; choose another --name")
     about = {name: getattr(chosen, name) for name in ("family", "lineage", "source", "licence", "split", "mode")}
-    entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", **about)
+    entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", replaces=False, **about)
     print(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
     return DONE

@@ -73,11 +73,11 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
         path = chosen.resume or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder = run_folder.followed(path)
-        return training_run.prepare(replace(config, tracking="none", register=None), folder, stack, resumed=bool(chosen.resume), quiet=True)
+        return training_run.prepare(replace(config, tracking="none", register=None), folder, stack, resumed=folder.begun, quiet=True)
     if chosen.resume:
         folder = run_folder.open_run(chosen.resume)
         stack.callback(folder.close)
-        return training_run.prepare(config, folder, stack, resumed=True, quiet=chosen.quiet)
+        return training_run.prepare(config, folder, stack, resumed=folder.begun, quiet=chosen.quiet)
     folder = run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
     stack.callback(folder.close)
     with ExitStack() as failed:
@@ -104,7 +104,7 @@ def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
         raise UsageError(
             f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; what can: {', '.join(MACHINE)}"
         )
-    return files.read_config(chosen.resume / run_folder.CONFIG, overrides)
+    return files.read_config(run_folder.config_of(chosen.resume), overrides)
 
 
 def _stopped(run: TrainingRun) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,6 +18,7 @@ from gnnplace.corpus import splits, store
 from gnnplace.corpus.splits import Split
 from gnnplace.formats import atomic, strict_json
 from gnnplace.graph import ComputationGraph
+from gnnplace.isolation.lock import locked
 
 MAX_MANIFEST_BYTES = 16 * 2**20
 
@@ -110,11 +112,12 @@ def graph(name: str) -> ComputationGraph:
 
 def add(
     graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str, builder: str,
-    builder_version: str,
+    builder_version: str, replaces: bool = True,
 ) -> Entry:  # fmt: skip
-    """Writes the graph's file, then its entry in the manifest (in place of one of the same name), each atomically.
+    """Writes the graph's file, then its entry in the manifest, each atomically and one process after another.
 
-    The entry's name is the graph's. Raises ValueError where an entry breaks a rule.
+    The entry's name is the graph's; it replaces one of that name. Raises ValueError where an entry breaks a rule, and without `replaces`
+    where there is one of that name.
     """
     check_writable()
     described = strict_json.validate(
@@ -123,13 +126,24 @@ def add(
          "builder_version": builder_version},
         Entry,
     )  # fmt: skip
-    others = [other for other in entries() if other.name != graph.name]
-    splits.check([*others, described])
     (folder() / "graphs").mkdir(parents=True, exist_ok=True)
-    store.save(graph, _path(graph.name))
-    manifest = Manifest(graphs=sorted([*others, described], key=lambda entry: entry.name))
-    atomic.write_text(folder() / "manifest.json", json.dumps(manifest.model_dump(), indent=1) + "\n")
+    with locked(folder() / "manifest.json.lock"):
+        others = [other for other in entries() if other.name != graph.name or not replaces]
+        if graph.name in (other.name for other in others):
+            raise ValueError(f"{graph.name!r} is in the corpus already; choose another name")
+        splits.check([*others, described])
+        _write(graph, Manifest(graphs=sorted([*others, described], key=lambda entry: entry.name)))
     return described
+
+
+def _write(graph: ComputationGraph, manifest: Manifest) -> None:
+    """Writes both files; a graph that is new goes where its entry can't be written."""
+    with ExitStack() as failed:
+        if not _path(graph.name).exists():
+            failed.callback(_path(graph.name).unlink, missing_ok=True)
+        store.save(graph, _path(graph.name))
+        atomic.write_text(folder() / "manifest.json", json.dumps(manifest.model_dump(), indent=1) + "\n")
+        failed.pop_all()
 
 
 def _check_splits(path: Path, found: list[Entry]) -> None:

@@ -42,8 +42,9 @@ class Ledger:
     def add(self, key: str, record: Record) -> Record:
         """Appends a record and returns it as a later read would. Raises OSError if the file can't be written."""
         line = json.dumps({KEY: key, **record})
+        before, self._torn = self._torn, True  # until the line is whole
         with self._path.open("ab") as file:
-            file.write(b"\n" * self._torn + line.encode() + b"\n")
+            file.write(b"\n" * before + line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
         self._torn = False

@@ -24,6 +24,7 @@ GIGA = 10**9
 DRIVERS = ("/dev/nvidiactl", "/dev/kfd")
 LIMIT_S = 120  # for importing a framework and querying the driver, which may hang
 
+_WITH_PARENT = "from gnnplace.isolation.linux import die_with_parent; die_with_parent({})\n"
 _ASK = """
 import json, torch
 found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
@@ -64,7 +65,12 @@ def tensorflow_gpus() -> tuple[str, ...]:
 def _asked(framework: str, program: str) -> list[Any]:
     try:
         done = subprocess.run(
-            python.command("-c", program), capture_output=True, text=True, check=False, timeout=LIMIT_S, env=python.environment()
+            python.command("-c", _WITH_PARENT.format(os.getpid()) + program),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_S,
+            env=python.environment(),
         )
     except subprocess.TimeoutExpired:
         raise ValueError(f"{framework} can't list this machine's GPUs: no answer after {LIMIT_S} s") from None

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 
 class Target(NamedTuple):
-    """Where the function is, what it writes, and whether it takes the model that the problem's graph was read from."""
+    """Where the function is, what it writes, whether it takes the model that the graph was read from, and whether it writes a folder."""
 
     module: str
     purpose: str
     takes_model: bool = False
+    folder: bool = False
 
 
 TARGETS = {
@@ -20,7 +21,11 @@ TARGETS = {
     "graphml": Target("gnnplace.exports.graphs", "the graph for networkx, yEd or Gephi, with device, module, start and end of every op"),
     "networkx": Target("gnnplace.exports.graphs", "the same for networkx, as node-link JSON"),
     "openvino": Target("gnnplace.exports.openvino_affinity", "the affinity of every node of the placed .xml, for HETERO, as JSON", True),
-    "onnxruntime": Target("gnnplace.exports.onnx_segments", "a folder: an .onnx for each segment on a device, a manifest, a program", True),
-    "tensorflow": Target("gnnplace.exports.tensorflow_devices", "a folder: devices of ops, a device function, the placed GraphDef", True),
+    "onnxruntime": Target(
+        "gnnplace.exports.onnx_segments", "a folder: an .onnx for each segment on a device, a manifest, a program", True, True
+    ),
+    "tensorflow": Target(
+        "gnnplace.exports.tensorflow_devices", "a folder: devices of ops, a device function, the placed GraphDef", True, True
+    ),
     "torch-pipelining": Target("gnnplace.exports.stages", "the split_spec of torch.distributed.pipelining, as JSON"),
 }

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gnnplace.isolation import python, regular_file
+from gnnplace.isolation.linux import die_with_parent
 
 MAX_FILE_BYTES = 2**31 - 1  # as much as protobuf takes
 MOST_DIM = 2**40
@@ -52,7 +53,7 @@ def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
     if find_spec(child.package) is None:
         raise ValueError(f'{path}: reading {child.what} needs the package {child.package}: pip install "gnnplace[{child.package}]"')
     size = _size(child, path)
-    limits = {"file": os.path.abspath(path), "cpu_s": child.cpu_s, "memory_bytes": child.memory_bytes + 3 * size}
+    limits = {"file": os.path.abspath(path), "parent": os.getpid(), "cpu_s": child.cpu_s, "memory_bytes": child.memory_bytes + 3 * size}
     command = python.command("-m", child.module, json.dumps(limits | dict(asked)))
     try:
         done = subprocess.run(
@@ -71,6 +72,7 @@ def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
 def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
     """In the child: prints the result or the ValueError of `read` as one line of JSON; other output goes to stderr."""
     asked = json.loads(request)
+    die_with_parent(asked["parent"])
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -6,10 +6,12 @@ RUNNING while nothing runs (a machine that went down, SIGKILL) are marked as kil
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +20,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from gnnplace import package_data
 from gnnplace.cluster import Cluster
+from gnnplace.isolation.lock import locked
 from gnnplace.report import results
 from gnnplace.version import VERSION
 
@@ -51,8 +54,8 @@ def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]
     """
     known: Any = []
     if (folder.resolve().parent / DATABASE).exists():
-        client = _client(folder.resolve().parent)
-        experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
+        with _opening(folder.resolve().parent) as client:
+            experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
         known = client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{folder.resolve().name}'", max_results=1)
     if not known:
         raise ValueError(f"{folder}: has no learning curves: there is no MLflow run of that name in {folder.parent / DATABASE}")
@@ -64,10 +67,11 @@ class MlflowRun(MLFlowLogger):
     """The MLflow run of one run folder; an earlier one is gone on with."""
 
     def __init__(self, folder: Path, parameters: Mapping[str, Any], in_use: Callable[[Path], bool]) -> None:
-        client = _client(folder.parent)
-        experiment = _experiment(client, folder.parent)
-        _mark_stale(client, experiment, folder, in_use)
-        run, self._last_step = _open(client, experiment, folder.name, parameters)
+        self._runs = folder.parent
+        with _opening(folder.parent) as client:
+            experiment = _experiment(client, folder.parent)
+            _mark_stale(client, experiment, folder, in_use)
+            run, self._last_step = _open(client, experiment, folder.name, parameters)
         super().__init__(EXPERIMENT, tracking_uri=database(folder.parent), run_id=run)
         self._metrics: list[tuple[str, float, int, int]] = []
         self._steps = 0
@@ -94,8 +98,9 @@ class MlflowRun(MLFlowLogger):
         from mlflow.entities import Metric
 
         rows = [Metric(*row) for row in self._metrics]
-        for low in range(0, len(rows), MOST_METRICS):
-            self.experiment.log_batch(self.run_id, metrics=rows[low : low + MOST_METRICS])
+        with _in_one_line(self._runs):
+            for low in range(0, len(rows), MOST_METRICS):
+                self.experiment.log_batch(self.run_id, metrics=rows[low : low + MOST_METRICS])
         self._metrics, self._steps = [], 0
 
     def finalize(self, status: str = "success") -> None:
@@ -105,21 +110,24 @@ class MlflowRun(MLFlowLogger):
     @rank_zero_only
     def artifact(self, path: Path, folder: str | None = None) -> None:
         """Copies a file to the run's artifacts, in place of one of that name."""
-        self.experiment.log_artifact(self.run_id, str(path), folder)
+        with _in_one_line(self._runs):
+            self.experiment.log_artifact(self.run_id, str(path), folder)
 
     @rank_zero_only
     def register(self, checkpoint: Path, name: str, cluster: Cluster) -> None:
         """Registers the policy of a checkpoint, which can place on `cluster`, as the next version of a model; once for each run."""
         from gnnplace.training import mlflow_model  # imports mlflow, which takes seconds
 
-        version = mlflow_model.register(self.experiment, str(self.run_id), checkpoint, name, cluster)
+        with _in_one_line(self._runs):
+            version = mlflow_model.register(self.experiment, str(self.run_id), checkpoint, name, cluster)
         self.registered = Registered(name, version)
 
     @rank_zero_only
     def end(self, status: Status) -> None:
         """Writes what is kept and ends the run."""
         self.save()
-        self.experiment.set_terminated(self.run_id, status)
+        with _in_one_line(self._runs):
+            self.experiment.set_terminated(self.run_id, status)
 
 
 def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any]) -> tuple[str, int]:
@@ -149,6 +157,27 @@ def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> Non
         client.log_batch(run, params=rows[low : low + MOST_PARAMETERS])
 
 
+@contextmanager
+def _opening(runs: Path) -> Iterator[Any]:
+    """A client of the database of a folder of runs; one process after another, since the first makes the tables. Raises OSError."""
+    with locked(runs / f"{DATABASE}.lock"), _in_one_line(runs):
+        yield _client(runs)
+
+
+@contextmanager
+def _in_one_line(runs: Path) -> Iterator[None]:
+    """Has what goes wrong in MLflow's database be an OSError of its file."""
+    from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except (MlflowException, SQLAlchemyError) as error:
+        lines = str(error).splitlines()
+        said = next((line for line in lines if line.startswith("(sqlite3.")), lines[0])
+        raise OSError(errno.EIO, f"MLflow: {said}", str(runs / DATABASE)) from error
+
+
 def _client(runs: Path) -> Any:
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
@@ -156,6 +185,7 @@ def _client(runs: Path) -> Any:
 
     for name in ("alembic", "mlflow"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # what it logs is raised, too
     return mlflow.MlflowClient(tracking_uri=database(runs))
 
 

@@ -5,16 +5,23 @@ The lock is the kernel's, so it goes with the process however that ends: a run w
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from gnnplace.formats import atomic
+from gnnplace.isolation.lock import leads_to
 from gnnplace.training.checkpoint import FILE as CHECKPOINT
 
 CONFIG, PLACEMENTS, LOCK = "config.yaml", "placements", "lock"
 MEASUREMENTS, MEASURED, EXAMS = "measurements.jsonl", "measured.json", "exams.json"
+
+
+class InUseError(ValueError):
+    """Another process trains in the folder."""
 
 
 class RunFolder:
@@ -29,7 +36,10 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._lock.close()
-            raise ValueError(f"{path}: another process trains this run; wait for it or stop it") from error
+            raise InUseError(f"{path}: another process trains this run; wait for it or stop it") from error
+        if not leads_to(path / LOCK, self._lock.fileno()):
+            self._lock.close()
+            raise FileNotFoundError(errno.ENOENT, "was removed meanwhile", str(path))
 
     @property
     def config(self) -> Path:
@@ -38,6 +48,15 @@ class RunFolder:
     @property
     def checkpoint(self) -> Path:
         return self.path / CHECKPOINT
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a checkpoint to go on from; else a run starts from its configuration."""
+        return self.checkpoint.is_file()
+
+    @property
+    def placements(self) -> Path:
+        return self.path / PLACEMENTS
 
     @property
     def measurements(self) -> Path:
@@ -56,7 +75,7 @@ class RunFolder:
 
     def placement(self, label: str) -> Path:
         """Where the best placement of the problem with this label is written."""
-        return self.path / PLACEMENTS / f"{label}.json"
+        return self.placements / f"{label}.json"
 
     def close(self) -> None:
         if self._lock is not None:
@@ -64,30 +83,60 @@ class RunFolder:
 
     def discard(self) -> None:
         """Removes the folder of a run that never began."""
-        self.close()
         shutil.rmtree(self.path)
+        self.close()
 
 
 def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
-    """A new folder `name-1`, `name-2`, ... under `runs` with the resolved configuration. Raises OSError."""
+    """A folder `name-1`, `name-2`, ... under `runs` with the resolved configuration: the first that is new, or left without one by a run
+    that was killed at once. Raises OSError, and leaves none then.
+    """
     runs.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        path = runs / f"{name}-{number}"
-        if not path.exists():
-            path.mkdir()
-            break
-    (path / PLACEMENTS).mkdir()
-    folder = RunFolder(path)
-    atomic.write_text(folder.config, config_yaml)
+    tried = (_taken(runs / f"{name}-{number}") for number in itertools.count(1))
+    folder = next(taken for taken in tried if taken is not None)
+    try:
+        folder.placements.mkdir(exist_ok=True)
+        atomic.write_text(folder.config, config_yaml)
+    except BaseException:
+        folder.discard()
+        raise
     return folder
 
 
+def _taken(path: Path) -> RunFolder | None:
+    """The folder at `path`, locked, None where it is a run's or somebody else's, or another process has just taken it."""
+    if path.exists() and not _is_husk(path):
+        return None
+    path.mkdir(exist_ok=True)
+    with suppress(InUseError, FileNotFoundError):
+        folder = RunFolder(path)
+        if not folder.config.exists():
+            return folder
+        folder.close()
+    return None
+
+
+def _is_husk(path: Path) -> bool:
+    """Whether a folder is one that a run began to make: there is no configuration, and nothing that is not of a run's beginning."""
+    if not path.is_dir():
+        return False
+    found = [each.name for each in path.iterdir()]
+    return all(name in (LOCK, PLACEMENTS) or name.startswith(f".{CONFIG}.") for name in found) and not any((path / PLACEMENTS).glob("*"))
+
+
 def open_run(path: Path) -> RunFolder:
-    """The folder of an earlier run. Raises ValueError where it is none, holds no checkpoint, or is in use."""
-    for needed in (path / CONFIG, path / CHECKPOINT):
-        if not needed.is_file():
-            raise ValueError(f"{path}: no run to go on with: there is no {needed.name}")
-    return RunFolder(path)
+    """The folder of an earlier run; without a checkpoint it starts again. Raises ValueError where there is no run, or it is in use."""
+    config_of(path)
+    folder = RunFolder(path)
+    folder.placements.mkdir(exist_ok=True)
+    return folder
+
+
+def config_of(path: Path) -> Path:
+    """The configuration of an earlier run. Raises ValueError where there is none."""
+    if not (path / CONFIG).is_file():
+        raise ValueError(f"{path}: no run to go on with: there is no {CONFIG}; a new run takes what one left that had not begun")
+    return path / CONFIG
 
 
 def followed(path: Path) -> RunFolder:

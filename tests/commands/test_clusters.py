@@ -53,7 +53,7 @@ def test_new_writes_a_document_that_stands_for_the_text(folder, capsys):
     ("arguments", "status", "message"),
     [
         (("new", TEXT), 2, "required: -o/--output"),
-        (("new", TEXT, "-o", "none/mine.json"), 4, "none/mine.json: there is no such folder"),
+        (("new", TEXT, "-o", "none/mine.json"), 2, "none/mine.json: there is no such folder"),
         (("show", "2x rtx-4900, pcie4"), 4, "gnnplace clusters: '2x rtx-4900, pcie4': 'rtx-4900' is no device of the table"),
         (("show", "rtx4090"), 4, "'rtx4090' is no cluster preset"),
         (("shwo",), 2, "invalid choice: 'shwo'"),

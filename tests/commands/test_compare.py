@@ -5,9 +5,11 @@ import re
 from typing import get_args
 
 import pytest
+from support.fork_on_pair import IN
 from support.slow import slow
 
 from gnnplace import cli, planners, portfolio
+from gnnplace.baselines import exact
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 
 OP = {"kind": "MatMul", "outputs": [{"bytes": 400}], "time_ns": {"cpu": 9000, "gpu": 1000}, "persistent_bytes": 10}
@@ -108,3 +110,28 @@ def test_who_is_slower_than_one_device():
 
 def test_every_explanation_is_of_a_planner():
     assert set(EXPLANATIONS) <= set(get_args(planners.PlannerName))
+
+
+@pytest.fixture
+def dying(monkeypatch):
+    """CP-SAT's process ends as soon as it is asked."""
+    exact._process.cache_clear()
+    monkeypatch.setattr(exact.python, "command", lambda *arguments: ["sh", "-c", "kill -SEGV $$"])
+    yield
+    exact._process.cache_clear()
+
+
+def test_a_planner_whose_process_dies_is_infeasible_and_the_others_go_on(folder, dying, capfd):
+    status = cli.main(["compare", *IN, "--evaluations", "9", "--json"])
+    out, err = capfd.readouterr()
+    rows = {row["planner"]: row for row in json.loads(out)["planners"]}
+    assert status == 0 and rows["exact"]["infeasible"] == "the process of CP-SAT was killed by SIGSEGV"
+    assert rows["exact"]["step_time_ns"] is None and rows["heft"]["step_time_ns"] == 50
+    assert "exact: the process of CP-SAT was killed by SIGSEGV, planned in" in err and "Traceback" not in err
+
+
+def test_a_search_whose_process_dies_is_said_and_goes_on(folder, dying, capfd):
+    assert cli.main(["place", *IN, "--evaluations", "9", "--search", "plain"]) == 0
+    assert "exact: the process of CP-SAT was killed by SIGSEGV; it goes on from: 0.000 ms" in capfd.readouterr().err
+    assert cli.main(["place", *IN, "--planner", "exact"]) == 3
+    assert capfd.readouterr().err.endswith("nor a proof that there is nothing; exact: the process of CP-SAT was killed by SIGSEGV\n")

@@ -33,4 +33,4 @@ def test_an_unknown_target_is_one_line_and_no_file(folder, capsys):
 
 def test_a_missing_folder_is_said_before_anything_is_read(folder, capsys):
     status, _, err = run(capsys, "export", "no.json", "--cluster", "no", "--placement", "no", "--to", "dot", "-o", "no/out")
-    assert status == 4 and err.count("\n") == 1 and "no" in err
+    assert status == 2 and err.count("\n") == 1 and "no" in err

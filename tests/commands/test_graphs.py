@@ -61,6 +61,6 @@ def test_show_draws_a_graph(folder, capsys):
     show = ("graphs", "show", "graph.json", "--cluster", "cluster.json", "--picture")
     assert run(capsys, *show, "graph.svg")[0] == 0
     assert "work / critical path 1.50" in (folder / "graph.svg").read_text()  # as a comment beside the title's letters
-    for path, message in (("graph.gif", "graph.gif: the ending is none of"), ("none/graph.svg", "none/graph.svg: there is no such folder")):
-        status, out, err = run(capsys, *show, path)
-        assert (status, out, err.count("\n")) == (4, "", 1) and message in err
+    for path, status, message in (("graph.gif", 4, "the ending is none of"), ("none/graph.svg", 2, "there is no such folder")):
+        found, out, err = run(capsys, *show, path)
+        assert (found, out, err.count("\n")) == (status, "", 1) and f"{path}: {message}" in err

@@ -258,3 +258,14 @@ def test_a_short_run_trains_places_and_ends_with_its_checkpoint(files, tmp_path,
     assert {"policy, greedy", "heft", "gpu"} < {row["planner"] for row in problem["planners"]} and printed["mlflow"] is None
     assert check(chains(2, 3, 2), zero_shot.planner(printed["checkpoint"])(chains(2, 3, 2))) is None
     assert json.loads(Path(problem["placement"]).read_text())["provenance"]["planner"].startswith("unit-placer (")
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_before_its_first_checkpoint_starts_again_from_its_configuration(files, trained, tmp_path):
+    runs, _ = trained
+    killed = tmp_path / "unit-placer-1"
+    killed.mkdir()
+    shutil.copy(runs / "unit-placer-1" / "config.yaml", killed)
+    assert cli.main(["train", "--resume", str(killed), "-q"]) == 0
+    whole, again = (policy_of(folder / FILE).weights for folder in (runs / "unit-placer-1", killed))
+    assert whole.keys() == again.keys() and all(torch.equal(whole[name], again[name]) for name in whole)

@@ -1,6 +1,9 @@
 import json
+from contextlib import suppress
 from dataclasses import replace
 from itertools import permutations
+from multiprocessing import get_context
+from threading import BrokenBarrierError
 
 import pytest
 
@@ -139,3 +142,40 @@ def test_clusters_keep_the_names_of_old_that_placements_and_results_hold():
     shared = replace(cpu, devices=tuple(replace(device, memory="host") for device in cpu.devices))
     received = replace(cpu, links=tuple(replace(link, receive_channel=link.dst) for link in cpu.links))
     assert len({cpu.sha256, shared.sha256, received.sha256}) == 3
+
+
+def test_what_several_processes_add_at_once_is_all_there(datasets, monkeypatch):
+    entries, together = manifest.entries, get_context("fork").Barrier(4, timeout=1)
+
+    def slowly():
+        found = entries()
+        with suppress(BrokenBarrierError):
+            together.wait()  # all have read before any writes, unless they wait for each other
+        return found
+
+    monkeypatch.setattr(manifest, "entries", slowly)
+    processes = [get_context("fork").Process(target=manifest.add, args=(chain(f"g{number}", 2),), kwargs=ABOUT) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert sorted(entry.name for entry in entries()) == ["g0", "g1", "g2", "g3"]
+    assert sorted(path.name for path in datasets.iterdir()) == ["graphs", "manifest.json"]
+
+
+def test_a_graph_whose_entry_can_not_be_written_is_not_left(datasets, monkeypatch):
+    def full(path, text):
+        raise OSError(28, "No space left on device", str(path))
+
+    manifest.add(chain("a", 2), **ABOUT)
+    monkeypatch.setattr(manifest.atomic, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        manifest.add(chain("b", 2), **ABOUT)
+    assert sorted(path.name for path in datasets.rglob("*")) == ["a.arrow", "graphs", "manifest.json"]
+
+
+def test_a_name_that_is_taken_may_be_refused(datasets):
+    manifest.add(chain("a", 2), **ABOUT)
+    with pytest.raises(ValueError, match="'a' is in the corpus already"):
+        manifest.add(chain("a", 3), **ABOUT, replaces=False)
+    assert manifest.graph("a").num_ops == 2

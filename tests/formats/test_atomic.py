@@ -1,4 +1,5 @@
 import os
+import signal
 import stat
 import subprocess
 
@@ -57,3 +58,70 @@ def test_standard_output_is_written_to_whatever_it_is(tmp_path):
     with (tmp_path / "out.txt").open("w") as out:
         subprocess.run(python.command("-c", program), stdout=out, check=True, env=python.environment())
     assert (tmp_path / "out.txt").read_text() == "first\nsecond" and os.path.islink("/dev/stdout")
+
+
+def test_a_file_keeps_its_mode_and_a_new_one_gets_that_of_the_umask(tmp_path):
+    path, new = tmp_path / "secret.txt", tmp_path / "new.txt"
+    path.write_text("old")
+    path.chmod(0o600)
+    before = os.umask(0o027)
+    try:
+        atomic.write_text(path, "new")
+        atomic.write_text(new, "new")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (path, new)] == [0o600, 0o640]
+
+
+def killed(write, *arguments):
+    """Has a process killed that has written, before it flushes."""
+    if (pid := os.fork()) == 0:
+        os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            write(*arguments)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a" * 255, "é" * 127])
+def test_what_a_killed_writer_left_is_removed_by_the_next_one(tmp_path, name):
+    path, other = tmp_path / name, tmp_path / f".{name[:100]}.other.tmp"
+    other.write_text("not ours")
+    killed(atomic.write_text, path, "half")
+    assert len(os.listdir(tmp_path)) == 2 and not path.exists()
+    atomic.write_text(path, "whole")
+    assert path.read_text() == "whole" and set(os.listdir(tmp_path)) == {name, other.name}
+
+
+def test_a_folder_that_a_killed_writer_left_is_removed_by_the_next_one(tmp_path):
+    path = tmp_path / "folder"
+    killed(atomic.write_folder, path, {"a": "half", "b": "nothing"})
+    assert len(os.listdir(tmp_path)) == 1 and not path.exists()
+    atomic.write_folder(path, {"a": "whole", "b": "whole"})
+    assert os.listdir(tmp_path) == ["folder"] and sorted(os.listdir(path)) == ["a", "b"]
+
+
+def test_what_another_writer_is_at_stays(tmp_path, monkeypatch):
+    path, flush = tmp_path / "a.txt", os.fsync
+
+    def another_writes_meanwhile(descriptor):
+        monkeypatch.setattr(os, "fsync", flush)
+        atomic.write_text(path, "first")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", another_writes_meanwhile)
+    atomic.write_text(path, "last")
+    assert path.read_text() == "last" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_name_in_its_folder_is_flushed_after_the_content(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: flushed.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    atomic.write_text(tmp_path / "a.txt", "new")
+    assert len(flushed) == 2 and flushed[0].endswith(".tmp") and flushed[1] == str(tmp_path)
+
+
+def test_a_device_that_is_full_is_named():
+    with pytest.raises(OSError, match=r"No space left on device: '/dev/full'"):
+        atomic.write_text("/dev/full", "more")

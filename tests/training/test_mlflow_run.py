@@ -1,5 +1,8 @@
 """MLflow runs on SQLite: batches, idempotent steps, stale runs; read back through MLflow's own client."""
 
+import resource
+from multiprocessing import get_context
+
 import mlflow
 import pytest
 
@@ -67,3 +70,31 @@ def test_a_run_in_a_checkout_says_its_commit(runs, monkeypatch, checkout):
     run = opened(runs, f"d-{checkout}")
     tags = mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id).data.tags
     assert tags.get("mlflow.source.git.commit") == ("0123456789ab+changes" if checkout else None)
+
+
+def test_a_database_that_can_not_be_written_is_one_line(tmp_path):
+    run = opened(tmp_path, "a-1")
+    run.log_metrics({"seconds": 0.5}, 0)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # as a disk that is full
+        with pytest.raises(OSError, match=r"^\[Errno 5\] MLflow: .*(full|I/O error).*: '.*/mlflow\.db'$"):
+            run.end("FINISHED")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    run.end("FINISHED")
+    assert history(tmp_path, run, "seconds") == [(0, 0.5)]
+
+
+@pytest.mark.slow
+def test_runs_that_begin_at_once_share_a_new_database(tmp_path):
+    processes = [
+        get_context("fork").Process(target=lambda name: opened(tmp_path, name).end("FINISHED"), args=(f"a-{n}",)) for n in range(3)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    found = mlflow.MlflowClient(tracking_uri=database(tmp_path)).search_runs(["1"])
+    assert sorted((run.info.run_name, run.info.status) for run in found) == [(f"a-{n}", "FINISHED") for n in range(3)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a-0", "a-1", "a-2", "mlflow.db"]

@@ -1,14 +1,11 @@
 """The search of `exact`, in this process: it writes a constraint program, adds a hint and solves it by CP-SAT.
 
 This module must not share a process with TensorFlow: symbols of the two libraries clash, and solving ends in a segmentation fault
-(or-tools issue 3230). `exact.solve` starts a child process that runs `main`.
+(or-tools issue 3230). `exact.solve` starts a child process for it (`child`).
 """
 
 from __future__ import annotations
 
-import os
-import pickle
-import sys
 from typing import Any
 
 import numpy as np
@@ -29,23 +26,6 @@ from gnnplace.units.units import UnitsName, allowed, units
 
 SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which one completes first depends on the problem
 WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, measured
-
-
-def main() -> None:
-    """Reads pickled requests from stdin and writes pickled solutions or errors to stdout. Output of libraries goes to stderr."""
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    while True:
-        try:
-            request = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        try:
-            answer: Solution | ValueError = search(*request)
-        except ValueError as error:
-            answer = error
-        pickle.dump(answer, answers)
-        answers.flush()
 
 
 def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None) -> Solution:

@@ -19,12 +19,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--cluster", metavar="CLUSTER", help="what to calibrate; this machine's GPUs and a core unless given, or its cores")
     parser.add_argument("--receive", action="store_true", help="cores copy what they receive, too, as TensorFlow's servers do")
-    parser.add_argument("-o", "--output", metavar="CLUSTER", required=True, help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="CLUSTER", type=shared.output, required=True, help="the JSON file to write")
     parser.add_argument("--limit", metavar="SECONDS", type=shared.seconds, default=600.0, help="for each workload; 600 unless given")
-    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("--seed", type=shared.seed, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     chosen = parser.parse_args(arguments)
-    shared.check_folder(chosen.output)
     if chosen.receive and chosen.cluster:
         parser.error("--receive: the cluster says it itself, by the receive_channel of its links")
     return chosen

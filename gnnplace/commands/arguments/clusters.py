@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from gnnplace.commands.arguments import shared
 from gnnplace.commands.usage import Parser, parsed_action
 
 PURPOSE = "Machines: list the hardware that is known and the presets, show a machine, write one down as a cluster file."
@@ -32,7 +33,7 @@ def _show() -> Parser:
 def _new() -> Parser:
     parser = Parser("clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours.")
     _add_cluster(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", required=True, help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="FILE", type=shared.output, required=True, help="the JSON file to write")
     parser.add_argument("--name", help="the name of the cluster; its own unless given")
     return parser
 

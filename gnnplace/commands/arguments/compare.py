@@ -15,8 +15,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments, checked before the work."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if chosen.csv is not None:
-        shared.check_folder(chosen.csv)
     if chosen.fusion is not None and chosen.granularity == "stage":
         parser.error("--fusion: stages are made of ops that run by themselves")
     shared.check_report(chosen.report)
@@ -34,7 +32,9 @@ def _parser() -> Parser:
     parser.add_argument(
         "--samples", metavar="N", type=shared.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )
-    parser.add_argument("--csv", metavar="FILE", help="the rows as a table for programs, times in ns and sizes in bytes")
+    parser.add_argument(
+        "--csv", metavar="FILE", type=shared.output, help="the rows as a table for programs, times in ns and sizes in bytes"
+    )
     shared.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import get_args
 
 from gnnplace.choices import FAMILIES
@@ -29,7 +28,9 @@ def _list() -> Parser:
 def _show() -> Parser:
     parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
     shared.add_problem_arguments(parser, preset="k40-2")
-    parser.add_argument("--picture", metavar="FILE", help="draw what could run at once, and when each layer could: .png, .svg or .pdf")
+    parser.add_argument(
+        "--picture", metavar="FILE", type=shared.output, help="draw what could run at once, and when each layer could: .png, .svg or .pdf"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return parser
@@ -50,10 +51,10 @@ def _synthetic() -> Parser:
     parser = Parser("graphs synthetic", "A synthetic graph as JSON: a drawn shape whose ops cost what ops of real graphs cost.")
     parser.add_argument("family", choices=FAMILIES, metavar="FAMILY", help=", ".join(FAMILIES))
     parser.add_argument("--ops", type=shared.count, required=True, metavar="N", help="how many ops")
-    parser.add_argument("--seed", type=shared.count, default=0, help="another seed, another graph")
+    parser.add_argument("--seed", type=shared.seed, default=0, help="another seed, another graph")
     parser.add_argument("--width", type=int, help="ops side by side, or chains of a fork; the family's own where absent")
     parser.add_argument("--density", type=float, help="edges an op in the mean")
     parser.add_argument("--blocks", type=int, help="how often a pattern is repeated")
     parser.add_argument("--donors", nargs="+", metavar="GRAPH", help="whose ops lend their costs; the training split where absent")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the JSON file")
+    parser.add_argument("-o", "--output", metavar="FILE", type=shared.output, required=True, help="the JSON file")
     return parser

@@ -38,8 +38,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--evaluations", metavar="N", type=shared.positive, help=f"placements that --search measures; {EVALUATIONS} unless given"
     )
-    parser.add_argument("--ledger", metavar="FILE", help="keeps what --search measures: the same command goes on from there")
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write the measured placement to")
+    parser.add_argument(
+        "--ledger", metavar="FILE", type=shared.output, help="keeps what --search measures: the same command goes on from there"
+    )
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=shared.output, help="the JSON file to write the measured placement to")
     parser.add_argument(
         "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
     )
@@ -56,7 +58,4 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
     for option in ("evaluations", "ledger"):
         if getattr(chosen, option) is not None and not chosen.search:
             parser.error(f"--{option}: without --search nothing is searched")
-    for path in (chosen.output, chosen.ledger):
-        if path is not None:
-            shared.check_folder(path)
     return chosen

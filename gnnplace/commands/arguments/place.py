@@ -21,7 +21,7 @@ def _parser() -> Parser:
     parser = Parser("place", "Finds a placement of a graph on a cluster and shows it; with -o it is also written, unless none is feasible.")
     shared.add_problem_arguments(parser)
     shared.add_planning_arguments(parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path")
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=shared.output, help="the JSON file to write")
     parser.add_argument(
         "--planner",
         metavar="NAME",
@@ -62,7 +62,5 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
         parser.error("--start: is a placement of ops that run by themselves; with --fusion there are others")
     if chosen.schedule is None:
         chosen.schedule = "given" if chosen.planner in (None, BEST) else "critical-path"
-    if chosen.output is not None:
-        shared.check_folder(chosen.output)
     shared.check_report(chosen.report)
     return chosen

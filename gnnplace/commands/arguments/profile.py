@@ -16,8 +16,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "profile", "Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them."
     )
     shared.add_workload_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="COSTS", required=True, help="the JSON file to write")
+    parser.add_argument("-o", "--output", metavar="COSTS", type=shared.output, required=True, help="the JSON file to write")
     parser.add_argument("--steps", metavar="N", type=shared.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given")
-    chosen = parser.parse_args(arguments)
-    shared.check_folder(chosen.output)
-    return chosen
+    return parser.parse_args(arguments)

@@ -19,7 +19,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments, with a page that can be written."""
     parser = Parser("report", PURPOSE)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="the folder of a run of gnnplace train")
-    parser.add_argument("-o", "--output", metavar="FILE.html", required=True, help="the page to write")
+    parser.add_argument("-o", "--output", metavar="FILE.html", type=shared.output, required=True, help="the page to write")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
     shared.check_report(chosen.output)

@@ -8,6 +8,7 @@ from typing import get_args
 
 from gnnplace.choices import BEST, GRANULARITIES, SCHEDULES, Format, Mode, Schedule
 from gnnplace.commands.usage import Parser
+from gnnplace.knobs import MOST_SEED
 from gnnplace.report import page
 
 CLUSTER = "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
@@ -50,7 +51,7 @@ def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule |
     unless = f"{unnamed or schedule} unless named"
     explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
     parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)
-    parser.add_argument("--seed", type=int, default=0, help="0 unless given")
+    parser.add_argument("--seed", type=seed, default=0, help="0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
@@ -82,7 +83,7 @@ def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
     """--report."""
     explained = "write a page about the step, one HTML file: timeline, memory, devices by module, critical chain (needs plotly)"
-    parser.add_argument("--report", metavar="FILE.html", help=explained)
+    parser.add_argument("--report", metavar="FILE.html", type=output, help=explained)
 
 
 def add_workload_arguments(parser: Parser) -> None:
@@ -91,7 +92,7 @@ def add_workload_arguments(parser: Parser) -> None:
     parser.add_argument("workload", metavar="WORKLOAD", help=explained)
     parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
     parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="to load, and again to measure; 600 unless given")
-    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("--seed", type=seed, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
@@ -99,7 +100,6 @@ def check_report(path: str | None) -> None:
     """Raises ValueError where there can be no report at `path`: said before the work."""
     if path is not None:
         page.check(path)
-        check_folder(path)
 
 
 def count(text: str) -> int:
@@ -127,10 +127,27 @@ def seconds(text: str) -> float:
     return value
 
 
-def check_folder(path: str) -> None:
-    """Raises ValueError where a file can't be written because its folder does not exist: said before the work."""
-    if not Path(path).absolute().parent.is_dir():
-        raise ValueError(f"{path}: there is no such folder to write to")
+def seed(text: str) -> int:
+    """A seed of the command line."""
+    if (value := count(text)) > MOST_SEED:
+        raise argparse.ArgumentTypeError(f"{text} is above {MOST_SEED}")
+    return value
+
+
+def output(text: str) -> str:
+    """A file of the command line that is to be written: refused before the work where it can't be."""
+    if Path(new_path(text)).is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: is a folder; name a file to write")
+    return text
+
+
+def new_path(text: str) -> str:
+    """A file or a folder of the command line that is to be written."""
+    if not text:
+        raise argparse.ArgumentTypeError("'' names nothing to write to")
+    if not Path(text).absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no such folder to write to")
+    return text
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -18,7 +18,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     shared.add_problem_arguments(parser)
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
     parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, another than the placement's own")
-    parser.add_argument("--picture", metavar="FILE", help="draw what each device runs and sends over time: .png, .svg or .pdf")
+    parser.add_argument(
+        "--picture", metavar="FILE", type=shared.output, help="draw what each device runs and sends over time: .png, .svg or .pdf"
+    )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     return parser.parse_args(arguments)
