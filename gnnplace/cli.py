@@ -15,6 +15,7 @@ from importlib import import_module
 from types import FrameType
 
 from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, Parser
+from gnnplace.printable import printable
 from gnnplace.version import VERSION
 
 COMMANDS = {
@@ -72,7 +73,7 @@ def _run(command: str, arguments: list[str]) -> int:
 
 
 def _complain(command: str, message: str, status: int) -> int:
-    print(f"gnnplace {command}: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(printable(f"gnnplace {command}: {' '.join(message.splitlines())}"), file=sys.stderr)
     return status
 
 

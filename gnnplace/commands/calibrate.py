@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
             with Host(LOADER, workload, chosen.seed, limit_s=chosen.limit) as host:
                 measured.append((host.graph, profile(host, template, STEPS)))
     except MeasurementError as failed:
-        print(f"gnnplace calibrate: {failed}", file=sys.stderr)
+        terminal.warn(f"gnnplace calibrate: {failed}")
         return MEASUREMENT_FAILED
     cluster, fits = calibrated(template, measured)
     write_cluster(chosen.output, cluster)

@@ -114,5 +114,5 @@ def _import(arguments: Sequence[str]) -> int:
         raise ValueError(f"{graph.name!r} is in the corpus already; choose another --name")
     about = {name: getattr(chosen, name) for name in ("family", "lineage", "source", "licence", "split", "mode")}
     entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", **about)
-    print(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
+    terminal.say(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
     return DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 from gnnplace.commands import inputs
@@ -31,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
             host.allow(chosen.limit)
             costs = profile(host, cluster, chosen.steps)
     except MeasurementError as failed:
-        print(f"gnnplace profile: {failed}", file=sys.stderr)
+        terminal.warn(f"gnnplace profile: {failed}")
         return MEASUREMENT_FAILED
     write_costs(chosen.output, costs)
     totals = ", ".join(f"{kind} {terminal.milliseconds(int(times.sum()))}" for kind, times in costs.time_ns.items())
