@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--receive", action="store_true", help="cores copy what they receive, too, as TensorFlow's servers do")
     parser.add_argument("-o", "--output", metavar="CLUSTER", required=True, help="the JSON file to write")
     parser.add_argument("--limit", metavar="SECONDS", type=inputs.seconds, default=600.0, help="for each workload; 600 unless given")
-    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("--seed", type=inputs.seed, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     chosen = parser.parse_args(arguments)
     inputs.check_folder(chosen.output)

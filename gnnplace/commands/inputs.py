@@ -13,6 +13,7 @@ from gnnplace.commands.usage import Parser
 from gnnplace.constraints import Constraint
 from gnnplace.fused import Fused, fused
 from gnnplace.fusion.defaults import default
+from gnnplace.knobs import MOST_SEED
 from gnnplace.placement import SCHEDULES, Schedule
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
@@ -20,6 +21,7 @@ from gnnplace.sources import graphs as sources
 from gnnplace.sources.graphs import Format, Mode, Reading
 from gnnplace.units.granularity import GRANULARITIES
 
+MOST_DIGITS = 30  # of a number
 CLUSTER = "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
 
 
@@ -60,7 +62,7 @@ def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule |
     unless = f"{unnamed or schedule} unless named"
     explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
     parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)
-    parser.add_argument("--seed", type=int, default=0, help="0 unless given")
+    parser.add_argument("--seed", type=seed, default=0, help="0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 
@@ -119,9 +121,16 @@ def budget(arguments: argparse.Namespace, problem: Problem) -> Budget:
 
 def count(text: str) -> int:
     """A count of the command line."""
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count")
     return int(text)
+
+
+def seed(text: str) -> int:
+    """A seed of the command line."""
+    if (value := count(text)) > MOST_SEED:
+        raise argparse.ArgumentTypeError(f"{text!r} is above {MOST_SEED}")
+    return value
 
 
 def positive(text: str) -> int:
@@ -161,6 +170,6 @@ def _duration(text: str) -> float:
 
 def _dim(text: str) -> tuple[str, int]:
     name, equals, size = text.rpartition("=")
-    if not name or not size.isdecimal() or not int(size):
+    if not name or not size.isdecimal() or len(size) > MOST_DIGITS or not int(size):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a SIZE of at least 1")
     return name, int(size)

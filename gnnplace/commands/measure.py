@@ -115,7 +115,7 @@ def add_workload_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--limit", metavar="SECONDS", type=inputs.seconds, default=600.0, help="to load, and again to measure; 600 unless given"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of initial values and inputs; 0 unless given")
+    parser.add_argument("--seed", type=inputs.seed, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
 

@@ -43,7 +43,7 @@ def _parser() -> Parser:
 
 
 def _seeds(text: str) -> tuple[int, ...]:
-    seeds = tuple(int(part) for part in text.split(",") if part.isdecimal())
+    seeds = tuple(inputs.seed(part) for part in text.split(",") if part.isdecimal())
     if len(seeds) != text.count(",") + 1 or len(set(seeds)) < len(seeds):
         raise argparse.ArgumentTypeError(f"{text!r} is no list of different numbers such as 0,1,2")
     return seeds
