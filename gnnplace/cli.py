@@ -17,6 +17,7 @@ from types import FrameType
 
 from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, USAGE, Parser
 from gnnplace.complaints import UsageError
+from gnnplace.printable import printable
 from gnnplace.version import VERSION
 
 COMMANDS = {
@@ -78,7 +79,7 @@ def _run(command: str, arguments: list[str]) -> int:
 
 
 def _complain(command: str, message: str, status: int) -> int:
-    print(f"gnnplace {command}: {' '.join(message.splitlines())}", file=sys.stderr)
+    print(printable(f"gnnplace {command}: {' '.join(message.splitlines())}"), file=sys.stderr)
     return status
 
 

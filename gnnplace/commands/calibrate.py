@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from gnnplace.choices import STEPS
@@ -28,7 +27,7 @@ def main(chosen: argparse.Namespace) -> int:
             with Host(LOADER, workload, chosen.seed, limit_s=chosen.limit) as host:
                 measured.append((host.graph, profile(host, template, STEPS)))
     except MeasurementError as failed:
-        print(f"gnnplace calibrate: {failed}", file=sys.stderr)
+        terminal.warn(f"gnnplace calibrate: {failed}")
         return MEASUREMENT_FAILED
     cluster, fits = calibrated(template, measured)
     write_cluster(chosen.output, cluster)

@@ -80,17 +80,17 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
         bounds[f"of every fusion ({bound_name(problem, fusion=True)})"] = lower_bound(problem, fusion=True)
     last = [(name, _ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
     terminal.print_table(header, [*rows, *last], title, MOST_WIDTH)
-    print("room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;")
-    print(f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step")
+    terminal.say("room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;")
+    terminal.say(f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step")
     print_reasons("infeasible", {candidate.planner: why for candidate in found if (why := candidate.result.infeasible) is not None})
 
 
 def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
     """Whom something is said of and why, a line for each; nothing where it is said of nobody."""
     if reasons:
-        print(f"\n{what}:")
+        terminal.say("", f"{what}:")
     for name, why in reasons.items():
-        print(f"  {name}: {why}")
+        terminal.say(f"  {name}: {why}")
 
 
 def some_fused(found: Sequence[Candidate]) -> bool:

@@ -10,6 +10,7 @@ from gnnplace.commands.usage import DONE
 from gnnplace.corpus import clusters as presets
 from gnnplace.corpus.hardware import Connection, Part, hardware
 from gnnplace.formats.clusters import cluster_document, write_cluster
+from gnnplace.printable import printable
 from gnnplace.report import terminal
 from gnnplace.sources import graphs as sources
 
@@ -28,13 +29,13 @@ def _list(chosen: argparse.Namespace) -> int:
         terminal.print_json({"presets": list(presets.names())} | hardware().model_dump(mode="json", exclude_none=True))
     elif chosen.sources:
         rows: list[Part | Connection] = [*hardware().devices, *hardware().links]
-        print("\n".join(f"{row.name}: {row.source}" for row in rows))
+        terminal.say(*(f"{row.name}: {row.source}" for row in rows))
     else:
-        print("TFLOP/s by dtype (float32 without tensor cores), memory and its GB/s")
+        terminal.say("TFLOP/s by dtype (float32 without tensor cores), memory and its GB/s")
         terminal.print_table(DEVICES, map(_part, hardware().devices))
-        print()
+        terminal.say()
         terminal.print_table(LINKS, map(_connection, hardware().links))
-        print(f"\npresets: {', '.join(presets.names())}")
+        terminal.say("", f"presets: {', '.join(presets.names())}")
     return DONE
 
 
@@ -45,8 +46,8 @@ def _show(chosen: argparse.Namespace) -> int:
         return DONE
     columns = (cluster.name, "kind", "memory", "float32", "bfloat16", "traffic", "launch")
     terminal.print_table(columns, map(_device, cluster.devices))
-    print("\nlinks, from row to column: GB/s, latency in µs")
-    terminal.print_table(("", *cluster.device_names), [_links_from(cluster, src) for src in range(cluster.num_devices)])
+    terminal.say("", "links, from row to column: GB/s, latency in µs")
+    terminal.print_table(("", *map(printable, cluster.device_names)), [_links_from(cluster, src) for src in range(cluster.num_devices)])
     return DONE
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -56,7 +55,7 @@ def main(chosen: argparse.Namespace) -> int:
     if any(candidate.result.infeasible is None for candidate in found):
         return DONE
     proof = not_fitting(whole, problem, constraint) or "nothing feasible found, nor a proof that there is nothing"
-    print(f"gnnplace compare: {proof}", file=sys.stderr)
+    terminal.warn(f"gnnplace compare: {proof}")
     return NOTHING_FEASIBLE
 
 
@@ -103,12 +102,12 @@ def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | 
     ]
     candidate_table.print_table(problem, found, more)
     if constraint != Constraint():
-        print(f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint makes of that")
+        terminal.say(f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint makes of that")
     if constraint.granularity == "stage":
-        print("stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts")
+        terminal.say("stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts")
     candidate_table.print_reasons("slower than the best single device", _slower(found))
     for name, how in planners.missing().items():
-        print(f"{name}: {how}")
+        terminal.say(f"{name}: {how}")
 
 
 def _price(found: list[Candidate], prices: Mapping[str, int | None]) -> list[candidate_table.Column]:

@@ -33,7 +33,7 @@ def main(chosen: argparse.Namespace) -> int:
     elif isinstance(found, Explanation):
         fused = placement.fusion is not None
         bound = terminal.bounded(lower_bound(problem, fused), bound_name(problem, fused), None)
-        print(f"{problem.graph.name} on {problem.cluster.name}: {terminal.milliseconds(found.step_time_ns)}; bound {bound}\n")
+        terminal.say(f"{problem.graph.name} on {problem.cluster.name}: {terminal.milliseconds(found.step_time_ns)}; bound {bound}", "")
         _print(found)
     else:
         _print_part(problem, found)
@@ -47,18 +47,18 @@ def _document(found: Explanation | PartExplanation) -> dict[str, object]:
 
 
 def _print(found: Explanation) -> None:
-    print("The critical chain: what the end of the step waited for, back to its start")
+    terminal.say("The critical chain: what the end of the step waited for, back to its start")
     terminal.print_table(("ms", "of the step", "where", "what", "ops", "why it began then"), [_row(part, found) for part in found.chain])
     places = [(place, _ms(time_ns), _share(time_ns, found)) for place, time_ns in found.places_ns.items()]
-    print("\nThe chain by place")
+    terminal.say("", "The chain by place")
     terminal.print_table(("where", "ms", "of the step"), places)
     changes = [(each.what, *_against(each.step_time_ns, found.step_time_ns)) for each in found.changes]
-    print("\nWhat to change first, with the same placement")
+    terminal.say("", "What to change first, with the same placement")
     terminal.print_table((f"{FASTER} times as fast", "step ms", "change"), changes)
     if found.moves:
         _print_moves(found.moves[:MOST_MOVES], found.step_time_ns, "Modules that would be better elsewhere, each by itself")
     else:
-        print("\nNo module by itself would be better elsewhere.")
+        terminal.say("", "No module by itself would be better elsewhere.")
 
 
 def _print_part(problem: Problem, found: PartExplanation) -> None:
@@ -75,7 +75,7 @@ def _print_part(problem: Problem, found: PartExplanation) -> None:
 
 def _print_moves(moves: Sequence[Move], now_ns: int, title: str) -> None:
     rows = [(each.module, each.device, *_against(each.step_time_ns, now_ns), each.infeasible or "yes") for each in moves]
-    print(f"\n{title}")
+    terminal.say("", title)
     terminal.print_table(("module", "on", "step ms", "change", "feasible"), rows)
 
 

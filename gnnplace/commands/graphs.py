@@ -87,5 +87,5 @@ def _import(chosen: argparse.Namespace) -> int:
         graph = replace(graph, name=chosen.name)
     about = {name: getattr(chosen, name) for name in ("family", "lineage", "source", "licence", "split", "mode")}
     entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", replaces=False, **about)
-    print(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
+    terminal.say(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
     return DONE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from functools import partial
@@ -100,7 +99,7 @@ def _first_rank() -> bool:
 
 def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int:
     if not _first_rank():
-        print(f"gnnplace measure: {failed}", file=sys.stderr)  # it may be this rank's alone
+        terminal.warn(f"gnnplace measure: {failed}")  # it may be this rank's alone
     elif chosen.json:
         terminal.print_json({"workload": chosen.workload, "outcome": failed.outcome, "reason": failed.reason})
     else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,7 +46,7 @@ def main(chosen: argparse.Namespace) -> int:
     made = inputs.fusion(chosen, under.problem)
     problem = under.problem if made is None else made.problem
     if (proof := candidates.not_fitting(whole, problem, constraint)) is not None:
-        print(f"gnnplace place: {proof}", file=sys.stderr)
+        terminal.warn(f"gnnplace place: {proof}")
         return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
     cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
@@ -57,7 +56,7 @@ def main(chosen: argparse.Namespace) -> int:
     candidate_table.say_compiled(chosen.quiet)
     if found.result.infeasible is not None:
         unproved = "nothing feasible found, nor a proof that there is nothing"
-        print(f"gnnplace place: {unproved}; {found.planner}: {found.result.infeasible}", file=sys.stderr)
+        terminal.warn(f"gnnplace place: {unproved}; {found.planner}: {found.result.infeasible}")
         return NOTHING_FEASIBLE
     placed = found if made is None else candidates.expanded(found, made)
     step, provenance = placed.predicted(under.problem), _provenance(chosen, source, found, time.perf_counter_ns() - started)
@@ -71,7 +70,7 @@ def main(chosen: argparse.Namespace) -> int:
         terminal.print_json(described_placement(whole.graph, cluster, said, step, provenance))
     else:
         _print(chosen, problem, found, step)
-        print(f"said as    {placement_table.said_as(whole, said)}")
+        terminal.say(f"said as    {placement_table.said_as(whole, said)}")
     return DONE
 
 
@@ -139,16 +138,16 @@ def _provenance(chosen: argparse.Namespace, source: Source, found: Candidate, wa
 
 
 def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step: Predicted) -> None:
-    print(f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}\n")
+    terminal.say(f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}", "")
     placement_table.print_layers(problem, found.placement)
-    print()
+    terminal.say()
     placement_table.print_devices(problem, found.placement, step)
     assert step.step_time_ns is not None  # else nothing is printed
     bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
     asked = str(inputs.constraint(chosen))
-    print(f"\nstep time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
-    print(f"one device {placement_table.beside_one_device(problem, found.placement, step.step_time_ns)}")
-    print(f"found by   {found.planner}{candidate_table.proof(problem, found)}")
-    print(f"bound      {bound}{f', {asked}' if asked else ''}")
+    terminal.say("", f"step time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
+    terminal.say(f"one device {placement_table.beside_one_device(problem, found.placement, step.step_time_ns)}")
+    terminal.say(f"found by   {found.planner}{candidate_table.proof(problem, found)}")
+    terminal.say(f"bound      {bound}{f', {asked}' if asked else ''}")
     if chosen.output is not None:
-        print(f"written to {chosen.output}")
+        terminal.say(f"written to {chosen.output}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED
 from gnnplace.execution.host import Host
@@ -23,7 +22,7 @@ def main(chosen: argparse.Namespace) -> int:
             host.allow(chosen.limit)
             costs = profile(host, cluster, chosen.steps)
     except MeasurementError as failed:
-        print(f"gnnplace profile: {failed}", file=sys.stderr)
+        terminal.warn(f"gnnplace profile: {failed}")
         return MEASUREMENT_FAILED
     write_costs(chosen.output, costs)
     totals = ", ".join(f"{kind} {terminal.milliseconds(int(times.sum()))}" for kind, times in costs.time_ns.items())

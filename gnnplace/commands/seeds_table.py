@@ -58,7 +58,7 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
         rows.append((label, *shown, against, f"{bound_ns / 1e6:,.3f}"))
     seeds = ", ".join(str(each.seed) for each in outcomes)
     terminal.print_table(("problem", "greedy\nms", "best found\nms", "best baseline\nms", "bound\nms"), rows, f"seeds {seeds}")
-    print(f"a page      gnnplace report {' '.join(str(each.folder) for each in outcomes)} -o trainings.html")
+    terminal.say(f"a page      gnnplace report {' '.join(str(each.folder) for each in outcomes)} -o trainings.html")
 
 
 ROWS: Mapping[str, str] = {"greedy": GREEDY, "best_found": BEST_FOUND}

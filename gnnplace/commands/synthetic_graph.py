@@ -10,6 +10,7 @@ from gnnplace.corpus import manifest
 from gnnplace.corpus.synthetic import synthetic
 from gnnplace.formats import atomic
 from gnnplace.formats.graphs import graph_document
+from gnnplace.report import terminal
 from gnnplace.sources import graphs as sources
 
 
@@ -21,5 +22,5 @@ def main(chosen: argparse.Namespace) -> int:
         width=chosen.width, density=chosen.density, blocks=chosen.blocks,
     )  # fmt: skip
     atomic.write_text(chosen.output, json.dumps(graph_document(graph)) + "\n")
-    print(f"{graph.name}: {graph.num_ops} ops, {graph.num_edges} edges, sha256 {graph.sha256}")
+    terminal.say(f"{graph.name}: {graph.num_ops} ops, {graph.num_edges} edges, sha256 {graph.sha256}")
     return DONE

@@ -35,7 +35,7 @@ def main(chosen: argparse.Namespace) -> int:
     try:
         return _seed_by_seed([replace(config, seed=seed) for seed in chosen.seeds or [config.seed]], chosen)
     except MeasurementError as failed:
-        print(f"gnnplace train: {failed}", file=sys.stderr)
+        terminal.warn(f"gnnplace train: {failed}")
         return MEASUREMENT_FAILED
 
 
@@ -113,5 +113,5 @@ def _stopped(run: TrainingRun) -> int | None:
     if signal is None:
         return None
     done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
-    print(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}", file=sys.stderr)
+    terminal.warn(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}")
     return 128 + signal

@@ -42,19 +42,21 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
     for lesson, rows in zip(run.learner.lessons, found, strict=True):
         if len(found) > MOST_TABLES:
             times = [f"{row.planner} {terminal.milliseconds(row.result.feasible_ns)}" for row in rows if row.result.feasible_ns is not None]
-            print(f"{lesson.label}: {', '.join(times) or 'nothing feasible'}; one device {terminal.milliseconds(lesson.reference_ns)}")
+            terminal.say(
+                f"{lesson.label}: {', '.join(times) or 'nothing feasible'}; one device {terminal.milliseconds(lesson.reference_ns)}"
+            )
             continue
         candidate_table.print_table(lesson.problem, rows)
-        print(f"placement   {run.folder.placement(lesson.label)}")
+        terminal.say(f"placement   {run.folder.placement(lesson.label)}")
     if len(found) > MOST_TABLES:
-        print(f"placements  {run.folder.path / run_folder.PLACEMENTS}")
+        terminal.say(f"placements  {run.folder.path / run_folder.PLACEMENTS}")
     for each in compare(run):
-        print(f"measured    {each.label}: {each.line()}")
-    print(f"checkpoint  {run.folder.checkpoint}")
+        terminal.say(f"measured    {each.label}: {each.line()}")
+    terminal.say(f"checkpoint  {run.folder.checkpoint}")
     if run.tracking is not None:
-        print(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
+        terminal.say(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
         if run.tracking.registered is not None:
-            print(f"registered  {run.tracking.registered.name}, version {run.tracking.registered.version}")
+            terminal.say(f"registered  {run.tracking.registered.name}, version {run.tracking.registered.version}")
 
 
 def document(run: TrainingRun, found: list[list[Candidate]]) -> dict[str, Any]:

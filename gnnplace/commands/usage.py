@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from gnnplace.printable import printable
+
 DONE, USAGE, NOTHING_FEASIBLE, BAD_INPUT, MEASUREMENT_FAILED, INTERRUPTED, TERMINATED = 0, 2, 3, 4, 5, 130, 143
 
 
@@ -16,7 +18,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(prog=f"gnnplace {command}".strip(), description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+        self.exit(USAGE, f"{self.prog}: error: {printable(' '.join(message.splitlines()))}; see {self.prog} --help\n")
         raise AssertionError("exit returned")
 
 

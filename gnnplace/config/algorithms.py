@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from gnnplace.knobs import above, at_least
+from gnnplace.knobs import MOST_OF_A_STEP, above, at_least, between
 
 Decisions = Literal["sum", "mean"]
 
@@ -65,7 +65,7 @@ class PpoConfig:
     value: float = 0.5
 
     def __post_init__(self) -> None:
-        at_least(1, "algorithm.", epochs=self.epochs, minibatches=self.minibatches)
+        between(1, MOST_OF_A_STEP, "algorithm.", epochs=self.epochs, minibatches=self.minibatches)
         at_least(0, "algorithm.", self_imitation=self.self_imitation, value=self.value)
         above(0, "algorithm.", clip=self.clip)
 

@@ -17,6 +17,7 @@ from jsonargparse import ArgumentError, ArgumentParser
 
 from gnnplace import package_data
 from gnnplace.complaints import UsageError
+from gnnplace.config import strict_yaml
 from gnnplace.config.algorithms import ALGORITHMS, AlgorithmConfig
 from gnnplace.config.run import RunConfig
 from gnnplace.formats import strict_json
@@ -42,7 +43,7 @@ def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None =
     `encoder` sets the knobs of the policy that make up an encoder of this name. `--print_config` prints the result and exits. Raises
     ValueError for the file and UsageError for the command line, in one line that names the value, the rule and the place.
     """
-    return _overridden(_load(path), str(path), overrides, encoder)
+    return _overridden(strict_yaml.read(path), str(path), overrides, encoder)
 
 
 def read_settings(
@@ -85,6 +86,7 @@ def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str
     if kinds.algorithm is not type(config.algorithm):
         document = {**document, "algorithm": _shared(config.algorithm, kinds.algorithm)}
     try:
+        strict_yaml.check_texts([word.partition("=")[2] if word.startswith("--") else word for word in words])
         parser = _parser(kinds)
         base = parser.parse_object(dict(document))
         parser.set_defaults({key: value for key, value in vars(base.as_flat()).items() if key != "config"})
@@ -108,6 +110,7 @@ def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
     _check_keys(_keys(document), kinds, place, ValueError)
     parser = _parser(kinds)
     try:
+        strict_yaml.check_texts(dict(document))
         return _build(parser, parser.parse_object(dict(document)))
     except (ArgumentError, ValueError) as error:
         raise ValueError(f"{place}: {_one_line(error)}") from error
@@ -137,16 +140,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return [_plain(part) for part in value] if isinstance(value, tuple) else value
-
-
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ValueError(f"{path}: {_reason(error)}") from error
-    if not isinstance(document, dict):
-        raise ValueError(f"{path}: {type(document).__name__} is not a map of knobs")
-    return document
 
 
 def _parser(kinds: Kinds) -> ArgumentParser:
@@ -241,7 +234,3 @@ def _check_keys(keys: Iterator[str], kinds: Kinds, place: str, error: type[Value
 
 def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-def _reason(error: Exception) -> str:
-    return str(error.strerror) if isinstance(error, OSError) else _one_line(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gnnplace.knobs import above, at_least, fraction
+from gnnplace.knobs import MOST_OF_A_STEP, above, at_least, between, fraction
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class MovesConfig:
     from_single: float = 0.2
 
     def __post_init__(self) -> None:
-        at_least(0, "training.moves.", updates=self.updates, lists=self.lists, shared=self.shared, power=self.power)
-        at_least(1, "training.moves.", pools=self.pools, drawn=self.drawn, best_of=self.best_of)
+        at_least(0, "training.moves.", updates=self.updates, shared=self.shared, power=self.power)
+        between(0, MOST_OF_A_STEP, "training.moves.", lists=self.lists)
+        between(1, MOST_OF_A_STEP, "training.moves.", pools=self.pools, drawn=self.drawn, best_of=self.best_of)
         above(0, "training.moves.", lr=self.lr)
         fraction("training.moves.", from_single=self.from_single)

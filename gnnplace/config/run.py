@@ -12,7 +12,7 @@ from gnnplace.config.algorithms import AlgorithmConfig, ReinforceConfig
 from gnnplace.config.measured import MeasuredConfig
 from gnnplace.config.selection import SelectionConfig
 from gnnplace.config.training import TrainingConfig
-from gnnplace.knobs import MOST_SEED, at_least, at_most
+from gnnplace.knobs import MOST_SEED, between
 from gnnplace.policies.protocol import PolicyConfig
 
 TrackingName = Literal["mlflow", "none"]
@@ -62,8 +62,7 @@ class RunConfig:
     register: str | None = None
 
     def __post_init__(self) -> None:
-        at_least(0, "", seed=self.seed)
-        at_most(MOST_SEED, "", seed=self.seed)
+        between(0, MOST_SEED, "", seed=self.seed)
         if not _plain(self.name):
             raise ValueError(f"name: {self.name!r} names a folder: letters, digits, '.', '_' and '-' alone")
         if self.register is not None and not _plain(self.register):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gnnplace.corpus.splits import FIXED
 from gnnplace.formats import strict_json
-from gnnplace.knobs import at_least
+from gnnplace.knobs import MOST_OF_A_STEP, at_least, between
 
 SPLITS = ("train", "validation", "test")
 
@@ -34,7 +34,8 @@ class SelectionConfig:
     most_ops: int = 0
 
     def __post_init__(self) -> None:
-        at_least(0, "", drawn_clusters=self.drawn_clusters, synthetic=self.synthetic, most_ops=self.most_ops)
+        between(0, MOST_OF_A_STEP, "", drawn_clusters=self.drawn_clusters, synthetic=self.synthetic)
+        at_least(0, "", most_ops=self.most_ops)
         for split in self.splits:
             if split not in SPLITS:
                 raise ValueError(f"splits: {strict_json.unknown('part of the corpus', split, SPLITS)}")

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from gnnplace.config.pretraining import GroupingConfig, MovesConfig, WarmStartConfig
-from gnnplace.knobs import above, at_least, fraction
+from gnnplace.knobs import MOST_OF_A_STEP, above, at_least, between, finite, fraction
+
+MOST_THREADS = 1024
 
 RewardKind = Literal["sqrt", "sqrt-ratio", "inverse", "log-ratio", "seconds"]
 BaselineKind = Literal["moving-average", "recent-mean", "leave-one-out", "critic", "none"]
@@ -54,6 +56,7 @@ class RewardConfig:
 
     def __post_init__(self) -> None:
         at_least(0, "training.reward.", overflow=self.overflow)
+        finite("training.reward.", invalid=self.invalid)
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,10 @@ class CreditConfig:
     floor: float = 1e-3
 
     def __post_init__(self) -> None:
-        at_least(1, "training.credit.", window=self.window)
+        between(1, MOST_OF_A_STEP, "training.credit.", window=self.window)
         fraction("training.credit.", decay=self.decay)
         above(0, "training.credit.", floor=self.floor)
+        finite("training.credit.", initial=self.initial or 0.0)
         if not 0 <= self.gamma <= 1:
             raise ValueError(f"training.credit.gamma: {self.gamma} is not in [0, 1]")
         if self.baseline in ("moving-average", "recent-mean", "none") and self.normalise:
@@ -182,9 +186,11 @@ class TrainingConfig:
     moves: MovesConfig = field(default_factory=MovesConfig)
 
     def __post_init__(self) -> None:
-        at_least(0, "training.", updates=self.updates, threads=self.threads, validation_every=self.validation_every)
-        at_least(1, "training.", groupings=self.groupings, placements=self.placements, problems_per_update=self.problems_per_update)
+        at_least(0, "training.", updates=self.updates, validation_every=self.validation_every)
         at_least(1, "training.", checkpoint_every=self.checkpoint_every, greedy_every=self.greedy_every)
+        between(0, MOST_THREADS, "training.", threads=self.threads)
+        between(1, MOST_OF_A_STEP, "training.", groupings=self.groupings, placements=self.placements)
+        between(1, MOST_OF_A_STEP, "training.", problems_per_update=self.problems_per_update)
         fraction("training.", curriculum=self.curriculum)
         if self.mask_infeasible_after is not None:
             at_least(0, "training.", mask_infeasible_after=self.mask_infeasible_after)

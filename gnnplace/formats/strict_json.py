@@ -13,16 +13,17 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from gnnplace.complaints import MOST, one_line
+from gnnplace.isolation import regular_file
 
 MAX_DIGITS = 30
 MAX_SHOWN = 60
+MOST_COMPARED = 200  # characters of a name, with those that it may have meant
 MAX_DEPTH = 30
 TOO_DEEP = "document: nested too deeply to be one of ours"
 
@@ -73,7 +74,7 @@ def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_
     if isinstance(source, bytes):
         return build(parse(source, model, max_bytes))
     try:
-        return build(parse(_read(Path(source), max_bytes), model, max_bytes))
+        return build(parse(regular_file.read(os.fspath(source), max_bytes), model, max_bytes))
     except ValueError as error:
         raise ValueError(f"{os.fspath(source)}: {error}") from error
 
@@ -81,7 +82,7 @@ def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_
 def read_any(path: str | os.PathLike[str], builders: Mapping[str, Callable[[dict[str, Any]], T]], max_bytes: int) -> T:
     """What the builder of its `format` makes of the document in a file. Raises ValueError (one line, the path first), OSError."""
     try:
-        document = _loads(_read(Path(path), max_bytes))
+        document = loads(regular_file.read(os.fspath(path), max_bytes))
         found = document.get("format") if isinstance(document, dict) else None
         if not isinstance(document, dict) or found not in builders:
             raise ValueError(f"format: {shown(found)} is none of {', '.join(builders)}")
@@ -92,8 +93,9 @@ def read_any(path: str | os.PathLike[str], builders: Mapping[str, Callable[[dict
 
 def parse(data: bytes, model: type[ModelT], max_bytes: int) -> ModelT:
     """The document in `data`, checked by `model`."""
-    _check_length(len(data), max_bytes)
-    return check(_loads(data), model)
+    if len(data) > max_bytes:
+        raise ValueError(f"longer than the {max_bytes} bytes that this kind of document may have")
+    return check(loads(data), model)
 
 
 def check(document: object, model: type[ModelT]) -> ModelT:
@@ -118,7 +120,7 @@ def place(location: Sequence[object]) -> str:
     for part in location:
         if part in _TAGS:
             continue
-        plain = isinstance(part, str) and part.isidentifier()
+        plain = isinstance(part, str) and len(part) <= MAX_SHOWN and part.isidentifier()
         text += (f".{part}" if text else str(part)) if plain else f"[{shown(part)}]"
     return text or "document"
 
@@ -131,7 +133,7 @@ def shown(value: object) -> str:
 
 def unknown(what: str, name: object, known: Sequence[str]) -> str:
     """`'lefd' is no op: nearest is 'left'`; where there are few, all of them."""
-    near = difflib.get_close_matches(str(name), known[:10_000], n=1)
+    near = difflib.get_close_matches(str(name)[:MOST_COMPARED], known[:10_000], n=1)
     choices = f"choose from {', '.join(known)}" if len(known) <= 20 else f"there are {len(known)}"
     return f"{shown(name)} is no {what}; {f'nearest is {near[0]!r}; ' if near else ''}{choices}"
 
@@ -139,8 +141,8 @@ def unknown(what: str, name: object, known: Sequence[str]) -> str:
 class _Hooks:
     """What the JSON parser calls; `refused` tells that the parsed document holds a `_Refused`."""
 
-    def __init__(self) -> None:
-        self.refused = False
+    def __init__(self, finite: bool) -> None:
+        self.refused, self.finite = False, finite
 
     def pairs(self, items: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(items)
@@ -150,8 +152,8 @@ class _Hooks:
             found[repeated] = self._refuse(shown(repeated), "a key may stand once in an object")
         return found
 
-    def constant(self, text: str) -> _Refused:
-        return self._refuse(text, "a number has to be finite")
+    def constant(self, text: str) -> float | _Refused:
+        return self._refuse(text, "a number has to be finite") if self.finite else float(text)
 
     def integer(self, text: str) -> int | _Refused:
         return int(text) if len(text) <= MAX_DIGITS else self._refuse(shown(text), "an integer has to fit 64 bits")
@@ -161,19 +163,9 @@ class _Hooks:
         return _Refused(value, rule)
 
 
-def _read(path: Path, max_bytes: int) -> bytes:
-    with path.open("rb") as file:
-        _check_length(os.fstat(file.fileno()).st_size, max_bytes)  # 0 for a pipe, so don't read more than that either
-        return file.read(max_bytes + 1)
-
-
-def _check_length(length: int, max_bytes: int) -> None:
-    if length > max_bytes:
-        raise ValueError(f"longer than the {max_bytes} bytes that this kind of document may have")
-
-
-def _loads(data: bytes) -> object:
-    hooks = _Hooks()
+def loads(data: bytes, finite: bool = True) -> object:
+    """The parsed document, which no model has checked. Without `finite`, NaN and Infinity are numbers, too, and nesting is checked here."""
+    hooks = _Hooks(finite)
     try:
         document = _decode(data.decode("utf-8"), hooks)
     except UnicodeDecodeError as error:
@@ -182,7 +174,7 @@ def _loads(data: bytes) -> object:
         raise ValueError(f"line {error.lineno} column {error.colno}: not JSON: {error.msg}") from None
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
-    if hooks.refused or re.search(rb"\\u[dD][89a-fA-F]", data):
+    if hooks.refused or not finite or re.search(rb"\\u[dD][89a-fA-F]", data):
         _refuse(document)
     return document
 
@@ -246,5 +238,5 @@ def _explain(error: ErrorDetails, model: type[Document]) -> str:
 def _nearest(key: str, model: type[Document]) -> str:
     schema = model.model_json_schema()
     known = [name for part in (schema, *schema.get("$defs", {}).values()) for name in part.get("properties", {})]
-    near = difflib.get_close_matches(key, known, n=1)
+    near = difflib.get_close_matches(key[:MOST_COMPARED], known, n=1)
     return f"; nearest is {near[0]!r}" if near else ""

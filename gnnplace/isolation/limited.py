@@ -17,13 +17,16 @@ import time
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
 from gnnplace.isolation import python, regular_file
 from gnnplace.isolation.linux import die_with_parent
+from gnnplace.printable import printable
 
 MAX_FILE_BYTES = 2**31 - 1  # as much as protobuf takes
 MOST_DIM = 2**40
+MOST_SAID_BYTES, MOST_WRITTEN_BYTES = 2**16, 2**24
 LIMIT_S = 300.0  # on a busy machine
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
@@ -55,14 +58,22 @@ def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
     size = _size(child, path)
     limits = {"file": os.path.abspath(path), "parent": os.getpid(), "cpu_s": child.cpu_s, "memory_bytes": child.memory_bytes + 3 * size}
     command = python.command("-m", child.module, json.dumps(limits | dict(asked)))
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LIMIT_S, env=python.environment(**ENVIRONMENT)
-        )
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"{path}: reading it takes more than {LIMIT_S:g} s") from None
+    with TemporaryFile() as said:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                timeout=LIMIT_S,
+                env=python.environment(**ENVIRONMENT),
+            )
+        except subprocess.TimeoutExpired:
+            raise ValueError(f"{path}: reading it takes more than {LIMIT_S:g} s") from None
+        said.seek(max(0, said.seek(0, os.SEEK_END) - MOST_SAID_BYTES))
+        errors = said.read().decode(errors="replace")
     if done.returncode:
-        raise ValueError(f"{path}: {_failure(child, done.returncode, done.stderr.decode(errors='replace'))}")
+        raise ValueError(f"{path}: {_failure(child, done.returncode, errors)}")
     answer = json.loads(done.stdout)
     if "refused" in answer:
         raise ValueError(f"{path}: {answer['refused']}")
@@ -76,6 +87,7 @@ def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN_BYTES, MOST_WRITTEN_BYTES))  # of what libraries say; the answer is a pipe
         cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # beyond the imports, as below
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
         memory_bytes = asked["memory_bytes"] + _addresses_bytes()
@@ -83,7 +95,7 @@ def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
         try:
             said = {"found": read(asked)}
         except ValueError as error:
-            said = {"refused": " ".join(str(error).split())}
+            said = {"refused": printable(" ".join(str(error).split()))}
         json.dump(said, answers)
 
 

@@ -12,9 +12,9 @@ class MeasurementError(Exception):
     """A failed measurement: its outcome, not `ok`, and a one-line reason."""
 
     def __init__(self, outcome: Outcome, reason: str) -> None:
-        super().__init__(f"{outcome}: {reason}")
         self.outcome = outcome
         self.reason = " ".join(reason.split())
+        super().__init__(f"{outcome}: {self.reason}")
 
     def __reduce__(self) -> tuple[type[MeasurementError], tuple[Outcome, str]]:
         return MeasurementError, (self.outcome, self.reason)

@@ -1,4 +1,4 @@
-"""Opens an untrusted file: it must be regular and not too large."""
+"""Opens and reads an untrusted file: it must be regular and not too large. Nothing waits for who may never write."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
+
+STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what whoever started this process has opened
+MOST_OF_A_STREAM = 2**28
 
 
 @contextmanager
@@ -22,3 +25,21 @@ def opened(path: str, most_bytes: int, rule: str) -> Iterator[BinaryIO]:
         if not 0 < status.st_size <= most_bytes:
             raise ValueError(f"{path}: {status.st_size} bytes; {rule}")
         yield file
+
+
+def read(path: str, most_bytes: int) -> bytes:
+    """The content of a regular file, or of a pipe or terminal that this process was given (`/dev/stdin`, `/dev/fd/63`).
+
+    Raises ValueError, without the path, for any other kind of file and for more than `most_bytes` bytes, of a stream `MOST_OF_A_STREAM`;
+    OSError where the file can't be read.
+    """
+    stream = path.startswith(STREAMS)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | (0 if stream else os.O_NONBLOCK))) as file:
+        status = os.fstat(file.fileno())
+        if not (stat.S_ISREG(status.st_mode) or (stream and (stat.S_ISFIFO(status.st_mode) or file.isatty()))):
+            raise ValueError("is no regular file; what comes through a pipe is read as /dev/stdin or <(...)")
+        limit = most_bytes if stat.S_ISREG(status.st_mode) else min(most_bytes, MOST_OF_A_STREAM)
+        content = b"" if status.st_size > limit else file.read(limit + 1)
+    if max(status.st_size, len(content)) > limit:
+        raise ValueError(f"longer than the {limit} bytes that this kind of document may have")
+    return content

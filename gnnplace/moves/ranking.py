@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Float32, Float64
-from safetensors import SafetensorError, safe_open
 
+from gnnplace.formats import tensor_files
 from gnnplace.moves.columns import DRAWN, NAMES
 
 PREFIX = "state_dict/policy.scorer."  # of the network's weights in a checkpoint
@@ -53,6 +52,11 @@ class Ranking:
     layers: tuple[tuple[Float64[np.ndarray, "_ _"], Float64[np.ndarray, "_"]], ...]  # weights (outputs, inputs) and biases
     trained_on: Range | None = None
 
+    def __post_init__(self) -> None:
+        arrays = [self.mean, self.spread, *(part for layer in self.layers for part in layer)]
+        if not all(np.isfinite(each).all() for each in arrays) or not (self.spread > 0).all():
+            raise ValueError("ranking: its weights are not finite, or a spread is not above 0: they are damaged, or training diverged")
+
     @classmethod
     def of(cls, weights: Mapping[str, Float32[np.ndarray, "..."]], trained_on: Range | None = None) -> Ranking:
         """From the weights and buffers of a `MoveScorer` by name."""
@@ -75,14 +79,9 @@ def squashed(rows: Float[np.ndarray, "moves features"]) -> Float[np.ndarray, "mo
 
 def read_ranking(path: str | os.PathLike[str]) -> Ranking:
     """The ranking in a checkpoint of the policy `improver`. Raises ValueError (one line) for any other file, OSError if unreadable."""
-    try:
-        with safe_open(os.fspath(path), framework="numpy") as file:
-            document = json.loads((file.metadata() or {}).get("gnnplace", "{}"))
-            names = [name for name in sorted(file.keys()) if name.startswith(PREFIX)]
-            weights = {name.removeprefix(PREFIX): file.get_tensor(name) for name in names}
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not a checkpoint: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != "gnnplace.checkpoint" or "low" not in weights:
+    document, tensors = tensor_files.read(path, "numpy", PREFIX)
+    weights = {name.removeprefix(PREFIX): value for name, value in tensors.items()}
+    if document.get("format") != "gnnplace.checkpoint" or "low" not in weights:
         raise ValueError(f"{path}: is no checkpoint of the policy improver")
     if weights["low"].shape != (len(NAMES) + len(DRAWN),):
         raise ValueError(f"{path}: ranks moves by {len(weights['low'])} features, and there are {len(NAMES) + len(DRAWN)}")

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from gnnplace.knobs import at_least
+from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, at_least, between
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering
 from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
@@ -67,8 +67,9 @@ class ColocRLConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", encoder_width=self.encoder_width, width=self.width)
-        at_least(0, "policy.", encoder_rounds=self.encoder_rounds, bound=self.bound)
+        between(1, MOST_WIDTH, "policy.", encoder_width=self.encoder_width, width=self.width)
+        between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
+        at_least(0, "policy.", bound=self.bound)
         self.require_rule()
 
     @property

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from gnnplace.knobs import at_least
+from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
@@ -99,10 +99,11 @@ class GOConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", rounds=self.rounds, width=self.width, state=self.state, heads=self.heads, segment=self.segment)
-        at_least(1, "policy.", hidden=self.hidden, iterations=self.iterations)
-        at_least(0, "policy.", layers=self.layers)
-        at_least(2, "policy.", levels=self.levels)
+        between(1, MOST_WIDTH, "policy.", width=self.width, state=self.state, heads=self.heads, hidden=self.hidden)
+        between(1, MOST_OF_A_STEP, "policy.", segment=self.segment, iterations=self.iterations)
+        between(1, MOST_LAYERS, "policy.", rounds=self.rounds)
+        between(0, MOST_LAYERS, "policy.", layers=self.layers)
+        between(2, MOST_WIDTH, "policy.", levels=self.levels)
         if not self.tasks or self.tasks != tuple(task for task in TASKS if task in self.tasks):
             raise ValueError(f"policy.tasks: {list(self.tasks)} is not one or more of {', '.join(TASKS)}, each once and in this order")
         if self.width % self.heads:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, assert_never
 
-from gnnplace.knobs import above, at_least
+from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Schedule
 from gnnplace.policies.encoders.columns import Columns, CostColumns, PaperColumns
 from gnnplace.policies.encoders.cost_ops import CostOps
@@ -82,8 +82,8 @@ class HierarchicalConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", encoder_width=self.encoder_width, groups=self.groups, hidden=self.hidden, width=self.width)
-        at_least(0, "policy.", encoder_rounds=self.encoder_rounds)
+        between(1, MOST_WIDTH, "policy.", encoder_width=self.encoder_width, groups=self.groups, hidden=self.hidden, width=self.width)
+        between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
         above(0, "policy.", bound=self.bound, temperature=self.temperature, sharpness=self.sharpness)
         if self.grouper == "none" and self.devices == "observed":
             raise ValueError("policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose 'names'")

@@ -28,7 +28,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from gnnplace.knobs import at_least, fraction
+from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between, fraction
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.coarsening import Coarsening, co_located
 from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
@@ -82,8 +82,10 @@ class HsdagConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", levels=self.levels, steps=self.steps, width=self.width, rounds=self.rounds, encoder_width=self.encoder_width)
-        at_least(0, "policy.", encoder_rounds=self.encoder_rounds)
+        between(1, MOST_WIDTH, "policy.", width=self.width, encoder_width=self.encoder_width)
+        between(1, MOST_OF_A_STEP, "policy.", steps=self.steps)
+        between(1, MOST_LAYERS, "policy.", levels=self.levels, rounds=self.rounds)
+        between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
         fraction("policy.", dropout=self.dropout)
         self.require_rule()
 

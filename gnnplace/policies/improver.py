@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Float32
 from torch import Tensor, nn
 
-from gnnplace.knobs import at_least
+from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between
 from gnnplace.moves.columns import hopeless
 from gnnplace.moves.neighbourhood import Devices, neighbourhood
 from gnnplace.moves.pool import Pool, fresh
@@ -54,8 +54,9 @@ class ImproverConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", width=self.width, rounds=self.rounds, drawn=self.drawn)
-        at_least(0, "policy.", hidden=self.hidden)
+        between(1, MOST_WIDTH, "policy.", width=self.width)
+        between(1, MOST_OF_A_STEP, "policy.", rounds=self.rounds, drawn=self.drawn)
+        between(0, MOST_LAYERS, "policy.", hidden=self.hidden)
         self.require_rule()
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Improver:

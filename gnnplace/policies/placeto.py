@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from gnnplace.knobs import above, at_least
+from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import within_passes
 from gnnplace.policies.encoders.columns import CostColumns
@@ -82,8 +82,9 @@ class PlacetoConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", groups=self.groups, rounds=self.rounds, encoder_width=self.encoder_width, hidden=self.hidden)
-        at_least(0, "policy.", encoder_rounds=self.encoder_rounds)
+        between(1, MOST_WIDTH, "policy.", groups=self.groups, encoder_width=self.encoder_width, hidden=self.hidden)
+        between(1, MOST_LAYERS, "policy.", rounds=self.rounds)
+        between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
         above(0, "policy.", sharpness=self.sharpness)
         self.require_rule()
 

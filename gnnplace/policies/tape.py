@@ -181,8 +181,11 @@ class Tape:
         return noise.clamp(-self.largest_noise, self.largest_noise).to(logits.device)
 
     def _draw(self, logits: Float[Tensor, "leading *shape options"]) -> Int[Tensor, "leading *shape"]:
+        best = logits.amax(-1, keepdim=True)
+        if not best.isfinite().all():
+            raise ValueError("policy: its logits are not finite: its weights are damaged, or its training diverged")
         if self.answer == "argmax":
-            return (logits >= logits.amax(-1, keepdim=True) - ROUNDING).byte().argmax(-1)
+            return (logits >= best - ROUNDING).byte().argmax(-1)
         cumulative = torch.softmax(logits, dim=-1).cumsum(-1)
         uniform = self._random(torch.rand, logits.shape[:-1]).to(logits.device).unsqueeze(-1)
         choice = (cumulative <= uniform * cumulative[..., -1:]).sum(-1)

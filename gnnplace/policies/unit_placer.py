@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor, nn
 
-from gnnplace.knobs import at_least
+from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, between
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
 from gnnplace.policies.encoders.kinds import CANONICAL
@@ -59,8 +59,8 @@ class UnitPlacerConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        at_least(1, "policy.", width=self.width, hidden=self.hidden)
-        at_least(0, "policy.", rounds=self.rounds)
+        between(1, MOST_WIDTH, "policy.", width=self.width, hidden=self.hidden)
+        between(0, MOST_LAYERS, "policy.", rounds=self.rounds)
         self.require_rule()
 
     @property

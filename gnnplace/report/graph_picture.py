@@ -15,7 +15,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
 from gnnplace.graph import ComputationGraph
-from gnnplace.report.picture import bars, check_ending, coloured_phases, name_colours, save
+from gnnplace.report.picture import bars, check_ending, coloured_phases, label, name_colours, save
 from gnnplace.schedules.paths import longest_paths
 
 INTERVALS = 700
@@ -36,7 +36,7 @@ def write_graph_picture(path: str | os.PathLike[str], graph: ComputationGraph, t
     draw_layers(below, graph, start_ns, start_ns + time_ns)
     width = int((start_ns + time_ns).max())
     work = f"work / critical path {time_ns.sum() / width:.2f}"
-    above.set_title(f"{graph.name}: {graph.num_ops:,} ops, critical path {width / 1e6:,.3f} ms, {work}", loc="left", fontsize=10)
+    above.set_title(f"{label(graph.name)}: {graph.num_ops:,} ops, critical path {width / 1e6:,.3f} ms, {work}", loc="left", fontsize=10)
     save(figure, path)
 
 
@@ -71,7 +71,7 @@ def draw_layers(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray,
         drawn = bars(start_ns[phase.ops], end_ns[phase.ops], row[layer[phase.ops]], low, high)
         axes.add_collection(PolyCollection(drawn, facecolors=phase.colour, edgecolors=phase.colour, linewidths=0.3))
     shown = np.unique(np.linspace(0, len(order) - 1, MOST_NAMES).round().astype(int))
-    axes.set_yticks(shown, [names[number] for number in order[shown]], fontsize=7)
+    axes.set_yticks(shown, [label(names[number]) for number in order[shown]], fontsize=7)
     axes.set(xlim=(0, int(end_ns.max()) / 1e6), ylim=(len(order) - 0.5, -0.5), xlabel="ms, transfers free")
 
 

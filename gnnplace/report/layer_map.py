@@ -14,6 +14,7 @@ from jaxtyping import Bool, Int64
 
 from gnnplace.graph import NONE
 from gnnplace.report.chain_words import Step
+from gnnplace.report.page import plain
 from gnnplace.report.picture import coloured_phases
 from gnnplace.report.timeline_data import device_colours
 
@@ -80,7 +81,7 @@ def work_ns(step: Step, panel: Panel) -> Int64[np.ndarray, "modules columns devi
 def _ticks(names: Sequence[str], most: int) -> dict[str, Any]:
     """An axis of names, of which at most so many are written."""
     apart = -(-len(names) // most)
-    return BARE | {"tickvals": list(range(0, len(names), apart)), "ticktext": names[::apart]}
+    return BARE | {"tickvals": list(range(0, len(names), apart)), "ticktext": list(map(plain, names[::apart]))}
 
 
 def _steps(step: Step, title: str, ops: Bool[np.ndarray, " ops"]) -> Panel:
@@ -104,12 +105,12 @@ def _heat_map(step: Step, panel: Panel, colours: list[str]) -> dict[str, Any]:
 
 def _shares(names: tuple[str, ...], cell: Int64[np.ndarray, " devices"]) -> str:
     busy = [device for device in np.argsort(-cell, kind="stable").tolist() if cell[device]]
-    return "<br>".join(f"{names[device]}: {cell[device] / 1e6:,.3f} ms of work" for device in busy)
+    return "<br>".join(f"{plain(names[device])}: {cell[device] / 1e6:,.3f} ms of work" for device in busy)
 
 
 def _key(name: str, colour: str) -> dict[str, Any]:
     """An entry of the legend."""
     return {
-        "type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": name, "hoverinfo": "skip",
+        "type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": plain(name), "hoverinfo": "skip",
         "marker": {"color": colour, "symbol": "square", "size": 11},
     }  # fmt: skip

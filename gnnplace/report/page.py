@@ -72,6 +72,11 @@ def facts(pairs: Iterable[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(said)}</dd>" for name, said in pairs) + "</dl>"
 
 
+def plain(name: str) -> str:
+    """A name in a figure of plotly, which takes tags for its own."""
+    return html.escape(name, quote=False)
+
+
 def note(text: str) -> str:
     """A paragraph that explains what is shown."""
     return f'<p class="note">{html.escape(text)}</p>'

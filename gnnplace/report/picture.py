@@ -14,15 +14,18 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 
 from gnnplace.formats import atomic
 from gnnplace.graph import NONE, PHASES, ComputationGraph
+from gnnplace.printable import printable
 
 FORMATS: dict[str, dict[str, None]] = {
     ".png": {},
     ".svg": {"Date": None},
     ".pdf": {"CreationDate": None},
 }  # metadata to omit, so that bytes are reproducible
+MOST_OF_A_NAME = 60  # characters
 
 
 class Phase(NamedTuple):
@@ -37,6 +40,11 @@ def coloured_phases(graph: ComputationGraph) -> list[Phase]:
     """The phases that occur in a graph; ops without a phase come last. A phase has the same colour in every picture."""
     found = [Phase(name, f"C{number}", graph.phase.among([name])) for number, name in enumerate(PHASES)]
     return [phase for phase in (*found, Phase("no phase", "lightgrey", graph.phase.index == NONE)) if phase.ops.any()]
+
+
+def label(name: str) -> str:
+    """A name as a picture shows it: one line, not too long."""
+    return printable(name, MOST_OF_A_NAME)
 
 
 def name_colours(axes: Axes, colours: Sequence[tuple[str, str]]) -> None:
@@ -59,8 +67,10 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure atomically; equal figures give equal bytes. Raises OSError if the file can't be written."""
+    """Writes a figure atomically; equal figures give equal bytes. `$x$` in names is no formula. Raises OSError."""
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "gnnplace"}):
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    with rc_context({"svg.hashsalt": "gnnplace", "text.parse_math": False}):
         figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])
     atomic.write_bytes(path, buffer.getvalue())

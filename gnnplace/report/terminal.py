@@ -1,4 +1,4 @@
-"""Printing of commands: values with units, tables, one line of JSON, progress on stderr."""
+"""Printing of commands: values with units, lines, tables, one line of JSON, progress on stderr. Text is printed as `printable` has it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from gnnplace.printable import printable
+
 Progress = Callable[[str], None]
 WIDTH_OF_A_FILE = 240
+MOST_IN_A_CELL = 1000  # characters
 NONE = "-"
 
 
@@ -23,13 +26,27 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
 
 
+def say(*lines: str) -> None:
+    """Prints lines to stdout, an empty one where there is none."""
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines or ("",)))
+
+
+def warn(line: str) -> None:
+    """Prints a line to stderr."""
+    print(printable(line), file=sys.stderr, flush=True)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, most_width: int = WIDTH_OF_A_FILE) -> None:
-    """Prints a table to stdout, folded at the width of the terminal or `most_width`; columns after the first are right-aligned."""
-    table = Table(box=SIMPLE_HEAD, title=title, title_justify="left", show_edge=False, pad_edge=False)
+    """Prints a table to stdout, folded at the width of the terminal or `most_width`; columns after the first are right-aligned.
+
+    Headers after the first, which may be a name of others, may have several lines; all else has one.
+    """
+    table = Table(box=SIMPLE_HEAD, title=None if title is None else printable(title), title_justify="left", show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
-        table.add_column(column, justify="right" if index else "left", overflow="fold")
+        header = "\n".join(map(printable, column.split("\n"))) if index else printable(column)
+        table.add_column(header, justify="right" if index else "left", overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(printable(cell, MOST_IN_A_CELL) for cell in row))
     text = io.StringIO()  # rich would end the program where stdout is a closed pipe
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else most_width
     Console(file=text, width=width, markup=False, highlight=False).print(table)  # names may hold brackets
@@ -38,7 +55,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
 def progress(quiet: bool) -> Progress:
     """A function that prints lines of progress to stderr; if `quiet`, it prints nothing."""
-    return lambda line: None if quiet else print(line, file=sys.stderr, flush=True)
+    return lambda line: None if quiet else warn(line)
 
 
 def milliseconds(time_ns: int | None) -> str:

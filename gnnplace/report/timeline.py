@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report.picture import bars, check_ending, coloured_phases, name_colours, save
+from gnnplace.report.picture import bars, check_ending, coloured_phases, label, name_colours, save
 from gnnplace.result import StepResult, Timeline
 
 OPS, TRANSFERS = (-0.4, 0.25), (0.27, 0.4)  # where a device's ops and transfers lie around its line
@@ -30,8 +30,9 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
     draw(axes, problem, placement, result.timeline)
     fused = placement.fusion is not None
     bound = f"bound {lower_bound(problem, fused) / 1e6:,.3f} ms ({bound_name(problem, fused)})"
-    title = f"{problem.graph.name} on {problem.cluster.name}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms; {bound}"
-    axes.set_title(title if result.infeasible is None else f"{title}\ninfeasible: {result.infeasible}", loc="left", fontsize=10)
+    names = map(label, (problem.graph.name, problem.cluster.name))
+    title = f"{' on '.join(names)}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms; {bound}"
+    axes.set_title(title if result.infeasible is None else f"{title}\ninfeasible: {label(result.infeasible)}", loc="left", fontsize=10)
     save(figure, path)
 
 
@@ -47,4 +48,4 @@ def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline)
     axes.add_collection(PolyCollection([*sent, *received], facecolors="black", linewidths=0))
     name_colours(axes, [*((phase.colour, phase.name) for phase in phases), ("black", "transfers")])
     axes.set(xlim=(0, max(1, int(timeline.end_ns.max())) / 1e6), ylim=(-0.5, problem.num_devices - 0.5), xlabel="ms")
-    axes.set_yticks(range(problem.num_devices), problem.cluster.device_names)
+    axes.set_yticks(range(problem.num_devices), list(map(label, problem.cluster.device_names)))

@@ -11,15 +11,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from lightning.fabric.plugins import CheckpointIO
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from gnnplace.formats import atomic
+from gnnplace.formats import atomic, strict_json, tensor_files
 from gnnplace.policies.protocol import Renamed
+from gnnplace.training import checkpoint_documents
+from gnnplace.training.checkpoint_documents import OwnDocument
 
 FORMAT, VERSION = "gnnplace.checkpoint", 3  # 2: by hand, the policy's weights under "learner.policy."; 3: Lightning's own tree
 NAME, SUFFIX = "checkpoint", ".safetensors"
@@ -27,6 +28,8 @@ FILE = NAME + SUFFIX
 OWN = "gnnplace"  # what the learner adds to Lightning's tree: description, updates_done, best
 POLICY = {2: "learner.policy.", 3: "state_dict/policy."}
 TENSOR, ITEMS = "$tensor", "$items"
+
+T = TypeVar("T")
 
 
 class SafetensorsIO(CheckpointIO):
@@ -42,12 +45,15 @@ class SafetensorsIO(CheckpointIO):
 
     def load_checkpoint(self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         """The tree of a checkpoint. Raises ValueError (one line) where it is damaged or of a version that can't go on, OSError."""
-        version, document, tensors = _read(Path(path))
-        if version != VERSION:
-            raise ValueError(f"{path}: a run of version {version} can't go on; its policy can be used (init, --checkpoint)")
-        tree = _join(document["tree"], tensors)
-        assert isinstance(tree, dict)
-        return tree
+        document, own, tensors = _read(Path(path))
+        if document["version"] != VERSION:
+            raise ValueError(f"{path}: a run of version {document['version']} can't go on; its policy can be used (init, --checkpoint)")
+        if own.best is None:
+            raise ValueError(f"{path}: holds a policy alone, and no run that can go on; it can be used (init, --checkpoint)")
+        try:
+            return _join(document["tree"], tensors, "tree")
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
         Path(path).unlink(missing_ok=True)
@@ -66,11 +72,10 @@ class PolicyWeights:
 def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
     """The policy of a checkpoint. Raises ValueError (one line) where it is damaged or of another version, OSError where unreadable."""
     path = Path(path)
-    version, document, tensors = _read(path)
-    prefix = POLICY[version]
+    document, own, tensors = _read(path)
+    prefix = POLICY[document["version"]]
     weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    own = document if version == 2 else document["tree"][OWN]
-    return PolicyWeights(path, own["description"], own["updates_done"], weights)
+    return PolicyWeights(path, own.description, own.updates_done, weights)
 
 
 def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
@@ -82,16 +87,28 @@ def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
 
 
 def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
-    """Loads the policy's weights. Raises ValueError where they have other names or shapes than the policy."""
-    expected, known = policy.state_dict(), todays(trained.weights, policy)
-    for name in sorted(known.keys() | expected.keys()):
-        there, here = (tuple(weights[name].shape) if name in weights else None for weights in (known, expected))
-        if there != here:
-            raise ValueError(f"{trained.path}: weights {name!r} have shape {there}, the policy's have {here}; it is of another policy")
+    """Loads the policy's weights. Raises ValueError where they have other names, shapes or types than the policy, or are not finite."""
+    known = check_weights(trained, policy)
+    for name, before in policy.state_dict().items():
+        if not (known[name].isfinite() | (known[name] == before.cpu())).all():  # a range of nothing is infinite, and stays so
+            raise ValueError(f"{trained.path}: weights {name!r} are not finite: the file is damaged, or its training diverged")
     policy.load_state_dict(known)
 
 
-def todays(weights: Mapping[str, Tensor], policy: nn.Module, prefix: str = "") -> dict[str, Tensor]:
+def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor]:
+    """The weights under today's names. Raises ValueError unless a policy, which may be on the meta device, has the same, of all sizes."""
+    expected, known = policy.state_dict(), todays(trained.weights, policy)
+    for name in sorted(known.keys() | expected.keys()):
+        there, here = (tuple(weights[name].shape) if name in weights else None for weights in (known, expected))
+        place = f"{trained.path}: weights {strict_json.shown(name)}"
+        if there != here:
+            raise ValueError(f"{place} have shape {there}, the policy's have {here}; it is of another policy")
+        if known[name].dtype != expected[name].dtype:
+            raise ValueError(f"{place} are {known[name].dtype}, the policy's are {expected[name].dtype}; it is of another policy")
+    return known
+
+
+def todays(weights: Mapping[str, T], policy: nn.Module, prefix: str = "") -> dict[str, T]:
     """Weights of a policy, named `prefix` and theirs, under the names of this version."""
     older = {prefix + then: prefix + now for then, now in policy.older_names.items()} if isinstance(policy, Renamed) else {}
 
@@ -101,24 +118,15 @@ def todays(weights: Mapping[str, Tensor], policy: nn.Module, prefix: str = "") -
     return {renamed(name): value for name, value in weights.items()}
 
 
-def _read(path: Path) -> tuple[int, dict[str, Any], dict[str, Tensor]]:
-    """Version, metadata and tensors of a file."""
-    if not path.is_file():
+def _read(path: Path) -> tuple[dict[str, Any], OwnDocument, dict[str, Tensor]]:
+    """Metadata, our part of it, and tensors of a file."""
+    if not path.exists():
         raise ValueError(f"{path}: there is no checkpoint")
+    document, tensors = tensor_files.read(path, "pt")
     try:
-        with safe_open(str(path), framework="pt") as file:
-            document = json.loads((file.metadata() or {}).get("gnnplace", "{}"))
-            tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-    except (SafetensorError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not a checkpoint: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f"{path}: format {document.get('format') if isinstance(document, dict) else document!r} is not {FORMAT!r}")
-    if document.get("version") not in POLICY:
-        raise ValueError(f"{path}: version {document.get('version')!r} of {FORMAT} is not known; this is version {VERSION}")
-    for key in ("description",) if document["version"] == 2 else ("tree",):
-        if key not in document:
-            raise ValueError(f"{path}: {key} is missing")
-    return document["version"], document, tensors
+        return document, checkpoint_documents.own(document), tensors
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _split(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
@@ -136,13 +144,23 @@ def _split(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     raise TypeError(f"checkpoint: {name}: a {type(value).__name__} is neither plain data nor a tensor")
 
 
-def _join(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _join(value: Any, tensors: Mapping[str, Tensor], place: str) -> Any:
+    """What `_split` was given. Raises ValueError, with the place, for what it does not make."""
     if isinstance(value, list):
-        return [_join(part, tensors) for part in value]
+        return [_join(part, tensors, f"{place}[{index}]") for index, part in enumerate(value)]
     if not isinstance(value, dict):
         return value
     if TENSOR in value:
+        if not isinstance(value[TENSOR], str) or value[TENSOR] not in tensors:
+            raise ValueError(f"{place}: {strict_json.shown(value[TENSOR])} is no tensor of the file")
         return tensors[value[TENSOR]]
     if ITEMS in value:
-        return {key: _join(part, tensors) for key, part in value[ITEMS]}
-    return {key: _join(part, tensors) for key, part in value.items()}
+        return {key: _join(part, tensors, f"{place}[{key!r}]") for key, part in _items(value[ITEMS], place)}
+    return {key: _join(part, tensors, f"{place}.{key}") for key, part in value.items()}
+
+
+def _items(items: Any, place: str) -> list[tuple[Any, Any]]:
+    """The entries of a map whose keys are numbers or text."""
+    if isinstance(items, list) and all(isinstance(each, list) and len(each) == 2 and isinstance(each[0], int | str) for each in items):
+        return [(key, part) for key, part in items]
+    raise ValueError(f"{place}.{ITEMS}: is no list of pairs of a key and a value")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from torch import nn
 
 from gnnplace.config import files
@@ -12,7 +13,9 @@ from gnnplace.config.run import RunConfig
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
 from gnnplace.problems import Problem
-from gnnplace.training.checkpoint import PolicyWeights
+from gnnplace.training import checkpoint_documents
+from gnnplace.training.checkpoint import PolicyWeights, check_weights
+from gnnplace.training.checkpoint_documents import DescriptionDocument
 
 
 class Described(NamedTuple):
@@ -31,16 +34,25 @@ def described(config: RunConfig, shape: PolicyShape, groupings: int | None = Non
 
 def of_checkpoint(trained: PolicyWeights) -> Described:
     """The policy that a checkpoint trained, with initial weights. Raises ValueError where its description is of another version."""
-    config = files.policy_from_document(trained.description["config"]["policy"], str(trained.path))
-    shape = shape_of(trained)
-    groupings = int(trained.description["config"]["training"]["groupings"])
-    return Described(config, shape, registry.build(config, shape, groupings, 0))
+    known = document_of(trained)
+    config, shape = files.policy_from_document(known.config.policy, str(trained.path)), shape_of(trained)
+    with torch.device("meta"):  # takes no memory, whatever sizes the description claims
+        check_weights(trained, registry.build(config, shape, known.config.training.groupings, 0))
+    return Described(config, shape, registry.build(config, shape, known.config.training.groupings, 0))
 
 
 def shape_of(trained: PolicyWeights) -> PolicyShape:
-    """The shape of the policy that a checkpoint trained."""
-    shape = trained.description["shape"]
-    return PolicyShape(int(shape["devices"]), tuple(shape["kinds"]), int(shape.get("groups", 0)))
+    """The shape of the policy that a checkpoint trained. Raises ValueError where its description is none."""
+    shape = document_of(trained).shape
+    return PolicyShape(shape.devices, tuple(shape.kinds), shape.groups)
+
+
+def document_of(trained: PolicyWeights) -> DescriptionDocument:
+    """What a checkpoint says of its run. Raises ValueError (one line) where that is no description."""
+    try:
+        return checkpoint_documents.described(dict(trained.description))
+    except ValueError as error:
+        raise ValueError(f"{trained.path}: description: {error}") from error
 
 
 def document(config: RunConfig, shape: PolicyShape, problems: Sequence[Problem]) -> dict[str, Any]:
@@ -57,15 +69,15 @@ def _range(sizes: Sequence[int]) -> list[int]:
     return [min(sizes), max(sizes)]
 
 
-def check_problems(description: Mapping[str, Any], problems: Sequence[Problem], place: str) -> None:
+def check_problems(trained: PolicyWeights, problems: Sequence[Problem]) -> None:
     """Raises ValueError where a graph or cluster is no longer what the run was trained on."""
-    if len(description["problems"]) != len(problems):
-        raise ValueError(f"{place}: is of {len(description['problems'])} problems, not of {len(problems)}")
-    for then, problem in zip(description["problems"], problems, strict=True):
-        now = _named(problem)
-        for what in ("graph", "cluster"):
-            if then[what] != now[what]:
-                raise ValueError(f"{place}: {what} {now[what][0]!r} is not the one that the run began with (sha256 {then[what][1]})")
+    began = document_of(trained).problems
+    if len(began) != len(problems):
+        raise ValueError(f"{trained.path}: is of {len(began)} problems, not of {len(problems)}")
+    for then, problem in zip(began, problems, strict=True):
+        for what, now in _named(problem).items():
+            if (before := getattr(then, what)) != now:
+                raise ValueError(f"{trained.path}: {what} {now[0]!r} is not the one that the run began with (sha256 {before[1]})")
 
 
 def _named(problem: Problem) -> dict[str, list[str]]:

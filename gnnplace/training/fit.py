@@ -52,6 +52,13 @@ class Saving(ModelCheckpoint):
         self.FILE_EXTENSION = SUFFIX
         self._every, self._last = every, last
 
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: where the one checkpoint lies, the run knows, and names of files in a checkpoint are not to be trusted."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes nothing of what earlier versions saved."""
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Work, batch_idx: int) -> None:
         assert isinstance(pl_module, Learner)
         if not batch.last:

@@ -28,6 +28,7 @@ from gnnplace.training.credit import average
 from gnnplace.training.data import Updates, Work
 from gnnplace.training.learning import Learning, check
 from gnnplace.training.lesson import Exam, Lesson
+from gnnplace.training.lightning_tree import check_tree
 from gnnplace.training.moves import rows_of
 from gnnplace.training.objectives import Moves, Objective, Reinforcement, imitation
 from gnnplace.training.rollout import decode
@@ -157,7 +158,9 @@ class Learner(lightning.LightningModule):
         checkpoint["gnnplace"] = {"description": self.description, "updates_done": self.updates_done, "best": self.best.state()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["state_dict"] = todays(checkpoint["state_dict"], self.policy, "policy.")
+        checkpoint["state_dict"] = todays(checkpoint.get("state_dict", {}), self.policy, "policy.")
+        problems, optimizer = [lesson.problem for lesson in self.lessons], rates.optimizer(self.policy, self.learning)
+        check_tree(checkpoint, self.state_dict(), problems, self.trainer, *optimizer)
         self.updates_done = checkpoint["gnnplace"]["updates_done"]
         checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False  # `Updates` knows what is left
         self.best.load_state(checkpoint["gnnplace"]["best"])

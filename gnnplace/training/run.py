@@ -65,7 +65,7 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
     problems, evaluate = run_problems.opened(config, folder, stack, quiet)
     start = policy_of(folder.checkpoint) if resumed else None
     if start is not None:
-        run_description.check_problems(start.description, problems, str(start.path))
+        run_description.check_problems(start, problems)
     described = _described(config, problems, resumed=start is not None)
     if start is not None:
         restore_policy(start, described.policy)

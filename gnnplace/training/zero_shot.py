@@ -11,6 +11,7 @@ from torch import nn
 from gnnplace import portfolio
 from gnnplace.baselines.improve import EVALUATIONS
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.knobs import MOST_OF_A_STEP, between
 from gnnplace.placement import Placement
 from gnnplace.policies.improver import RanksMoves
 from gnnplace.policies.protocol import Policy, PolicyConfig
@@ -58,6 +59,7 @@ def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0,
 
     Raises ValueError (one line) where the checkpoint is damaged, or of another version or shape, and for a number that is not taken.
     """
+    between(0, MOST_OF_A_STEP, "", samples=samples)
     trained = policy_of(checkpoint)
     made = of_checkpoint(trained)
     restore_policy(trained, made.policy)

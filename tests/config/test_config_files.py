@@ -127,7 +127,7 @@ def test_a_wrong_command_line_is_one_line_with_its_place(arguments, words):
         ({"training": {"optimiser": {"lr": 1}}}, "'training.optimiser' is no knob; the nearest is 'training.optimizer'"),
         ({"training": {"optimizer": {"lr": "fast"}}}, "training.optimizer.lr"),
         ({"policy": {"width": 3}}, "policy.kind: None is none of"),
-        ({"seed": -1}, "seed: -1 is below 0"),
+        ({"seed": -1}, "seed: -1 is not between 0"),
     ],
 )
 def test_a_wrong_file_is_one_line_that_names_the_file(tmp_path, change, words):

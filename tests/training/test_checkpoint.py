@@ -111,9 +111,11 @@ def rewrite(path, **changes):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": 1}, "version 1 .* is not known; this is version 3"),
+        ({"version": 1}, "version 1 .* is not known; this reader knows 2 and 3"),
         ({"format": "other"}, "format 'other' is not"),
-        ({"version": 2}, "description is missing"),
+        ({"version": 2}, "description: is missing; updates_done: is missing; tree: unknown key"),
+        ({"tree": {}}, "tree.gnnplace: is missing"),
+        ({"tree": {"gnnplace": {"description": [], "updates_done": -1}}}, r"description: a list: .*; tree\.gnnplace\.updates_done: -1: "),
     ],
 )
 def test_another_version_is_refused(saved, changes, words):
@@ -129,7 +131,9 @@ def test_another_shape_is_refused_by_name(saved):
 
 
 def test_a_checkpoint_is_plain_data_and_tensors_with_their_keys(tmp_path):
-    io, tree = SafetensorsIO(), {"a": [1, {"b": torch.ones(2)}], "c": {0: torch.zeros(0), "x": None}, "d": True, "e": float("inf")}
+    own = {"description": {}, "updates_done": 0, "best": []}
+    io, tree = SafetensorsIO(), {"gnnplace": own, "a": [1, {"b": torch.ones(2)}], "c": {0: torch.zeros(0), "x": None}, "d": True}
+    tree["e"] = float("inf")
     io.save_checkpoint(tree, tmp_path / "c")
     again = io.load_checkpoint(tmp_path / "c")
     assert again["a"][1]["b"].equal(torch.ones(2)) and list(again["c"]) == [0, "x"] and again["c"][0].shape == (0,)
@@ -142,7 +146,7 @@ def test_a_checkpoint_is_plain_data_and_tensors_with_their_keys(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x10\x00\x00\x00\x00\x00\x00\x00{"])
 def test_a_damaged_file_is_refused(tmp_path, content):
     (tmp_path / "c").write_bytes(content)
-    with pytest.raises(ValueError, match="not a checkpoint"):
+    with pytest.raises(ValueError, match="c: not a checkpoint" if content else "c: 0 bytes; a checkpoint has"):
         policy_of(tmp_path / "c")
     with pytest.raises(ValueError, match="there is no checkpoint"):
         policy_of(tmp_path / "missing")

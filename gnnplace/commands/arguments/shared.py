@@ -11,6 +11,7 @@ from gnnplace.commands.usage import Parser
 from gnnplace.knobs import MOST_SEED
 from gnnplace.report import page
 
+MOST_DIGITS = 30  # of a number
 CLUSTER = "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
 
 
@@ -104,7 +105,7 @@ def check_report(path: str | None) -> None:
 
 def count(text: str) -> int:
     """A count of the command line."""
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > MOST_DIGITS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a count")
     return int(text)
 
@@ -163,6 +164,6 @@ def _duration(text: str) -> float:
 
 def _dim(text: str) -> tuple[str, int]:
     name, equals, size = text.rpartition("=")
-    if not name or not size.isdecimal() or not int(size):
+    if not name or not size.isdecimal() or len(size) > MOST_DIGITS or not int(size):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=SIZE with a SIZE of at least 1")
     return name, int(size)

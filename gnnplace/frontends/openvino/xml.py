@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import BinaryIO
 from xml.parsers import expat
 
 from gnnplace.frontends.network.network import MAX_RANK, shown
@@ -17,7 +18,13 @@ from gnnplace.isolation import regular_file
 MAX_FILE_BYTES = 2**29
 MAX_DEPTH = 32
 MAX_LAYERS, MAX_PORTS, MAX_EDGES = 1_000_000, 5_000_000, 5_000_000
+MAX_ELEMENTS = 20_000_000
 MOST_TEXT = 2000  # of an attribute that says what a layer computes
+MOST_DIGITS = 40  # of a dimension, spaces included
+PIECE_BYTES, MAX_TOKEN_BYTES = (
+    2**16,
+    2**20,
+)  # what expat is given at once, and the largest tag or comment; more makes it read again and again
 VERSIONS = ("10", "11")
 SUBGRAPHS = frozenset(("TensorIterator", "Loop", "If"))
 _NUMBER = re.compile(r"\s*-?\d{1,20}\s*", re.ASCII)
@@ -62,7 +69,7 @@ def read_document(path: str) -> Document:
     reader = _Reader()
     with regular_file.opened(path, MAX_FILE_BYTES, f"the .xml of an OpenVINO model has 1 to {MAX_FILE_BYTES}") as file:
         try:
-            reader.parser.ParseFile(file)
+            reader.parse(file)
         except expat.ExpatError as error:
             raise ValueError(f"{path}: line {error.lineno}: is no XML, or cut short: {expat.ErrorString(error.code)}") from None
         except ValueError as error:
@@ -81,7 +88,7 @@ class _Reader:
         self.parser.StartDoctypeDeclHandler = _refuse_doctype
         self._paths = [""]
         self._text = ""
-        self._ports = 0
+        self._ports = self._elements = 0
         self._handlers: dict[str, Callable[[dict[str, str]], None]] = {
             "/net": _check_version,
             "/net/layers/layer": self._layer,
@@ -92,9 +99,22 @@ class _Reader:
             "/net/edges/edge": self._edge,
         }
 
+    def parse(self, file: BinaryIO) -> None:
+        """Reads the file to its end, in a time that is proportional to its length."""
+        given = 0
+        while piece := file.read(PIECE_BYTES):
+            self.parser.Parse(piece, False)
+            given += len(piece)
+            if given - max(0, self.parser.CurrentByteIndex) > MAX_TOKEN_BYTES:
+                raise ValueError(f"a tag, comment or instruction of more than {MAX_TOKEN_BYTES} bytes")
+        self.parser.Parse(b"", True)
+
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._elements += 1
         if len(self._paths) > MAX_DEPTH:
             raise ValueError(f"elements are nested more than {MAX_DEPTH} deep")
+        if self._elements > MAX_ELEMENTS:
+            raise ValueError(f"there are more than {MAX_ELEMENTS} elements")
         path = f"{self._paths[-1]}/{tag}"
         if len(self._paths) == 1 and path != "/net":
             raise ValueError(f"its root is <{tag[:80]}>; that of an OpenVINO IR is <net>")
@@ -147,6 +167,8 @@ class _Reader:
 
     def _characters(self, text: str) -> None:
         self._text += text
+        if len(self._text) > MOST_DIGITS:
+            raise ValueError(f"dimension {shown(self._text)} is no whole number")
 
     def _edge(self, attributes: dict[str, str]) -> None:
         if len(self.document.edges) == MAX_EDGES:

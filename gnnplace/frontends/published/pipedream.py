@@ -17,12 +17,12 @@ import math
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from gnnplace.formats.strict_json import Source, shown
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.graph_columns import MAX_BYTES, MAX_EDGES, MAX_OPS, MAX_TIME_NS
+from gnnplace.isolation import regular_file
 
 MAX_DOCUMENT_BYTES = 2**28
 MAX_LINE = 100_000
@@ -57,8 +57,7 @@ def read_pipedream(source: Source, *, name: str, mode: Literal["training", "infe
     if isinstance(source, bytes):
         return _graph(source, name, mode)
     try:
-        with Path(source).open("rb") as file:
-            return _graph(file.read(MAX_DOCUMENT_BYTES + 1), name, mode)
+        return _graph(regular_file.read(os.fspath(source), MAX_DOCUMENT_BYTES), name, mode)
     except ValueError as error:
         raise ValueError(f"{os.fspath(source)}: {error}") from error
 

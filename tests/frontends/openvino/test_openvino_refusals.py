@@ -13,6 +13,7 @@ from gnnplace.frontends.openvino.read import read_openvino
 X = parameter("x", [2, 2])
 RELU = layer("ReLU", "act", "x", [[2, 2]])
 PLAIN = model(X, RELU, result("act"))
+LONG = "a tag, comment or instruction of more than 1048576 bytes"
 LOOP = "runs a subgraph, as often as values say; convert the model with its loop unrolled"
 
 
@@ -35,6 +36,9 @@ REFUSED = {
     "a document type": (f"<!DOCTYPE net [<!ENTITY a 'b'>]>{PLAIN.partition('?>')[2]}", "a document type (<!DOCTYPE>), and what"),
     "an unknown entity": (_with('name="act"', 'name="&act;"'), "is no XML, or cut short: undefined entity"),
     "deep nesting": (_with("<rt_info>", "<rt_info>" + "<a>" * 40), "elements are nested more than 32 deep"),
+    "a long comment": (_with("<rt_info>", f"<!--{'x' * 3_000_000}--><rt_info>"), LONG),
+    "a long name": (_with('name="act"', f'name="{"x" * 3_000_000}"'), LONG),
+    "a dimension of many digits": (_with("<dim>2</dim>", f"<dim>{'2' * 3_000_000}</dim>"), "...' is no whole number"),
     "a layer without an id": (_with('<layer id="1"', "<layer"), "<layer>: has no id"),
     "an id that is no number": (_with('<layer id="1"', '<layer id="one"'), "<layer>: id 'one' is no whole number"),
     "an id of hundreds of digits": (_with('<layer id="1"', f'<layer id="{"9" * 500}"'), "is no whole number"),

@@ -1,0 +1,48 @@
+"""Safetensors files with a strict JSON document in their metadata: what a file holds is known, and checked, before its tensors are read.
+
+Nothing in such a file is executed. Its tensors stay in the file until they are used (PyTorch's are mapped).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from gnnplace.formats import strict_json
+from gnnplace.isolation import regular_file
+
+KEY = "gnnplace"
+MAX_FILE_BYTES = 2**40
+MAX_HEADER_BYTES = 2**26
+LENGTH_BYTES = 8  # of the header, at the beginning
+
+
+class TensorFile(NamedTuple):
+    """The document of a file, and its tensors by name."""
+
+    document: dict[str, Any]
+    tensors: dict[str, Any]
+
+
+def read(path: str | os.PathLike[str], framework: Literal["pt", "numpy"], prefix: str = "") -> TensorFile:
+    """The document and the tensors whose names begin with `prefix`. Raises ValueError (one line, the path first), OSError."""
+    named = os.fspath(path)
+    with regular_file.opened(named, MAX_FILE_BYTES, f"a checkpoint has 1 to {MAX_FILE_BYTES}") as file:
+        header_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")
+    if header_bytes > MAX_HEADER_BYTES:
+        raise ValueError(f"{named}: not a checkpoint: a header of {header_bytes} bytes; at most {MAX_HEADER_BYTES}")
+    try:
+        with safe_open(named, framework=framework) as opened:
+            text = (opened.metadata() or {}).get(KEY, "{}")
+            tensors = {name: opened.get_tensor(name) for name in sorted(opened.keys()) if name.startswith(prefix)}
+    except (SafetensorError, TypeError, AttributeError) as error:  # of a type that the framework doesn't have
+        raise ValueError(f"{named}: not a checkpoint: {' '.join(str(error).split())}") from error
+    try:
+        document = strict_json.loads(text.encode(), finite=False)
+    except ValueError as error:
+        raise ValueError(f"{named}: not a checkpoint: metadata: {error}") from error
+    if not isinstance(document, dict):
+        raise ValueError(f"{named}: not a checkpoint: metadata: {strict_json.shown(document)}: an object is due")
+    return TensorFile(document, tensors)
