@@ -22,26 +22,39 @@ from tests.hostile.file_cases import OTHERS
 SMALL = UnitPlacerConfig(units="ops", width=8, rounds=1, hidden=8)
 PREFIX = "state_dict/policy."
 DOCUMENT: dict[str, Any] = {
-    "format": "gnnplace.checkpoint", "version": 3,
+    "format": "gnnplace.checkpoint",
+    "version": 3,
     "tree": {
         "gnnplace": {
             "description": {
-                "config": {"policy": vars(SMALL), "training": {"groupings": 1}}, "shape": {"devices": 0, "kinds": [], "groups": 0},
-                "problems": [{"graph": ["fork", "0" * 64], "cluster": ["pair", "0" * 64]}], "range": {"ops": [3, 3], "devices": [2, 2]},
+                "config": {"policy": vars(SMALL), "training": {"groupings": 1}},
+                "shape": {"devices": 0, "kinds": [], "groups": 0},
+                "problems": [{"graph": ["fork", "0" * 64], "cluster": ["pair", "0" * 64]}],
+                "range": {"ops": [3, 3], "devices": [2, 2]},
             },
-            "updates_done": 1, "best": None,
+            "updates_done": 1,
+            "best": None,
         }
     },
-}  # fmt: skip
+}
 LARGE = 3e38  # finite, but not what a layer makes of it
 SAID = ("tree", "gnnplace", "description")
 KNOBS = {
-    "a width of 60,000": ("width", 60_000, "width"), "ten million rounds": ("rounds", 10**7, "rounds"), "another width": ("width", 16, "have shape"),
-    "a width that fits": ("width", 16_000, "have shape"), "a thousand rounds": ("rounds", 1000, "have shape|None"), "no kind": ("kind", None, "policy.kind"),
-    "another kind": ("kind", EVIL, "policy.kind"), "an unknown knob": ("evil", 1, "'policy.evil' is no knob"), "odd units": ("units", "atoms", "units"),
-    "a width of text": ("width", "8; import os", "width"), "a width of NaN": ("width", float("nan"), "width|finite"), "no width": ("width", None, "width"),
-    "a text that nests": ("units", "[" * 50_000, "nested"), "a schedule that needs priorities": ("schedule", "given", "priorities"),
-}  # fmt: skip
+    "a width of 60,000": ("width", 60_000, "width"),
+    "ten million rounds": ("rounds", 10**7, "rounds"),
+    "another width": ("width", 16, "have shape"),
+    "a width that fits": ("width", 16_000, "have shape"),
+    "a thousand rounds": ("rounds", 1000, "have shape|None"),
+    "no kind": ("kind", None, "policy.kind"),
+    "another kind": ("kind", EVIL, "policy.kind"),
+    "an unknown knob": ("evil", 1, "'policy.evil' is no knob"),
+    "odd units": ("units", "atoms", "units"),
+    "a width of text": ("width", "8; import os", "width"),
+    "a width of NaN": ("width", float("nan"), "width|finite"),
+    "no width": ("width", None, "width"),
+    "a text that nests": ("units", "[" * 50_000, "nested"),
+    "a schedule that needs priorities": ("schedule", "given", "priorities"),
+}
 
 
 @cache
@@ -137,10 +150,13 @@ def _bytes() -> Iterator[HostileFile]:
     yield _case("a pickle", b"cos\nsystem\n(S'touch executed'\ntR.", "not a checkpoint")
     yield _case("a zip, as torch.save writes", b"PK\x03\x04" + bytes(100), "not a checkpoint")
     odd = {
-        "a tensor over the end": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}, "a shape that overflows": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]},
-        "an odd type": {"dtype": "EVIL", "shape": [1], "data_offsets": [0, 4]}, "offsets below 0": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]},
-        "a type of four bits": {"dtype": "F4", "shape": [8], "data_offsets": [0, 4]}, "no offsets": {"dtype": "F32", "shape": [1]},
-    }  # fmt: skip
+        "a tensor over the end": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]},
+        "a shape that overflows": {"dtype": "F32", "shape": [2**62, 2**62], "data_offsets": [0, 4]},
+        "an odd type": {"dtype": "EVIL", "shape": [1], "data_offsets": [0, 4]},
+        "offsets below 0": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]},
+        "a type of four bits": {"dtype": "F4", "shape": [8], "data_offsets": [0, 4]},
+        "no offsets": {"dtype": "F32", "shape": [1]},
+    }
     for name, tensor in odd.items():
         text = json.dumps({"__metadata__": {"gnnplace": json.dumps(DOCUMENT)}, "a": tensor}).encode()
         yield _case(name, struct.pack("<Q", len(text)) + text + bytes(4), ".")

@@ -32,6 +32,7 @@ class HostileFile:
     files: Files
     words: str = ""  # a regular expression
     statuses: frozenset[int] = BAD_INPUT
+    opened: tuple[str, ...] = ()  # what the files name, and may be opened
     prepare: Callable[[Path], None] = lambda folder: None
     cpu_s: int = 30
     memory_bytes: int = 2**31
@@ -44,7 +45,7 @@ class HostileFile:
             (folder / name).write_text(bait)
         self.prepare(folder)
         before = _files(folder)
-        named = [*self.files, OUTPUT, *(each.partition(":")[0] for each in self.arguments if not each.startswith("-"))]
+        named = [*self.files, *self.opened, OUTPUT, *(each.partition(":")[0] for each in self.arguments if not each.startswith("-"))]
         ended = confined.run(self.arguments, folder, named, self.cpu_s, self.memory_bytes)
         left = {path.name for path in _files(folder) - before} - ({OUTPUT} if ended.status == 0 else set())
         return self._fault(ended) or (f"left {sorted(left)}" if left else None)

@@ -73,7 +73,7 @@ def _child(arguments: Sequence[str], folder: Path, named: set[str], paths: list[
         for number, path in ((1, paths[0]), (2, paths[1])):
             os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         notes = os.open(paths[2], os.O_WRONLY | os.O_CREAT)
         _limit(cpu_s, memory_bytes)
         sys.addaudithook(_watch(named, seen))
@@ -133,3 +133,30 @@ def _watch(named: set[str], seen: list[str]) -> Callable[[str, tuple[Any, ...]],
             seen.append(f"executed {given[0].co_filename!r}")
 
     return hook
+
+
+def call(function: Callable[[], object], cpu_s: int = 20) -> None:
+    """Calls a function in a forked process; what it raises is raised here: ValueError, or RuntimeError for all else, crashes included."""
+    with tempfile.TemporaryFile() as notes:
+        pid = os.fork()
+        if pid == 0:
+            said, status = "", 1
+            try:
+                signal.alarm(LATE_S * cpu_s)
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                function()
+                status = 0
+            except ValueError as error:
+                said, status = str(error), 4
+            except BaseException as error:
+                said = f"{type(error).__name__}: {error}"
+            finally:
+                os.write(notes.fileno(), said.encode(errors="backslashreplace")[:10_000])
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        notes.seek(0)
+        said = notes.read().decode()
+    if status == 4:
+        raise ValueError(said)
+    if status:
+        raise RuntimeError(f"ended with {status}: {said}")

@@ -17,7 +17,8 @@ GRAPH: dict[str, Any] = {
         },
         {
             "name": "left", "kind": "MatMul", "outputs": [{"bytes": 1000, "alias_of": [0, 0]}], "flops": 5, "bytes_accessed": 7,
-            "persistent_bytes": 50, "workspace_bytes": 3, "kernel": True, "allowed": ["cpu", "gpu"], "colocation": "c", "block": 0, "time_step": 0,
+            "persistent_bytes": 50, "workspace_bytes": 3, "kernel": True, "allowed": ["cpu", "gpu"], "colocation": "c", "block": 0,
+            "time_step": 0,
         },
         {"name": "right", "kind": "MatMul", "outputs": [], "colocation": "c", "flops": 7},
     ],
@@ -50,7 +51,10 @@ COSTS: dict[str, Any] = {
 MSR: dict[str, Any] = {
     "maxSizePerFPGA": 10.0, "maxFPGAs": 2, "maxCPUs": 1,
     "nodes": [
-        {"id": k, "name": f"n{k}", "supportedOnFpga": True, "cpuLatency": 1.0, "fpgaLatency": 0.5, "isBackwardNode": False, "colorClass": 1, "size": 4.0}
+        {
+            "id": k, "name": f"n{k}", "supportedOnFpga": True, "cpuLatency": 1.0, "fpgaLatency": 0.5, "isBackwardNode": False,
+            "colorClass": 1, "size": 4.0,
+        }
         for k in range(2)
     ],
     "edges": [{"sourceId": 0, "destId": 1, "size": 8.0, "cost": 0.1}],
