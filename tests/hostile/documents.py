@@ -29,7 +29,8 @@ CLUSTER: dict[str, Any] = {
     "devices": [
         {
             "name": f"{kind}:0", "kind": kind, "memory_bytes": 50000, "flops_per_s": {"float32": 10**9}, "memory_bytes_per_s": 10**9,
-            "launch_ns": 1, "dispatch_ns": 1, "streams": 1, "memory": f"m{kind}", "contended_memory_bytes_per_s": 10**8, "received": "parts",
+            "launch_ns": 1, "dispatch_ns": 1, "streams": 1, "memory": f"m{kind}", "contended_memory_bytes_per_s": 10**8,
+            "received": "parts",
         }
         for kind in ("cpu", "gpu")
     ],
