@@ -172,9 +172,9 @@ def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:
 
 
 def _chosen(kind: object, table: Mapping[str, type[Kind]], what: str, place: str, error: type[ValueError] = ValueError) -> type[Kind]:
-    if kind not in table:
-        raise error(f"{place}: {what}.kind: {kind!r} is none of {', '.join(table)}")
-    return table[str(kind)]
+    if not isinstance(kind, str) or kind not in table:
+        raise error(f"{place}: {what}.kind: {strict_json.shown(kind)} is none of {', '.join(table)}")
+    return table[kind]
 
 
 def _kind(document: object) -> object:

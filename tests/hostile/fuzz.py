@@ -31,7 +31,7 @@ from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
 from gnnplace.frontends.published.pipedream import read_pipedream
 from gnnplace.training import zero_shot
 from tests.hostile import confined, documents, file_cases, finds, model_cases
-from tests.hostile.checkpoint_cases import DOCUMENT, written
+from tests.hostile.checkpoint_cases import DOCUMENT, SMALL, written
 from tests.hostile.json_cases import PROFILE
 from tests.hostile.yaml_cases import START
 
@@ -88,6 +88,17 @@ def _json(document: Mapping[str, Any]) -> bytes:
     return json.dumps(document).encode()
 
 
+DOCUMENTS: dict[str, tuple[dict[str, Any], Callable[[Any], bytes]]] = {
+    "graph": (documents.GRAPH, _json),
+    "cluster": (documents.CLUSTER, _json),
+    "placement": (documents.PLACEMENT, _json),
+    "costs": (documents.COSTS, _json),
+    "fiddle": (documents.MSR, _json),
+    "checkpoint": (DOCUMENT, written),
+    "YAML": ({"policy": vars(SMALL), "problems": [["dlrm", "k40-2"]], "training": {"optimizer": {"lr": 0.1}}, "seed": 1}, _json),
+}
+
+
 def _of_package(kind: str) -> tuple[bytes, Read]:
     """A reader of another package, called here: its process would start anew for every example. Each call is forked (`confined.calls`)."""
     if kind == "ONNX":
@@ -118,6 +129,36 @@ def changed(draw: st.DrawFn, good: bytes) -> bytes:
         )
         data = data[:start] + part + data[end:]
     return data
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(["x", "left", "cpu:0", "gpu", "fork"]),
+    lambda part: (
+        st.lists(part, max_size=3) | st.dictionaries(st.sampled_from(["x", "name", "$tensor", "$items", "kind"]), part, max_size=3)
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def revalued(draw: st.DrawFn, document: dict[str, Any], packed: Callable[[Any], bytes]) -> bytes:
+    """A document with some values changed."""
+    for _ in range(draw(st.integers(1, 3))):
+        where = draw(st.sampled_from([where for where, _ in documents.paths(document) if where]))
+        document = documents.changed(document, where, draw(VALUES))
+    return packed(document)
+
+
+def contents(kind: str, good: bytes) -> st.SearchStrategy[bytes]:
+    """Files that the reader of a kind is given."""
+    if kind in DOCUMENTS:
+        return changed(good) | revalued(*DOCUMENTS[kind])
+    return changed(good)
 
 
 def fault(read: Read, path: Path, content: bytes) -> str | None:
@@ -156,7 +197,7 @@ def _block(kind: str, good: bytes, read: Read, folder: Path, count: list[int]) -
     @settings(
         max_examples=BLOCK, database=None, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink]
     )
-    @given(changed(good))
+    @given(contents(kind, good))
     def attempt(content: bytes) -> None:
         count[0] += 1
         if (said := fault(read, path, content)) is not None:
