@@ -114,7 +114,7 @@ def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
     parser = _parser(kinds)
     try:
         strict_yaml.check_texts(dict(document))
-        _check_nulls(document, RunConfig, kinds)
+        _check_forms(document, RunConfig, kinds)
         return _build(parser, parser.parse_object(dict(document)))
     except (ArgumentError, ValueError) as error:
         raise ValueError(f"{place}: {_one_line(error)}") from error
@@ -236,15 +236,17 @@ def _check_keys(keys: Iterator[str], kinds: Kinds, place: str, error: type[Value
             raise error(f"{place}: {key!r} is no knob; the nearest is {near!r}")
 
 
-def _check_nulls(document: Mapping[str, Any], config: type, kinds: Kinds, prefix: str = "") -> None:
-    """Raises ValueError for a knob of null that takes none: jsonargparse hands it on."""
+def _check_forms(document: Mapping[str, Any], config: type, kinds: Kinds, prefix: str = "") -> None:
+    """Raises ValueError for a knob of null that takes none, and for a group of knobs that is no map: jsonargparse hands both on."""
     hints = get_type_hints(config) | (kinds._asdict() if config is RunConfig else {})
     for key, value in document.items():
         hint = hints.get(key)
         if value is None and hint is not None and type(None) not in get_args(hint):
             raise ValueError(f"{prefix}{key}: null is no value of this knob")
-        if isinstance(value, Mapping) and isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            _check_nulls(value, hint, kinds, f"{prefix}{key}.")
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{prefix}{key}: {strict_json.shown(value)}: a map of knobs is due")
+            _check_forms(value, hint, kinds, f"{prefix}{key}.")
 
 
 def _one_line(error: Exception) -> str:

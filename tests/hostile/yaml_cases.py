@@ -32,6 +32,8 @@ TEXTS = {
     "a binary": (START + "name: !!binary aGFsbG8=", "name"),
     "a set": (START + "name: !!set {a, b}", "name"),
     "no problems": ("policy: {kind: unit-placer}\nproblems: []", "problems"),
+    "a group that is a list": (START + "training: []", "training: a list: a map of knobs"),
+    "a group within one": (START + "training: {optimizer: [1]}", "training.optimizer: a list: a map"),
     "no policy": ("seed: 1", "policy.kind: None"),
     "an unknown policy": ("policy: {kind: evil}", "policy.kind: 'evil'"),
     "a policy in a list": ("policy: [unit-placer]", "policy.kind"),
