@@ -6,7 +6,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 export OMP_NUM_THREADS ?= 2
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: train test test-rest test-all rebuild docs lint scotch clean
+.PHONY: train test test-rest test-all reliability fuzz rebuild docs lint scotch clean
 
 # The hierarchical policy with a GNN learns from four small problems of three lineages and places a graph and a cluster that it never saw
 MISSION = build/mission
@@ -29,6 +29,15 @@ test-rest: $(VENV)/installed-all
 	$(PYTEST) -m "slow or gpu" --durations=25
 
 test-all: test test-rest
+
+# Every case of hostile input and of faults, and the table of docs/reliability.md
+reliability: $(VENV)/installed-all
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.reliability
+
+# Every reader is given damaged files for so many minutes; finds become cases (tests/hostile/finds)
+MINUTES ?= 10
+fuzz: $(VENV)/installed-all
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.hostile.fuzz $(MINUTES)
 
 # `make test-all` rebuilds the small graphs of the corpus and some large ones; this rebuilds every one and compares the checksums
 rebuild: $(VENV)/installed-all

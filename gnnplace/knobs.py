@@ -53,5 +53,5 @@ def finite(place: str, **knobs: float) -> None:
 
 
 def _check_finite(place: str, knob: str, value: int | float) -> None:
-    if isinstance(value, float) and not math.isfinite(value):
+    if not math.isfinite(value):
         raise ValueError(f"{place}{knob}: {value} is not finite")

@@ -10,7 +10,7 @@ import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_type_hints
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentError, ArgumentParser
@@ -111,6 +111,7 @@ def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
     parser = _parser(kinds)
     try:
         strict_yaml.check_texts(dict(document))
+        _check_forms(document, RunConfig, kinds)
         return _build(parser, parser.parse_object(dict(document)))
     except (ArgumentError, ValueError) as error:
         raise ValueError(f"{place}: {_one_line(error)}") from error
@@ -168,9 +169,9 @@ def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:
 
 
 def _chosen(kind: object, table: Mapping[str, type[Kind]], what: str, place: str, error: type[ValueError] = ValueError) -> type[Kind]:
-    if kind not in table:
-        raise error(f"{place}: {what}.kind: {kind!r} is none of {', '.join(table)}")
-    return table[str(kind)]
+    if not isinstance(kind, str) or kind not in table:
+        raise error(f"{place}: {what}.kind: {strict_json.shown(kind)} is none of {', '.join(table)}")
+    return table[kind]
 
 
 def _kind(document: object) -> object:
@@ -230,6 +231,19 @@ def _check_keys(keys: Iterator[str], kinds: Kinds, place: str, error: type[Value
         if key not in known and not key.startswith(f"{FREE}."):
             near = difflib.get_close_matches(key, known, n=1, cutoff=0)[0]
             raise error(f"{place}: {key!r} is no knob; the nearest is {near!r}")
+
+
+def _check_forms(document: Mapping[str, Any], config: type, kinds: Kinds, prefix: str = "") -> None:
+    """Raises ValueError for a knob of null that takes none, and for a group of knobs that is no map: jsonargparse hands both on."""
+    hints = get_type_hints(config) | (kinds._asdict() if config is RunConfig else {})
+    for key, value in document.items():
+        hint = hints.get(key)
+        if value is None and hint is not None and type(None) not in get_args(hint):
+            raise ValueError(f"{prefix}{key}: null is no value of this knob")
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            if not isinstance(value, Mapping):
+                raise ValueError(f"{prefix}{key}: {strict_json.shown(value)}: a map of knobs is due")
+            _check_forms(value, hint, kinds, f"{prefix}{key}.")
 
 
 def _one_line(error: Exception) -> str:

@@ -31,8 +31,8 @@ def read(path: str | os.PathLike[str], framework: Literal["pt", "numpy"], prefix
     named = os.fspath(path)
     with regular_file.opened(named, MAX_FILE_BYTES, f"a checkpoint has 1 to {MAX_FILE_BYTES}") as file:
         header_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")
-    if header_bytes > MAX_HEADER_BYTES:
-        raise ValueError(f"{named}: not a checkpoint: a header of {header_bytes} bytes; at most {MAX_HEADER_BYTES}")
+    if not 0 < header_bytes <= MAX_HEADER_BYTES:
+        raise ValueError(f"{named}: not a checkpoint: a header of {header_bytes} bytes is not of 1 to {MAX_HEADER_BYTES}")
     try:
         with safe_open(named, framework=framework) as opened:
             text = (opened.metadata() or {}).get(KEY, "{}")

@@ -10,9 +10,10 @@ import signal
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CPUCLOCK_SCHED = 2  # with a process' id, the clock of its processor time
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8  # glibc's mallopt
 _MOST = 2**31 - 1
@@ -26,6 +27,32 @@ def die_with_parent(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def inherit_orphans() -> None:
+    """Makes this process the parent of all its descendants whose own parents end, whatever sessions they are in."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_with_descendants(pid: int) -> None:
+    """Kills a child of this process that inherits orphans, and all its descendants. The child is to be waited for."""
+    os.kill(pid, signal.SIGSTOP)  # it starts no more of them
+    while found := list(_descendants(pid)):
+        for each in found:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    """The descendants of a process that have not ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            for child in Path(f"/proc/{pid}/task/{task}/children").read_text().split():
+                yield from _descendants(int(child))
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    if Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                        yield int(child)
 
 
 def processor_ns(pid: int) -> int:

@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 STREAMS = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")  # what whoever started this process has opened
 MOST_OF_A_STREAM = 2**28
+PIECE_BYTES = 2**20  # a read takes the memory of all that it asks for
 
 
 @contextmanager
@@ -39,7 +40,10 @@ def read(path: str, most_bytes: int) -> bytes:
         if not (stat.S_ISREG(status.st_mode) or (stream and (stat.S_ISFIFO(status.st_mode) or file.isatty()))):
             raise ValueError("is no regular file; what comes through a pipe is read as /dev/stdin or <(...)")
         limit = most_bytes if stat.S_ISREG(status.st_mode) else min(most_bytes, MOST_OF_A_STREAM)
-        content = b"" if status.st_size > limit else file.read(limit + 1)
-    if max(status.st_size, len(content)) > limit:
+        content, length = list[bytes](), status.st_size if status.st_size > limit else 0
+        while length <= limit and (piece := file.read(PIECE_BYTES)):
+            content.append(piece)
+            length += len(piece)
+    if length > limit:
         raise ValueError(f"longer than the {limit} bytes that this kind of document may have")
-    return content
+    return b"".join(content)

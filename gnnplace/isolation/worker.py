@@ -13,7 +13,14 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from gnnplace.isolation.linux import die_with_parent, keep_freed_memory, lift_memory_limit, limit_memory
+from gnnplace.isolation.linux import (
+    die_with_parent,
+    inherit_orphans,
+    keep_freed_memory,
+    kill_with_descendants,
+    lift_memory_limit,
+    limit_memory,
+)
 from gnnplace.isolation.outcome import MeasurementError
 
 Serve = Callable[[Connection], None]
@@ -48,13 +55,13 @@ class Worker:
             return
 
     def kill(self) -> int:
-        """Kills the process, if it has not ended, and returns its exit status (negative: the signal)."""
+        """Kills the process with its descendants, if it has not ended, and returns its exit status (negative: the signal)."""
         self.connection.close()
         if self._pid == 0:
             return 0
         ended, status = os.waitpid(self._pid, os.WNOHANG)
         if ended == 0:
-            os.kill(self._pid, signal.SIGKILL)
+            kill_with_descendants(self._pid)
             _, status = os.waitpid(self._pid, 0)
         self._pid = 0
         return os.waitstatus_to_exitcode(status)
@@ -118,6 +125,7 @@ def _run(connection: Connection, parent: int, core: int | None, memory_bytes: in
     status = 1
     try:
         die_with_parent(parent)
+        inherit_orphans()
         gc.disable()
         if core is not None:
             os.sched_setaffinity(0, {core})

@@ -91,7 +91,10 @@ OUTCOMES = [
     ("leave", "crash", "cpu:1 ended with status 1"),
     ("crash", "crash", "RuntimeError: xxx"),
     ("own_exception", "crash", "a sentence of two lines"),
+    ("vanish", "crash", "cpu:1 ended with status 0"),
     ("sleep", "timeout", "run: not done after 2 s"),
+    ("daemon", "timeout", "run: not done after 2 s"),
+    ("forks", "timeout", "run: not done after 2 s"),
     ("deaf", "timeout", "run: not done after 2 s"),
     ("silent", "timeout", "run: not done after 2 s"),
     ("allocate", "out_of_memory", "Unable to allocate"),
@@ -105,13 +108,14 @@ OUTCOMES = [
 def test_what_a_device_process_does_is_one_outcome(
     way: str, outcome: str, reason: str, shared: Marked, run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    limit, host_alone, start = 2.0, alive(shared.mark), time.monotonic()
+    limit, host_alone, start, shared_memory = 2.0, alive(shared.mark), time.monotonic(), set(os.listdir("/dev/shm"))
     path = placed(shared, tmp_path / "p.json", hostile_op(shared, way))
     status, found, err = run("--cluster", "cpu-2", "--placement", path, "--limit", str(limit if outcome == "timeout" else 60))
     assert (status, found["outcome"]) == (5, outcome)
     assert reason in found["reason"] and len(found["reason"]) < 600 and "Traceback" not in err
     assert outcome != "timeout" or time.monotonic() - start < limit + LATE_S
     assert alive(shared.mark) == host_alone and len(host_alone) == 2  # the keeper and the host, which goes on to the next
+    assert set(os.listdir("/dev/shm")) <= shared_memory
 
 
 def test_a_host_that_has_seen_it_all_still_measures(shared: Marked, run: Callable[..., Any], tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 READY = "HOSTILE_READY"  # names a file that is made just before something hangs
 FOR_EVER_S = 10**6
+GENERATIONS = 5
 
 
 class OwnError(ValueError):
@@ -44,6 +45,18 @@ def daemon() -> Any:
             deaf()
         os._exit(0)
     sleep()
+
+
+def forks() -> Any:
+    """A fork bomb of some generations: each process makes two more, and all of them hang, deaf."""
+    for _ in range(GENERATIONS):
+        os.fork()
+    deaf()
+
+
+def vanish() -> Any:
+    """Ends as if all were well."""
+    os._exit(0)
 
 
 def allocate() -> Any:
@@ -142,5 +155,5 @@ def _native_hoard() -> None:
 WAYS: dict[str, Callable[[], Any]] = {
     "segfault": segfault, "sleep": sleep, "deaf": deaf, "allocate": allocate, "native_hoard": _native_hoard, "no_kernel": _no_kernel,
     "other_result": lambda: None, "crash": crash, "own_exception": own_exception, "exit": lambda: os._exit(3), "leave": leave,
-    "daemon": daemon, "silent": silent,
+    "daemon": daemon, "silent": silent, "forks": forks, "vanish": vanish,
 }  # fmt: skip

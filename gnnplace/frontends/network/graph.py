@@ -23,6 +23,7 @@ from gnnplace.frontends.network.flops import Call
 from gnnplace.frontends.network.network import Names, Network, Node, Tensor, shown
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.graph_columns import MAX_FLOPS
+from gnnplace.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def read_graph(file: str | os.PathLike[str], network: Network, described: Format
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)}: {error}") from error
     if builder.uncounted:
-        log.warning("%s: kinds without a rule, counted by their bytes: %s", graph.name, ", ".join(sorted(builder.uncounted)))
+        log.warning("%s", printable(f"{graph.name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"))
     return FileGraph(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))))
 
 

@@ -20,6 +20,7 @@ from gnnplace.frontends.tensorflow.kinds import ALIASES, MAX_FOLDED_ELEMENTS, NO
 from gnnplace.frontends.tensorflow.pruned import Step, prune
 from gnnplace.frontends.tensorflow.roles import Roles
 from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.printable import printable
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +39,7 @@ def read_step(
     ops = [_op(step, roles, i, i in folded, groups[i], blocks or {}) for i in range(len(step.ops))]
     result = ComputationGraph.from_ops(name, ops, step.edges())
     if unknown := unknown_kinds(result):
-        log.warning("%s: kinds without a rule, counted by their bytes: %s", name, ", ".join(unknown))
+        log.warning("%s", printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(unknown)}"))
     return result
 
 

@@ -22,6 +22,7 @@ from gnnplace.frontends.torch.calls import Call, tensor_bytes
 from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
+from gnnplace.printable import printable
 
 Capture = Literal["export", "make_fx"]
 BACKWARD = ("backward_data", "backward_weight")
@@ -48,7 +49,7 @@ def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
         builder.add(node)
     graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
     if builder.uncounted:
-        log.warning("%s: kinds without a rule, counted by their bytes: %s", name, ", ".join(sorted(builder.uncounted)))
+        log.warning("%s", printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"))
     return TracedStep(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))), traced, MappingProxyType(builder.op_of), capture)
 
 
