@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     under = constrained(whole, constraint)
     problem = under.problem
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
-    more, free = _policy(chosen), list[Candidate]()
+    more, free = _policies(chosen), list[Candidate]()
     if constraint != Constraint():
         terminal.progress(chosen.quiet)("without constraint:")
         free = compared(whole, inputs.budget(chosen, whole), chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
@@ -72,7 +72,8 @@ def _parser() -> Parser:
     inputs.add_budget_arguments(parser)
     inputs.add_constraint_arguments(parser)
     inputs.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
-    parser.add_argument("--checkpoint", metavar="PATH", help="a trained policy, which places the problem by its weights alone (zero-shot)")
+    explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
+    parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action="extend", default=[], help=explained)
     parser.add_argument(
         "--samples", metavar="N", type=inputs.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )
@@ -82,15 +83,16 @@ def _parser() -> Parser:
     return parser
 
 
-def _policy(chosen: argparse.Namespace) -> dict[str, Planner]:
-    """The policy of the checkpoint, if one is named, as a planner under its name."""
-    if chosen.checkpoint is None:
+def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
+    """The policies of the checkpoints, as planners under their names; with their paths where several have one name."""
+    if not chosen.checkpoint:
         return {}
     from gnnplace.training import zero_shot  # PyTorch takes seconds to import
 
-    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples)
-    name = f"{policy.name} ({policy.encoder})" if policy.encoder else policy.name
-    return {f"{name}, zero-shot": policy}
+    policies = {path: zero_shot.planner(path, chosen.seed, chosen.samples) for path in chosen.checkpoint}
+    names = [f"{each.name} ({each.encoder}), zero-shot" if each.encoder else f"{each.name}, zero-shot" for each in policies.values()]
+    paths = zip(names, policies, strict=True)
+    return {name if names.count(name) == 1 else f"{name}, {path}": policies[path] for name, path in paths}
 
 
 def _slower(found: Sequence[Candidate]) -> dict[str, str]:

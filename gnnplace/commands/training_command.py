@@ -5,23 +5,35 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gnnplace.commands import seeds_table, training_table
+from gnnplace.commands import methods_table, seeds_table, training_table
+from gnnplace.commands.methods_table import Method
 from gnnplace.commands.train import MACHINE
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
+from gnnplace.training.evaluations import within
 from gnnplace.training.fit import flags
+from gnnplace.training.problems import simulated
 from gnnplace.training.run import TrainingRun
+
+
+class Asked(NamedTuple):
+    """A configuration, and how many evaluations each of its runs takes where these were counted."""
+
+    config: RunConfig
+    evaluations: int | None = None
 
 
 def run(parser: Parser, chosen: argparse.Namespace, overrides: list[str]) -> int:
@@ -30,43 +42,56 @@ def run(parser: Parser, chosen: argparse.Namespace, overrides: list[str]) -> int
         sys.stdout.write(files.knobs_help())
         return DONE
     try:
-        config = _config(chosen, overrides)
+        asked = _asked(chosen, overrides)
     except files.UsageError as error:
         parser.error(str(error))
     keep_freed_memory(arenas=0)
     try:
-        return _seed_by_seed([replace(config, seed=seed) for seed in chosen.seeds or [config.seed]], chosen)
+        return _one_by_one(asked, chosen)
     except MeasurementError as failed:
         print(f"gnnplace train: {failed}", file=sys.stderr)
         return MEASUREMENT_FAILED
 
 
-def _seed_by_seed(configs: list[RunConfig], chosen: argparse.Namespace) -> int:
-    """One run after another; of several, what they found over all seeds in the end."""
-    outcomes: list[seeds_table.Outcome] = []
+def _one_by_one(asked: Mapping[str, Asked], chosen: argparse.Namespace) -> int:
+    """One run after another; in the end what they found over all seeds, of several methods beside one another."""
+    together = len(asked) > 1 or chosen.evaluations is not None
+    outcomes: dict[str, list[seeds_table.Outcome]] = {name: [] for name in asked}
     documents: list[dict[str, Any]] = []
     status = DONE
-    for config in configs:
+    for name, config in (
+        (name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in chosen.seeds or [each.config.seed]
+    ):
         with ExitStack() as stack:
             run = _prepared(config, chosen, stack)
             if (stopped := _stopped(run)) is not None:
                 return stopped
             if processes.launched_as() > 0:
                 continue
-            found = training_table.results(run)
-            if not chosen.json:
+            found = training_table.results(run, baselines=not together)
+            if not (chosen.json or together):
                 training_table.print_tables(run, found)
             documents.append(training_table.document(run, found))
-            outcomes.append(seeds_table.outcome(run, found))
+            outcomes[name].append(seeds_table.outcome(run, found))
             status = status if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE
-    if len(configs) == 1:
-        if chosen.json and documents:
-            terminal.print_json(documents[0])
-    elif outcomes and chosen.json:
-        terminal.print_json({"runs": documents, "problems": seeds_table.document(outcomes)})
-    elif outcomes:
-        seeds_table.print_table(outcomes)
+    if documents and together:
+        _compare({name: Method(outcomes[name], asked[name].evaluations) for name in asked}, documents, chosen)
+    elif len(documents) == 1 and chosen.json:
+        terminal.print_json(documents[0])
+    elif len(documents) > 1 and chosen.json:
+        terminal.print_json({"runs": documents, "problems": seeds_table.document(*outcomes.values())})
+    elif len(documents) > 1:
+        seeds_table.print_table(*outcomes.values())
     return status
+
+
+def _compare(methods: Mapping[str, Method], documents: list[dict[str, Any]], chosen: argparse.Namespace) -> None:
+    found = methods_table.compared(methods, chosen.evaluations)
+    if chosen.json:
+        terminal.print_json({"runs": documents, "problems": methods_table.document(found)})
+        return
+    methods_table.print_tables(found)
+    seeds_table.print_page([each for method in methods.values() for each in method.outcomes])
 
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
@@ -89,22 +114,49 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     return run
 
 
-def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
-    named = {f"--{name}": getattr(chosen, name) for name in ("policy", "settings") if getattr(chosen, name) is not None}
+def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]:
+    """What is to be trained, by the words of --policy, or one run by its configuration's name."""
     overrides = [*([f"--algorithm.kind={chosen.algorithm}"] if chosen.algorithm else []), *overrides]
-    if chosen.resume is None:
-        if chosen.config and named:
-            raise files.UsageError(f"--config: the file says which policy and settings, so {next(iter(named))} can't be given")
-        if chosen.config:
-            config = files.read_config(chosen.config, overrides, chosen.encoder)
-        else:
-            config = files.read_settings(chosen.policy or files.DEFAULT_POLICY, chosen.settings, overrides, chosen.encoder)
-        return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
-    others = [*named, *["--seeds"] * bool(chosen.seeds), *["--encoder"] * bool(chosen.encoder), *["--dim"] * bool(chosen.dim)]
-    others += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
-    if others:
+    if chosen.resume is not None:
+        config = _resumed(chosen, overrides)
+        return {config.name: Asked(config)}
+    if chosen.config and (chosen.policy or chosen.settings):
+        option = "--policy" if chosen.policy else "--settings"
+        raise files.UsageError(f"--config: the file says which policy and settings, so {option} can't be given")
+    configs = {name: _config(name, chosen, overrides) for name in chosen.policy or [str(chosen.config or files.DEFAULT_POLICY)]}
+    if chosen.evaluations is None:
+        return {name: Asked(config) for name, config in configs.items()}
+    return _within(configs, chosen.evaluations, chosen.quiet)
+
+
+def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
+    """The configuration of a file, or of a policy's settings."""
+    if chosen.config or name.endswith(".yaml"):
+        config = files.read_config(Path(name), overrides, chosen.encoder)
+    else:
+        config = files.read_settings(name, chosen.settings, overrides, chosen.encoder)
+    return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
+
+
+def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, Asked]:
+    """The same with as many updates as a budget allows."""
+    posed, found = dict[Any, Problem](), dict[str, Asked]()
+    for name, config in configs.items():
+        if config.evaluate == "measured" or config.corpus.splits or len(config.problems) > 1:
+            raise files.UsageError("--evaluations: counts simulated steps of one problem; else say --training.updates")
+        key = config.problems, config.dims, config.costs
+        if key not in posed:
+            (posed[key],) = simulated(config, quiet)
+        found[name] = Asked(*within(config, posed[key], evaluations))
+    return found
+
+
+def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
+    given = [f"--{name}" for name in ("policy", "settings", "seeds", "encoder", "evaluations", "dim") if getattr(chosen, name)]
+    given += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
+    if given:
         raise files.UsageError(
-            f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; what can: {', '.join(MACHINE)}"
+            f"--resume: goes on with the run's own configuration, so {given[0]} can't be changed; what can: {', '.join(MACHINE)}"
         )
     return files.read_config(chosen.resume / run_folder.CONFIG, overrides)
 

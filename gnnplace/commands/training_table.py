@@ -19,8 +19,8 @@ from gnnplace.training.run import TrainingRun, compare
 MOST_TABLES = 4
 
 
-def results(run: TrainingRun) -> list[list[Candidate]]:
-    """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first.
+def results(run: TrainingRun, baselines: bool = True) -> list[list[Candidate]]:
+    """For every problem the policy's greedy placement, the best that it found, and (`baselines`) every baseline, fastest feasible first.
 
     A run of more than `MOST_TABLES` problems asks no baseline: `gnnplace compare --checkpoint` does, for a problem.
     """
@@ -31,7 +31,7 @@ def results(run: TrainingRun) -> list[list[Candidate]]:
         best = run.learner.best.found[number]
         if best is not None:
             asked[f"policy, best found ({best.origin})"] = known(best.placement)
-        if len(run.learner.lessons) <= MOST_TABLES:
+        if baselines and len(run.learner.lessons) <= MOST_TABLES:
             asked |= planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.proposes)
         found.append(candidates(lesson.problem, asked, run.config.policy.proposes, say))
     return found

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -108,3 +109,16 @@ def test_who_is_slower_than_one_device():
 
 def test_every_explanation_is_of_a_planner():
     assert set(EXPLANATIONS) <= set(get_args(planners.PlannerName))
+
+
+@pytest.mark.slow
+def test_several_checkpoints_have_a_row_each(posed, capsys, monkeypatch):
+    every = planners.planners
+    monkeypatch.setattr(planners, "planners", lambda *arguments: {"heft": every(*arguments)["heft"]})  # the others take seconds
+    folder = Path(__file__).parents[1] / "golden" / "checkpoints"
+    paths = [str(folder / f"{name}.safetensors") for name in ("hierarchical-paper", "unit-placer")]
+    Path("copy.safetensors").write_bytes(Path(paths[0]).read_bytes())
+    words = [*posed, "--evaluations", "1", "--json", "--checkpoint", *paths, "copy.safetensors"]
+    rows = {row["planner"]: row["step_time_ns"] for row in json.loads(compare(capsys, *words))["planners"]}
+    twice = [rows[f"hierarchical (paper), zero-shot, {path}"] for path in (paths[0], "copy.safetensors")]
+    assert twice[0] == twice[1] and "unit-placer (gnn), zero-shot" in rows and len(rows) == 5
