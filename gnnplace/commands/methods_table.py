@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, candidates
+from gnnplace.candidates import Candidate
 from gnnplace.commands.seeds_table import BEST_FOUND, GREEDY, Outcome, over_seeds, shown
+from gnnplace.commands.training_table import Known
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Estimate, estimate
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.evaluations import searches
 
-MOST_HEURISTICS = 4  # problems whose heuristics and searches are asked
-
 
 class Method(NamedTuple):
     """The runs of a policy, one a seed, and how many evaluations each took, None where nobody counted."""
 
-    outcomes: Sequence[Outcome]
+    outcomes: list[Outcome]
     evaluations: int | None
 
 
@@ -43,19 +41,14 @@ class Compared(NamedTuple):
     heuristic: Candidate | None
 
 
-def compared(methods: Mapping[str, Method], evaluations: int | None) -> dict[str, Compared]:
-    """Every problem by its label. Searches get as many `evaluations`; none is asked without, and nobody of more than four problems."""
-    outcomes = [each for method in methods.values() for each in method.outcomes]
-    problems = {label: problem for each in outcomes for label, problem in each.problems.items()}
+def compared(methods: Mapping[str, Method], heuristics: Known, evaluations: int | None) -> dict[str, Compared]:
+    """Every problem by its label. Where heuristics are known, searches get as many `evaluations`; none is asked without."""
+    first = next(iter(methods.values())).outcomes
     found = {}
-    for label, problem in problems.items():
-        there = {name: method for name, method in methods.items() if label in method.outcomes[0].problems}
-        rows = [_row(name, method, label) for name, method in there.items()]
-        heuristic = None
-        if len(problems) <= MOST_HEURISTICS:
-            heuristic = _heuristic(problem, outcomes[0])
-            rows += _searched(problem, next(iter(there.values())).outcomes, evaluations) if evaluations is not None else []
-        found[label] = Compared(problem, [each.seed for each in next(iter(there.values())).outcomes], rows, heuristic)
+    for label, problem in first[0].problems.items():
+        rows = [_row(name, method, label) for name, method in methods.items()]
+        rows += _searched(problem, first, evaluations) if evaluations is not None and label in heuristics else []
+        found[label] = Compared(problem, [each.seed for each in first], rows, next(iter(heuristics.get(label, [])), None))
     return found
 
 
@@ -105,11 +98,6 @@ def _searched(problem: Problem, outcomes: Sequence[Outcome], evaluations: int) -
         known = [float(time_ns) for time_ns in times if time_ns is not None]
         rows.append(Row(name, None, estimate(known) if len(known) == len(times) else None, evaluations))
     return rows
-
-
-def _heuristic(problem: Problem, outcome: Outcome) -> Candidate:
-    named = planners.planners(problem, simulate, outcome.seed, outcome.rule)
-    return candidates(problem, {name: plan for name, plan in named.items() if name not in planners.SEARCHES}, outcome.rule)[0]
 
 
 def _fastest(heuristic: Candidate) -> dict[str, Any]:

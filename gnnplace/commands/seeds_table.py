@@ -12,9 +12,9 @@ from gnnplace.placement import Schedule, rule_of
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Estimate, estimate
+from gnnplace.training.notes import OWN
 from gnnplace.training.run import TrainingRun
 
-OWN = "policy, "  # how rows of the policy begin
 GREEDY, BEST_FOUND = "policy, greedy", "policy, best found"
 
 

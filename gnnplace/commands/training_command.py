@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from gnnplace.commands import methods_table, seeds_table, training_table
 from gnnplace.commands.methods_table import Method
 from gnnplace.commands.train import MACHINE
+from gnnplace.commands.training_table import Known
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
@@ -55,43 +55,44 @@ def run(parser: Parser, chosen: argparse.Namespace, overrides: list[str]) -> int
 
 def _one_by_one(asked: Mapping[str, Asked], chosen: argparse.Namespace) -> int:
     """One run after another; in the end what they found over all seeds, of several methods beside one another."""
-    together = len(asked) > 1 or chosen.evaluations is not None
-    outcomes: dict[str, list[seeds_table.Outcome]] = {name: [] for name in asked}
-    documents: list[dict[str, Any]] = []
-    status = DONE
-    for name, config in (
-        (name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in chosen.seeds or [each.config.seed]
-    ):
+    heuristics = training_table.Known() if len(asked) > 1 or chosen.evaluations is not None else None
+    methods = {name: Method([], each.evaluations) for name, each in asked.items()}
+    documents, status = list[dict[str, Any]](), DONE
+    for name, config in _seeded(asked, chosen.seeds):
         with ExitStack() as stack:
             run = _prepared(config, chosen, stack)
             if (stopped := _stopped(run)) is not None:
                 return stopped
             if processes.launched_as() > 0:
                 continue
-            found = training_table.results(run, baselines=not together)
-            if not (chosen.json or together):
+            found = training_table.results(run, heuristics)
+            if not chosen.json and heuristics is None:
                 training_table.print_tables(run, found)
             documents.append(training_table.document(run, found))
-            outcomes[name].append(seeds_table.outcome(run, found))
+            methods[name].outcomes.append(seeds_table.outcome(run, found))
             status = status if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE
-    if documents and together:
-        _compare({name: Method(outcomes[name], asked[name].evaluations) for name in asked}, documents, chosen)
-    elif len(documents) == 1 and chosen.json:
-        terminal.print_json(documents[0])
-    elif len(documents) > 1 and chosen.json:
-        terminal.print_json({"runs": documents, "problems": seeds_table.document(*outcomes.values())})
-    elif len(documents) > 1:
-        seeds_table.print_table(*outcomes.values())
+    if documents:
+        _conclude(methods, heuristics, documents, chosen)
     return status
 
 
-def _compare(methods: Mapping[str, Method], documents: list[dict[str, Any]], chosen: argparse.Namespace) -> None:
-    found = methods_table.compared(methods, chosen.evaluations)
-    if chosen.json:
-        terminal.print_json({"runs": documents, "problems": methods_table.document(found)})
-        return
-    methods_table.print_tables(found)
-    seeds_table.print_page([each for method in methods.values() for each in method.outcomes])
+def _seeded(asked: Mapping[str, Asked], seeds: Sequence[int]) -> list[tuple[str, RunConfig]]:
+    return [(name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in seeds or [each.config.seed]]
+
+
+def _conclude(methods: Mapping[str, Method], heuristics: Known | None, documents: list[dict[str, Any]], chosen: argparse.Namespace) -> None:
+    outcomes = [each for method in methods.values() for each in method.outcomes]
+    found = None if heuristics is None else methods_table.compared(methods, heuristics, chosen.evaluations)
+    if chosen.json and found is None and len(documents) == 1:
+        terminal.print_json(documents[0])
+    elif chosen.json:
+        problems = seeds_table.document(outcomes) if found is None else methods_table.document(found)
+        terminal.print_json({"runs": documents, "problems": problems})
+    elif found is not None:
+        methods_table.print_tables(found)
+        seeds_table.print_page(outcomes)
+    elif len(documents) > 1:
+        seeds_table.print_table(outcomes)
 
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
@@ -124,6 +125,7 @@ def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]
         option = "--policy" if chosen.policy else "--settings"
         raise files.UsageError(f"--config: the file says which policy and settings, so {option} can't be given")
     configs = {name: _config(name, chosen, overrides) for name in chosen.policy or [str(chosen.config or files.DEFAULT_POLICY)]}
+    _require_same_problems(configs)
     if chosen.evaluations is None:
         return {name: Asked(config) for name, config in configs.items()}
     return _within(configs, chosen.evaluations, chosen.quiet)
@@ -140,15 +142,20 @@ def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunC
 
 def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, Asked]:
     """The same with as many updates as a budget allows."""
-    posed, found = dict[Any, Problem](), dict[str, Asked]()
-    for name, config in configs.items():
-        if config.evaluate == "measured" or config.corpus.splits or len(config.problems) > 1:
-            raise files.UsageError("--evaluations: counts simulated steps of one problem; else say --training.updates")
-        key = config.problems, config.dims, config.costs
-        if key not in posed:
-            (posed[key],) = simulated(config, quiet)
-        found[name] = Asked(*within(config, posed[key], evaluations))
-    return found
+    first = next(iter(configs.values()))
+    if first.evaluate == "measured" or first.corpus.splits or len(first.problems) > 1:
+        raise files.UsageError("--evaluations: counts simulated steps of one problem; else say --training.updates")
+    (problem,) = simulated(first, quiet)
+    return {name: Asked(*within(config, problem, evaluations)) for name, config in configs.items()}
+
+
+def _require_same_problems(configs: Mapping[str, RunConfig]) -> None:
+    """Raises UsageError where policies that are to be compared would learn from different problems."""
+    (first, config), *others = configs.items()
+    for knob in ("problems", "corpus", "dims", "costs", "evaluate"):
+        for name, other in others:
+            if getattr(other, knob) != getattr(config, knob):
+                raise files.UsageError(f"--policy: {name} and {first} differ in {knob}; say --{knob} for all of them")
 
 
 def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:

@@ -59,6 +59,7 @@ def test_the_table_names_each_method_once(folder, capsys):
     [
         (["--policy=go,go"], "no list of different names"),
         (["--policy=go,nobody"], "nobody"),
+        (["--policy=hierarchical,improver"], "improver and hierarchical differ in problems; say --problems for all of them"),
         (["--policy=go", "--evaluations=9", "--problems=[[dlrm, k40-2], [gcn, k40-2]]"], "counts simulated steps of one problem"),
     ],
 )

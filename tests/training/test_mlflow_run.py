@@ -67,3 +67,18 @@ def test_a_run_in_a_checkout_says_its_commit(runs, monkeypatch, checkout):
     run = opened(runs, f"d-{checkout}")
     tags = mlflow.MlflowClient(tracking_uri=database(runs)).get_run(run.run_id).data.tags
     assert tags.get("mlflow.source.git.commit") == ("0123456789ab+changes" if checkout else None)
+
+
+def test_what_is_said_of_a_run_as_a_whole_stands_beside_its_curves(runs):
+    (runs / "e-1").mkdir()
+    run = MlflowRun(runs / "e-1", {}, lambda path: True, {"mlflow.note.content": "what it is"})
+    run.log_metrics({"seconds": 0.5}, 0)
+    run.end("FINISHED")
+    run.log_once({"dlrm.k40-2/bound_ns": 7.0})  # baselines are asked after the training
+    client = mlflow.MlflowClient(tracking_uri=database(runs))
+    stored = client.get_run(run.run_id)
+    assert stored.data.tags["mlflow.note.content"] == "what it is" and stored.info.status == "FINISHED"
+    assert stored.data.metrics == {"seconds": 0.5, "dlrm.k40-2/bound_ns": 7.0}
+    experiment = client.get_experiment_by_name("gnnplace")
+    assert run.page.endswith(f"/experiments/{experiment.experiment_id}/runs/{run.run_id}")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"  # its page begins with the runs
