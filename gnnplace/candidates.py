@@ -12,6 +12,7 @@ import pandas as pd
 
 from gnnplace import planners, portfolio
 from gnnplace.baselines.best import Progress
+from gnnplace.baselines.exact import proved_ns
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.staged import staged
 from gnnplace.bounds.bounds import bound_name, lower_bound
@@ -43,19 +44,26 @@ class Candidate:
         """The step time, None where the placement is infeasible."""
         return self.result.feasible_ns
 
+    def proved(self, problem: Problem) -> bool:
+        """Whether it is proved that no placement is faster, by the lower bound or a search that was complete."""
+        fused = self.placement.fusion is not None
+        known_ns = max(lower_bound(problem, fused), 0 if fused else proved_ns(problem))
+        return self.step_time_ns is not None and self.step_time_ns <= known_ns
+
     def predicted(self, problem: Problem) -> Predicted:
         """The step as documents describe it, with the lower bound of its problem; where ops run fused, that of every fusion."""
         fused = self.placement.fusion is not None
         return predicted(problem.cluster, self.result, lower_bound(problem, fused), bound_name(problem, fused))
 
     def row(self, problem: Problem) -> dict[str, Any]:
-        """A row for programs: the step, its metrics, how long planning took."""
+        """A row for programs: the step, its metrics, how long planning took, whether no placement is faster."""
         return {
             "planner": self.planner,
             "schedule": self.result.schedule,
             **self.predicted(problem).model_dump(exclude={"bound_ns", "bound"}),
             "planning_ns": self.planning_ns,
             "fifo_step_time_ns": self.fifo.step_time_ns,
+            "proved": self.proved(problem),
         }
 
 
