@@ -18,6 +18,7 @@ from gnnplace.baselines.staged import staged
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.bounds.shortage import shortage
 from gnnplace.constraints import Constrained, Constraint, Stages, constrained
+from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.fused import Fused
 from gnnplace.placement import Placement, Schedule, scheduled
@@ -149,6 +150,16 @@ def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stag
     return portfolio.with_stages(problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule)
 
 
+def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> Planner:
+    """The planner that a user names, with stages where there are any. Raises ValueError with the names that there are."""
+    if name in planners.missing():
+        raise ValueError(f"planner {name!r}: {planners.missing()[name]}")
+    named = asked_planners(problem, seed, schedule, stages)
+    if name not in named:
+        raise ValueError(strict_json.unknown("planner", name, (BEST, *named)))
+    return named[name]
+
+
 def said(found: Candidate, under: Constrained) -> Candidate:
     """A candidate of a problem under a constraint as one of the whole problem."""
     return candidate(under.whole, found.planner, under.said(found.placement), found.planning_ns)
@@ -156,12 +167,12 @@ def said(found: Candidate, under: Constrained) -> Candidate:
 
 def priced(found: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
     """Of each planner under a constraint its step time without, None where that is infeasible; `best` by that name, whoever won."""
-    times = {_asked(each.planner): each.step_time_ns for each in free}
-    return {each.planner: times[_asked(each.planner)] for each in found if _asked(each.planner) in times}
+    times = {_first_name(each): each.step_time_ns for each in free}
+    return {each.planner: times[_first_name(each)] for each in found if _first_name(each) in times}
 
 
-def _asked(planner: str) -> str:
-    return planner.partition(": ")[0]
+def _first_name(found: Candidate) -> str:
+    return found.planner.partition(": ")[0]
 
 
 def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from gnnplace import candidates, planners, portfolio
+from gnnplace import candidates, portfolio
 from gnnplace.baselines.staged import nearest, staged
 from gnnplace.candidates import BEST, Candidate
 from gnnplace.cluster import Cluster
 from gnnplace.commands import candidate_table, inputs, reporting
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser
 from gnnplace.constraints import Constrained, Stages, constrained
-from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
 from gnnplace.placement import Placement
 from gnnplace.portfolio import SearchName
@@ -162,12 +161,10 @@ def _found(
 
 
 def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, parser: Parser) -> Mapping[str, Planner]:
-    named = candidates.asked_planners(problem, chosen.seed, chosen.schedule, stages)
-    if chosen.planner in planners.missing():
-        parser.error(f"--planner: {chosen.planner}: {planners.missing()[chosen.planner]}")
-    if chosen.planner not in named:
-        parser.error(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *named))}")
-    return {chosen.planner: named[chosen.planner]}
+    try:
+        return {chosen.planner: candidates.planner_named(chosen.planner, problem, chosen.seed, chosen.schedule, stages)}
+    except ValueError as unknown:
+        parser.error(f"--planner: {unknown}")
 
 
 def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
