@@ -78,7 +78,7 @@ def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
     >>> rows = gp.table(problem, gp.compare(problem, evaluations=10))
-    >>> rows.step_time_ns.min() == rows.step_time_ns[0], "peak_memory_bytes.gpu:0" in rows
+    >>> bool(rows.step_time_ns.min() == rows.step_time_ns[0]), "peak_memory_bytes.gpu:0" in rows
     (True, True)
     """
     where = {"graph": problem.graph.name, "cluster": problem.cluster.name, "ops": problem.num_ops, "bound_ns": lower_bound(problem)}
