@@ -16,24 +16,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gnnplace import candidates, planners, portfolio
+from gnnplace import candidates, portfolio
 from gnnplace.baselines.best import Progress
-from gnnplace.baselines.staged import planned_stages, staged
+from gnnplace.baselines.staged import staged
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
-from gnnplace.bounds.shortage import Shortage
 from gnnplace.candidates import Candidate
 from gnnplace.choices import BEST, SEARCH, Format, Mode, SearchName
 from gnnplace.cluster import Cluster
-from gnnplace.constraints import Constrained, Constraint, constrained
+from gnnplace.constraints import Constraint, constrained
 from gnnplace.exports import targets
 from gnnplace.exports.model import Model
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
 from gnnplace.problems import Problem
-from gnnplace.report import explanation, step_report
-from gnnplace.report.explanation import Explanation, PartExplanation
+from gnnplace.report import explanation
 from gnnplace.result import Planner, StepResult
 from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
@@ -111,8 +109,7 @@ def place(
         >>> gp.granularity(problem, gp.place(problem, "heft", granularity="module")) in ("module", "stage")
         True
     """
-    constraint = Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts)
-    under = constrained(problem, constraint)
+    under = constrained(problem, Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts))
     posed, stages = under.problem, under.stages
     if planner == BEST:
         budget = portfolio.budget(posed, seconds, evaluations)
@@ -120,16 +117,9 @@ def place(
         return Plan.of(problem, under.said(found.placement))
     if seconds is not None or evaluations is not None:
         raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
-    placement = under.said(staged(_asked(planner, under, seed), stages)(posed))
+    plan = candidates.planner_named(planner, posed, seed, "critical-path", stages) if isinstance(planner, str) else staged(planner, stages)
+    placement = under.said(plan(posed))
     return Plan.of(problem, placement if schedule is None else scheduled(placement, schedule))
-
-
-def _asked(planner: str | Planner, under: Constrained, seed: int) -> Planner:
-    if not isinstance(planner, str):
-        return planner
-    if planner == "stages" and under.stages is not None:
-        return partial(planned_stages, evaluate=simulator.simulate, stages=under.stages)
-    return planners.planner_named(planner, under.problem, simulator.simulate, seed)
 
 
 def repair(problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None) -> Plan:
@@ -173,7 +163,7 @@ def lower_bound(problem: Problem, *, fusion: bool = False) -> int:
     return bounds.lower_bound(problem, fusion)
 
 
-def shortage(problem: Problem) -> Shortage | None:
+def shortage(problem: Problem) -> shortages.Shortage | None:
     """A proof that no placement fits the memories, with what it would take; None where none is found. `str` of it is one line.
 
     >>> import gnnplace as gp
@@ -183,7 +173,7 @@ def shortage(problem: Problem) -> Shortage | None:
     return shortages.shortage(problem)
 
 
-def explain(problem: Problem, placement: Placement, part: str | None = None) -> Explanation | PartExplanation:
+def explain(problem: Problem, placement: Placement, part: str | None = None) -> explanation.Explanation | explanation.PartExplanation:
     """Why a step takes as long as it does; with the name of a module or an op, what that waits for and what moving it would do.
 
     Raises ValueError for a name that the graph lacks, and for a placement that has no step.
@@ -221,8 +211,7 @@ def export(
         ...     pathlib.Path(f"{folder}/map.json").read_text().count(": 0")
         26
     """
-    given = None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches))
-    targets.export(problem, placement, to, path, given)
+    targets.export(problem, placement, to, path, None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches)))
 
 
 def write_report(problem: Problem, placement: Placement, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
@@ -236,8 +225,7 @@ def write_report(problem: Problem, placement: Placement, path: PathText, candida
         >>> problem = gp.problem("dlrm", cluster="k40-2")
         >>> gp.write_report(problem, gp.place(problem, "heft"), "dlrm.html")  # doctest: +SKIP
     """
-    rivals = [step_report.Rival(each.planner, each.result) for each in candidates]
-    step_report.write_step_report(path, problem, placement, step_report.Origin("gnnplace.write_report(...)"), rivals)
+    Plan.of(problem, placement).report(path, candidates)
 
 
 def compare(

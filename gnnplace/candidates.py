@@ -12,12 +12,14 @@ import numpy as np
 
 from gnnplace import planners, portfolio
 from gnnplace.baselines.best import Progress
+from gnnplace.baselines.exact import proved_ns
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.staged import staged
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.bounds.shortage import shortage
 from gnnplace.choices import BEST, SEARCH, SearchName
 from gnnplace.constraints import Constrained, Constraint, Stages, constrained
+from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.fused import Fused
 from gnnplace.placement import Placement, Schedule, scheduled
@@ -48,19 +50,26 @@ class Candidate:
         """The step time, None where the placement is infeasible."""
         return self.result.feasible_ns
 
+    def proved(self, problem: Problem) -> bool:
+        """Whether it is proved that no placement is faster, by the lower bound or a search that was complete."""
+        fused = self.placement.fusion is not None
+        known_ns = max(lower_bound(problem, fused), 0 if fused else proved_ns(problem))
+        return self.step_time_ns is not None and self.step_time_ns <= known_ns
+
     def predicted(self, problem: Problem) -> Predicted:
         """The step as documents describe it, with the lower bound of its problem; where ops run fused, that of every fusion."""
         fused = self.placement.fusion is not None
         return predicted(problem.cluster, self.result, lower_bound(problem, fused), bound_name(problem, fused))
 
     def row(self, problem: Problem) -> dict[str, Any]:
-        """A row for programs: the step, its metrics, how long planning took."""
+        """A row for programs: the step, its metrics, how long planning took, whether no placement is faster."""
         return {
             "planner": self.planner,
             "schedule": self.result.schedule,
             **self.predicted(problem).model_dump(exclude={"bound_ns", "bound"}),
             "planning_ns": self.planning_ns,
             "fifo_step_time_ns": self.fifo.step_time_ns,
+            "proved": self.proved(problem),
         }
 
 
@@ -74,7 +83,7 @@ def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
     >>> rows = gp.table(problem, gp.compare(problem, evaluations=10))
-    >>> rows.step_time_ns.min() == rows.step_time_ns[0], "peak_memory_bytes.gpu:0" in rows
+    >>> bool(rows.step_time_ns.min() == rows.step_time_ns[0]), "peak_memory_bytes.gpu:0" in rows
     (True, True)
     """
     where = {"graph": problem.graph.name, "cluster": problem.cluster.name, "ops": problem.num_ops, "bound_ns": lower_bound(problem)}
@@ -155,6 +164,16 @@ def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stag
     return portfolio.with_stages(problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule)
 
 
+def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> Planner:
+    """The planner that a user names, with stages where there are any. Raises ValueError with the names that there are."""
+    if name in planners.missing():
+        raise ValueError(f"planner {name!r}: {planners.missing()[name]}")
+    named = asked_planners(problem, seed, schedule, stages)
+    if name not in named:
+        raise ValueError(strict_json.unknown("planner", name, (BEST, *named)))
+    return named[name]
+
+
 def said(found: Candidate, under: Constrained) -> Candidate:
     """A candidate of a problem under a constraint as one of the whole problem."""
     return candidate(under.whole, found.planner, under.said(found.placement), found.planning_ns)
@@ -162,12 +181,12 @@ def said(found: Candidate, under: Constrained) -> Candidate:
 
 def priced(found: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
     """Of each planner under a constraint its step time without, None where that is infeasible; `best` by that name, whoever won."""
-    times = {_asked(each.planner): each.step_time_ns for each in free}
-    return {each.planner: times[_asked(each.planner)] for each in found if _asked(each.planner) in times}
+    times = {_first_name(each): each.step_time_ns for each in free}
+    return {each.planner: times[_first_name(each)] for each in found if _first_name(each) in times}
 
 
-def _asked(planner: str) -> str:
-    return planner.partition(": ")[0]
+def _first_name(found: Candidate) -> str:
+    return found.planner.partition(": ")[0]
 
 
 def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 
 if TYPE_CHECKING:
+    from gnnplace.candidates import Candidate
     from gnnplace.report.explanation import Explanation, PartExplanation
 
 
@@ -99,9 +101,10 @@ class Plan(Placement):
         """Draws what each device runs and sends over time (.png, .svg, .pdf). Raises ValueError for another ending."""
         timeline.write_picture(path, self.problem, self, self.step)
 
-    def report(self, path: PathText) -> None:
+    def report(self, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
         """Writes a page about the step, one HTML file: see `gp.write_report`."""
-        step_report.write_step_report(path, self.problem, self, step_report.Origin("gnnplace.Plan.report(...)"))
+        rivals = [step_report.Rival(each.planner, each.result) for each in candidates]
+        step_report.write_step_report(path, self.problem, self, step_report.Origin("gnnplace.Plan.report(...)"), rivals)
 
     def export(self, to: str, path: PathText) -> None:
         """Writes the plan as another program reads it: see `gp.export`."""

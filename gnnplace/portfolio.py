@@ -6,6 +6,7 @@ Searches rank moves by the learned ranking that comes with the package, unless t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -20,7 +21,8 @@ from gnnplace.baselines.reorder import reorder
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.searching.clock import running_s
-from gnnplace.baselines.staged import planned_stages, search_stages, staged
+from gnnplace.baselines.single import on_each
+from gnnplace.baselines.staged import nearest_if_any, planned_stages, search_stages, staged
 from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.choices import SEARCH, SearchName
 from gnnplace.constraints import Stages
@@ -34,7 +36,7 @@ HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training an
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
 FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
-FOR_CUTS = 0.2  # of a budget, where modules stay whole
+FOR_CUTS = 0.15  # of what planners leave, where modules stay whole
 ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -57,20 +59,21 @@ def portfolio(
     With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
     order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before. A "learned"
     search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone. Where there are
-    `stages`, a brief search over their cuts comes after the planners; where they are binding, searches stay among them. Everything ends
-    once a step takes no longer than the budget's bound.
+    `stages`, which are one way to keep modules whole, a share of the budget searches among them, from the nearest to what planners
+    proposed; where they are binding, all of it does. Everything ends once a step takes no longer than the budget's bound.
     """
-    evaluate = Watched(evaluate, budget)
-    if stages is not None and stages.binding:
-        return _staged_portfolio(problem, stages, evaluate, seed, budget, schedule, policy, progress, starts)
-    said, progress = progress, improvements(progress)
-    rule, small = rule_of(schedule), problem.num_ops * problem.num_devices <= MAX_CHOICES
-    counted = Counted(evaluate, budget)
+    said, evaluate, progress, rule = progress, Watched(evaluate, budget), improvements(progress), rule_of(schedule)
+    counted, small = Counted(evaluate, budget), problem.num_ops * problem.num_devices <= MAX_CHOICES
     if starts is None:
-        starts = {name: plan for name, plan in planners.planners(problem, counted, seed, rule).items() if name not in planners.SEARCHES}
-    winners = best(problem, counted, {**starts} if policy is None else {**starts, "policy": policy}, budget, progress)
+        named = {name: plan for name, plan in planners.planners(problem, counted, seed, rule).items() if name not in planners.SEARCHES}
+        starts = with_stages(problem, stages, named, counted, rule) if stages is not None and stages.binding else named
+    if policy is not None:
+        starts = {**starts, "policy": staged(policy, stages)}
+    if stages is not None and stages.binding:
+        return _staged_portfolio(problem, stages, evaluate, seed, budget, schedule, starts, progress)
+    winners = best(problem, counted, starts, budget, progress)
     if stages is not None and budget.allows(1):
-        winners = sorted([*winners, _cuts(problem, evaluate, stages, seed, budget, rule, progress)], key=BY_SCORE)
+        winners = _with_stages_of(problem, evaluate, stages, seed, budget, rule, winners, progress)
     repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
     found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
     for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
@@ -96,19 +99,13 @@ def _staged_portfolio(
     evaluate: Evaluator,
     seed: int,
     budget: Budget,
-    schedule: Schedule = "critical-path",
-    policy: Planner | None = None,
-    progress: Progress = lambda planner, score: None,
-    starts: Mapping[str, Planner] | None = None,
+    schedule: Schedule,
+    starts: Mapping[str, Planner],
+    progress: Progress,
 ) -> Winner:
-    """As `portfolio`, among stages: planners whose nearest stages are taken, and searches over cuts and devices from the best few."""
-    progress, rule = improvements(progress), rule_of(schedule)
-    counted = Counted(evaluate, budget)
-    if starts is None:
-        starts = with_stages(problem, stages, planners.planners(problem, counted, seed, rule), counted, rule)
-    if policy is not None:
-        starts = {**starts, "policy": staged(policy, stages)}
-    winners = best(problem, counted, starts, budget, progress)
+    """As `portfolio`, among stages: `starts` that are stages, and searches over cuts and devices from the best few."""
+    rule = rule_of(schedule)
+    winners = best(problem, Counted(evaluate, budget), starts, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     moved = ("cuts", partial(_cut, evaluate=evaluate, seed=seed, stages=stages))
     winner = searched_from_few(problem, Counted(evaluate, before), winners, moved, moved, before, progress)
@@ -214,16 +211,31 @@ def _reordered(problem: Problem, start: Placement, budget: Budget, found: Found,
     return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
 
 
-def _cuts(
-    problem: Problem, evaluate: Evaluator, stages: Stages, seed: int, budget: Budget, schedule: Schedule, progress: Progress
-) -> Winner:
-    """The best stages that a share of the budget finds."""
-    counted = Counted(evaluate, budget)
-    start = judged(problem, counted, "stages", planned_stages(problem, counted, stages=stages, schedule=schedule))
-    part, search = budget.left(FOR_CUTS), partial(_cut, evaluate=evaluate, seed=seed, stages=stages)
-    found = searched(problem, counted, start, "cuts", search, part, progress)
+def _with_stages_of(
+    problem: Problem,
+    evaluate: Evaluator,
+    stages: Stages,
+    seed: int,
+    budget: Budget,
+    schedule: Schedule,
+    winners: list[Winner],
+    progress: Progress,
+) -> list[Winner]:
+    """Winners and the best stages that a share of the budget finds, beginning with the nearest to those; best first."""
+    part, stages = budget.left(FOR_CUTS), replace(stages, binding=True)
+    near = {each.planner: nearest_if_any(problem, stages, each.placement) for each in winners}
+    starts: dict[str, Planner] = {name: partial(_known, placement=placement) for name, placement in near.items() if placement is not None}
+    if nearest_if_any(problem, stages, on_each(problem, [0])[0]) is not None:
+        starts = {"stages": partial(planned_stages, evaluate=Counted(evaluate, part), stages=stages, schedule=schedule)} | starts
+    if not starts:
+        return winners
+    found = _staged_portfolio(problem, stages, evaluate, seed, part, schedule, starts, progress)
     budget.spent += part.spent
-    return found
+    return sorted([*winners, found], key=BY_SCORE)
+
+
+def _known(problem: Problem, placement: Placement) -> Placement:
+    return placement
 
 
 def _cut(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, stages: Stages) -> Placement:

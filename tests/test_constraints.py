@@ -246,3 +246,17 @@ def test_the_budget_is_kept(monkeypatch):
         kept, budget = constrained(problem, Constraint(name)), Budget(evaluations=400)
         portfolio.portfolio(kept.problem, partial(simulate), 0, budget, "given", stages=kept.stages)
         assert 200 < budget.spent < 440
+
+
+def test_whole_modules_are_placed_where_no_stages_are_possible():
+    """The first and the last module may stand on the CPU alone, the three between on two GPUs alone: no step reaches the bound."""
+    kinds = {"a": "cpu", "b": "gpu", "c": "gpu", "d": "gpu", "e": "cpu"}
+    ops = [
+        gp.Op(name, "Op", (gp.Output(8),), flops=10**9, allowed=(kind,), layer=name, persistent_bytes=100) for name, kind in kinds.items()
+    ]
+    edges = [(0, 0, 1), (0, 0, 2), (0, 0, 3), (1, 0, 4), (2, 0, 4), (3, 0, 4)]
+    problem = gp.problem(gp.ComputationGraph.from_ops("there and back", ops, edges), "k40-2")
+    plan = gp.place(problem, evaluations=40, granularity="module")
+    assert plan.step.step_time_ns > plan.bound_ns and gp.granularity(problem, plan) == "module"
+    with pytest.raises(ValueError, match="no run of modules for each device is allowed"):
+        gp.place(problem, evaluations=40, granularity="stage")

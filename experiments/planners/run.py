@@ -31,16 +31,13 @@ from gnnplace.baselines.random_units import BATCH, draw
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.single import on_each
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.config.run import RunConfig
 from gnnplace.fused import fused
 from gnnplace.fusion.defaults import default
 from gnnplace.placement import Placement
-from gnnplace.policies import registry
-from gnnplace.policies.tape import Tape
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.rollout import rollout
+from gnnplace.training.evaluations import of_an_episode
 from gnnplace.units.units import allowed, expand, units
 
 HERE = Path(__file__).resolve().parent
@@ -97,7 +94,7 @@ def policy(graph: str, cluster: str, column: str, evaluations: int, seed: int) -
     torch.set_num_threads(1)
     problem, learned = _ready(graph, cluster), LEARNED[column]
     config = learned.config(seed)
-    episode = evaluations_of_an_episode(config, problem)
+    episode = of_an_episode(config, problem)
     each = config.training.samples * episode
     updates = (evaluations - episode) // each
     spent: Cell = {"updates": updates, "evaluations_an_update": each, "left": evaluations - episode - updates * each}
@@ -109,14 +106,6 @@ def policy(graph: str, cluster: str, column: str, evaluations: int, seed: int) -
     watched = Watched()
     training.train(learned.config(seed, updates), [problem], [teacher], evaluate=watched)
     return watched.cell(evaluations) | spent | {"greedy_ns": watched.times[-1]}
-
-
-def evaluations_of_an_episode(config: RunConfig, problem: Problem) -> int:
-    """How many placements of each sample a policy has evaluated on this problem."""
-    made = registry.build(config.policy, config.policy.shape([problem]), config.training.groupings, config.seed)
-    watched = Watched()
-    rollout(made, problem, Tape("argmax", 1), watched)
-    return len(watched.times)
 
 
 def _ready(graph: str, cluster: str) -> Problem:

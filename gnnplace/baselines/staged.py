@@ -60,6 +60,13 @@ def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement
 
     The schedule and the priorities stay. Raises ValueError where no stages in this order are allowed.
     """
+    if (found := nearest_if_any(problem, stages, placement)) is None:
+        raise ValueError("granularity: no run of modules for each device is allowed; a finer granularity may do")
+    return found
+
+
+def nearest_if_any(problem: Problem, stages: Stages, placement: Placement) -> Placement | None:
+    """The same; None where no stages in this order are allowed."""
     work = np.zeros((stages.num_items, problem.num_devices))
     np.add.at(work, (stages.item, placement.device), problem.time_ns.min(axis=1))
     total = work.sum(axis=0)
@@ -69,7 +76,7 @@ def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement
     gain = np.where(_legal(problem, stages), work, -np.inf)[:, order]
     place = _best_runs(gain, min(stages.most, len(order)))
     if (place < 0).any():
-        raise ValueError("granularity: no run of modules for each device is allowed; a finer granularity may do")
+        return None
     return Placement(order[place][stages.item].astype(np.int32), placement.schedule, placement.priority)
 
 

@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from gnnplace.baselines.best import Progress
-from gnnplace.baselines.exact import proved_ns
-from gnnplace.baselines.searching.clock import compiling_s, when_compiling
+from gnnplace.baselines.searching.clock import compiling_s, watch_compiling
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, Say
 from gnnplace.choices import BEST
@@ -46,9 +45,9 @@ def progress(quiet: bool) -> Progress:
 
 
 def say_compiling(quiet: bool) -> None:
-    """Tells the user, on stderr, when this process begins to compile: a first run after an installation does."""
-    say = terminal.progress(quiet)
-    when_compiling(lambda: say(f"compiling once, for a minute or more; the machine code is kept in {folder()}"))
+    """Tells the user, on stderr, when this process compiles: a first run after an installation does."""
+    line = f"compiling once, for a minute or more; the machine code is kept in {folder()}"
+    watch_compiling(None if quiet else terminal.Wait("compiling", line))
 
 
 def say_compiled(quiet: bool) -> None:
@@ -59,9 +58,8 @@ def say_compiled(quiet: bool) -> None:
 
 def proof(problem: Problem, candidate: Candidate) -> str:
     """`, not proved` for the result of `exact` where neither its search nor the lower bound says that nothing is faster."""
-    time_ns = candidate.step_time_ns
     searched = candidate.planner.removeprefix(f"{BEST}: ").startswith("exact")
-    return ", not proved" if searched and (time_ns is None or time_ns > max(lower_bound(problem), proved_ns(problem))) else ""
+    return ", not proved" if searched and not candidate.proved(problem) else ""
 
 
 def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:

@@ -29,7 +29,7 @@ def main(chosen: argparse.Namespace) -> int:
     under = constrained(whole, constraint)
     problem = under.problem
     say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
-    more, free = _policy(chosen), list[Candidate]()
+    more, free = _policies(chosen), list[Candidate]()
     spends = (chosen.budget, chosen.evaluations)
     if constraint != Constraint():
         terminal.progress(chosen.quiet)("without constraint:")
@@ -59,15 +59,16 @@ def main(chosen: argparse.Namespace) -> int:
     return NOTHING_FEASIBLE
 
 
-def _policy(chosen: argparse.Namespace) -> dict[str, Planner]:
-    """The policy of the checkpoint, if one is named, as a planner under its name."""
-    if chosen.checkpoint is None:
+def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
+    """The policies of the checkpoints, as planners under their names; with their paths where several have one name."""
+    if not chosen.checkpoint:
         return {}
     from gnnplace.training import zero_shot  # PyTorch takes seconds to import
 
-    policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples)
-    name = f"{policy.name} ({policy.encoder})" if policy.encoder else policy.name
-    return {f"{name}, zero-shot": policy}
+    policies = {path: zero_shot.planner(path, chosen.seed, chosen.samples) for path in chosen.checkpoint}
+    names = [f"{each.name} ({each.encoder}), zero-shot" if each.encoder else f"{each.name}, zero-shot" for each in policies.values()]
+    paths = zip(names, policies, strict=True)
+    return {name if names.count(name) == 1 else f"{name}, {path}": policies[path] for name, path in paths}
 
 
 def _slower(found: Sequence[Candidate]) -> dict[str, str]:

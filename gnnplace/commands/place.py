@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gnnplace import candidates, planners, portfolio
+from gnnplace import candidates, portfolio
 from gnnplace.baselines.staged import nearest, staged
 from gnnplace.candidates import Candidate
 from gnnplace.choices import BEST
@@ -18,7 +18,6 @@ from gnnplace.commands import candidate_table, inputs, reporting
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
 from gnnplace.complaints import UsageError
 from gnnplace.constraints import Constrained, Stages, constrained
-from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -107,12 +106,10 @@ def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, 
 
 
 def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) -> Mapping[str, Planner]:
-    named = candidates.asked_planners(problem, chosen.seed, chosen.schedule, stages)
-    if chosen.planner in planners.missing():
-        raise UsageError(f"--planner: {chosen.planner}: {planners.missing()[chosen.planner]}")
-    if chosen.planner not in named:
-        raise UsageError(f"--planner: {strict_json.unknown('planner', chosen.planner, (BEST, *named))}")
-    return {chosen.planner: named[chosen.planner]}
+    try:
+        return {chosen.planner: candidates.planner_named(chosen.planner, problem, chosen.seed, chosen.schedule, stages)}
+    except ValueError as unknown:
+        raise UsageError(f"--planner: {unknown}") from unknown
 
 
 def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:

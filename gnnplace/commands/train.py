@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from gnnplace.commands import seeds_table, training_table
+from gnnplace.commands import methods_table, seeds_table, training_table
 from gnnplace.commands.arguments.train import MACHINE
+from gnnplace.commands.methods_table import Method
+from gnnplace.commands.training_table import Known
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE
 from gnnplace.complaints import UsageError
 from gnnplace.config import files
@@ -21,8 +24,17 @@ from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.report import terminal
 from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
+from gnnplace.training.evaluations import within
 from gnnplace.training.fit import flags
+from gnnplace.training.problems import simulated
 from gnnplace.training.run import TrainingRun
+
+
+class Asked(NamedTuple):
+    """A configuration, and how many evaluations each of its runs takes where these were counted."""
+
+    config: RunConfig
+    evaluations: int | None = None
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -30,41 +42,55 @@ def main(chosen: argparse.Namespace) -> int:
     if chosen.knobs:
         sys.stdout.write(files.knobs_help())
         return DONE
-    config = _config(chosen, chosen.overrides)
+    asked = _asked(chosen, chosen.overrides)
     keep_freed_memory(arenas=0)
     try:
-        return _seed_by_seed([replace(config, seed=seed) for seed in chosen.seeds or [config.seed]], chosen)
+        return _one_by_one(asked, chosen)
     except MeasurementError as failed:
         terminal.warn(f"gnnplace train: {failed}")
         return MEASUREMENT_FAILED
 
 
-def _seed_by_seed(configs: list[RunConfig], chosen: argparse.Namespace) -> int:
-    """One run after another; of several, what they found over all seeds in the end."""
-    outcomes: list[seeds_table.Outcome] = []
-    documents: list[dict[str, Any]] = []
-    status = DONE
-    for config in configs:
+def _one_by_one(asked: Mapping[str, Asked], chosen: argparse.Namespace) -> int:
+    """One run after another; in the end what they found over all seeds, of several methods beside one another."""
+    heuristics = training_table.Known() if len(asked) > 1 or chosen.evaluations is not None else None
+    methods = {name: Method([], each.evaluations) for name, each in asked.items()}
+    documents, status = list[dict[str, Any]](), DONE
+    for name, config in _seeded(asked, chosen.seeds):
         with ExitStack() as stack:
             run = _prepared(config, chosen, stack)
             if (stopped := _stopped(run)) is not None:
                 return stopped
             if processes.launched_as() > 0:
                 continue
-            found = training_table.results(run)
-            if not chosen.json:
+            found = training_table.results(run, heuristics)
+            if not chosen.json and heuristics is None:
                 training_table.print_tables(run, found)
             documents.append(training_table.document(run, found))
-            outcomes.append(seeds_table.outcome(run, found))
+            methods[name].outcomes.append(seeds_table.outcome(run, found))
             status = status if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE
-    if len(configs) == 1:
-        if chosen.json and documents:
-            terminal.print_json(documents[0])
-    elif outcomes and chosen.json:
-        terminal.print_json({"runs": documents, "problems": seeds_table.document(outcomes)})
-    elif outcomes:
-        seeds_table.print_table(outcomes)
+    if documents:
+        _conclude(methods, heuristics, documents, chosen)
     return status
+
+
+def _seeded(asked: Mapping[str, Asked], seeds: Sequence[int]) -> list[tuple[str, RunConfig]]:
+    return [(name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in seeds or [each.config.seed]]
+
+
+def _conclude(methods: Mapping[str, Method], heuristics: Known | None, documents: list[dict[str, Any]], chosen: argparse.Namespace) -> None:
+    outcomes = [each for method in methods.values() for each in method.outcomes]
+    found = None if heuristics is None else methods_table.compared(methods, heuristics, chosen.evaluations)
+    if chosen.json and found is None and len(documents) == 1:
+        terminal.print_json(documents[0])
+    elif chosen.json:
+        problems = seeds_table.document(outcomes) if found is None else methods_table.document(found)
+        terminal.print_json({"runs": documents, "problems": problems})
+    elif found is not None:
+        methods_table.print_tables(found)
+        seeds_table.print_page(outcomes)
+    elif len(documents) > 1:
+        seeds_table.print_table(outcomes)
 
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
@@ -87,22 +113,55 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     return run
 
 
-def _config(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
-    named = {f"--{name}": getattr(chosen, name) for name in ("policy", "settings") if getattr(chosen, name) is not None}
+def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]:
+    """What is to be trained, by the words of --policy, or one run by its configuration's name."""
     overrides = [*([f"--algorithm.kind={chosen.algorithm}"] if chosen.algorithm else []), *overrides]
-    if chosen.resume is None:
-        if chosen.config and named:
-            raise UsageError(f"--config: the file says which policy and settings, so {next(iter(named))} can't be given")
-        if chosen.config:
-            config = files.read_config(chosen.config, overrides, chosen.encoder)
-        else:
-            config = files.read_settings(chosen.policy or files.DEFAULT_POLICY, chosen.settings, overrides, chosen.encoder)
-        return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
-    others = [*named, *["--seeds"] * bool(chosen.seeds), *["--encoder"] * bool(chosen.encoder), *["--dim"] * bool(chosen.dim)]
-    others += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
-    if others:
+    if chosen.resume is not None:
+        config = _resumed(chosen, overrides)
+        return {config.name: Asked(config)}
+    if chosen.config and (chosen.policy or chosen.settings):
+        option = "--policy" if chosen.policy else "--settings"
+        raise UsageError(f"--config: the file says which policy and settings, so {option} can't be given")
+    configs = {name: _config(name, chosen, overrides) for name in chosen.policy or [str(chosen.config or files.DEFAULT_POLICY)]}
+    _require_same_problems(configs)
+    if chosen.evaluations is None:
+        return {name: Asked(config) for name, config in configs.items()}
+    return _within(configs, chosen.evaluations, chosen.quiet)
+
+
+def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
+    """The configuration of a file, or of a policy's settings."""
+    if chosen.config or name.endswith(".yaml"):
+        config = files.read_config(Path(name), overrides, chosen.encoder)
+    else:
+        config = files.read_settings(name, chosen.settings, overrides, chosen.encoder)
+    return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
+
+
+def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, Asked]:
+    """The same with as many updates as a budget allows."""
+    first = next(iter(configs.values()))
+    if first.evaluate == "measured" or first.corpus.splits or len(first.problems) > 1:
+        raise UsageError("--evaluations: counts simulated steps of one problem; else say --training.updates")
+    (problem,) = simulated(first, quiet)
+    return {name: Asked(*within(config, problem, evaluations)) for name, config in configs.items()}
+
+
+def _require_same_problems(configs: Mapping[str, RunConfig]) -> None:
+    """Raises UsageError where policies that are to be compared would learn from different problems."""
+    (first, config), *others = configs.items()
+    for knob in ("problems", "corpus", "dims", "costs", "evaluate"):
+        for name, other in others:
+            if getattr(other, knob) != getattr(config, knob):
+                raise UsageError(f"--policy: {name} and {first} differ in {knob}; say --{knob} for all of them")
+
+
+def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
+    given = [f"--{name}" for name in ("policy", "settings", "seeds", "encoder", "evaluations", "dim") if getattr(chosen, name)]
+    given += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
+    if given:
         raise UsageError(
-            f"--resume: goes on with the run's own configuration, so {others[0]} can't be changed; what can: {', '.join(MACHINE)}"
+            f"--resume: goes on with the run's own configuration, so {given[0]} can't be changed; what can: {', '.join(MACHINE)}"
         )
     return files.read_config(run_folder.config_of(chosen.resume), overrides)
 

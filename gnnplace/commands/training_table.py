@@ -6,35 +6,52 @@ from typing import Any
 
 from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, candidates, known
+from gnnplace.candidates import Candidate, Say, candidates, known, ranked
 from gnnplace.commands import candidate_table
 from gnnplace.report import terminal
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import run_folder
+from gnnplace.training import notes, run_folder
+from gnnplace.training.lesson import Lesson
 from gnnplace.training.mlflow import MlflowRun, database
 from gnnplace.training.rollout import greedy
 from gnnplace.training.run import TrainingRun, compare
 
 MOST_TABLES = 4
 
+Known = dict[str, list[Candidate]]  # what heuristics propose, by the label of a problem
 
-def results(run: TrainingRun) -> list[list[Candidate]]:
+
+def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Candidate]]:
     """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first.
 
-    A run of more than `MOST_TABLES` problems asks no baseline: `gnnplace compare --checkpoint` does, for a problem.
+    With `heuristics` these are the baselines, and those of a new problem are asked and added. Baselines go to MLflow, too. A run of more
+    than `MOST_TABLES` problems asks no baseline: `gnnplace compare --checkpoint` does, for a problem.
     """
-    say = candidate_table.news(run.quiet)
-    found = []
+    say, found = candidate_table.news(run.quiet), []
     for number, lesson in enumerate(run.learner.lessons):
         asked: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
         best = run.learner.best.found[number]
         if best is not None:
             asked[f"policy, best found ({best.origin})"] = known(best.placement)
-        if len(run.learner.lessons) <= MOST_TABLES:
-            asked |= planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.proposes)
-        found.append(candidates(lesson.problem, asked, run.config.policy.proposes, say))
+        own = candidates(lesson.problem, asked, run.config.policy.proposes, say)
+        found.append(ranked([*own, *_baselines(run, lesson, heuristics, say)]))
+        if run.tracking is not None and run.config.evaluate == "simulated":
+            run.tracking.log_once(notes.baselines(lesson, found[-1]))
     return found
+
+
+def _baselines(run: TrainingRun, lesson: Lesson, heuristics: Known | None, say: Say) -> list[Candidate]:
+    if len(run.learner.lessons) > MOST_TABLES:
+        return []
+    if heuristics is not None and lesson.label in heuristics:
+        return heuristics[lesson.label]
+    named = planners.planners(lesson.problem, simulate, run.config.seed, run.config.policy.proposes)
+    if heuristics is None:
+        return candidates(lesson.problem, named, run.config.policy.proposes, say)
+    plain = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
+    heuristics[lesson.label] = candidates(lesson.problem, plain, run.config.policy.proposes, say)
+    return heuristics[lesson.label]
 
 
 def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
@@ -55,6 +72,7 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
     terminal.say(f"checkpoint  {run.folder.checkpoint}")
     if run.tracking is not None:
         terminal.say(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
+        terminal.say(f"its page    {run.tracking.page}")
         if run.tracking.registered is not None:
             terminal.say(f"registered  {run.tracking.registered.name}, version {run.tracking.registered.version}")
 
@@ -85,4 +103,4 @@ def document(run: TrainingRun, found: list[list[Candidate]]) -> dict[str, Any]:
 
 def _tracked(run: TrainingRun, tracking: MlflowRun) -> dict[str, Any]:
     registered = None if tracking.registered is None else tracking.registered._asdict()
-    return {"run": tracking.run_id, "store": database(run.folder.path.parent), "registered": registered}
+    return {"run": tracking.run_id, "store": database(run.folder.path.parent), "page": tracking.page, "registered": registered}

@@ -56,7 +56,7 @@ def read_settings(
     if policy not in POLICIES:
         raise UsageError(f"--policy: {strict_json.unknown('policy', policy, tuple(POLICIES))}")
     if settings is None and not _folder(policy).is_dir():
-        return _overridden({"policy": {"kind": policy}}, policy, overrides, encoder)
+        return _overridden({"policy": {"kind": policy}, "name": policy}, policy, overrides, encoder)
     path = shipped(policy, settings or DEFAULT_SETTINGS)
     if not path.is_file():
         there = ", ".join(sorted(each.stem for each in _folder(policy).glob("*.yaml"))) or "none"

@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -15,7 +15,10 @@ from rich.table import Table
 
 from gnnplace.printable import printable
 
-Progress = Callable[[str], None]
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+Say = Callable[[str], None]
 WIDTH_OF_A_FILE = 240
 MOST_IN_A_CELL = 1000  # characters
 NONE = "-"
@@ -53,9 +56,34 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     sys.stdout.write(text.getvalue())
 
 
-def progress(quiet: bool) -> Progress:
+def progress(quiet: bool) -> Say:
     """A function that prints lines of progress to stderr; if `quiet`, it prints nothing."""
     return lambda line: None if quiet else warn(line)
+
+
+class Wait:
+    """What takes long, on stderr: a line, the first time that it begins, and on a terminal a bar each time, until it ends."""
+
+    def __init__(self, what: str, line: str) -> None:
+        self._what, self._line = what, line
+        self._bar: Progress | None = None
+
+    def begin(self) -> None:
+        """It begins; the bar's time is that since the first beginning."""
+        if self._bar is None:
+            from rich.progress import BarColumn, Progress, TimeElapsedColumn  # 20 ms, which most commands don't need
+
+            progress(quiet=False)(self._line)
+            columns = ("{task.description}", BarColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, console=Console(file=sys.stderr), transient=True, redirect_stdout=False)
+            self._bar.add_task(self._what, total=None)
+        if self._bar.console.is_terminal:
+            self._bar.start()
+
+    def end(self) -> None:
+        """It ends; the bar goes."""
+        if self._bar is not None and self._bar.console.is_terminal:
+            self._bar.stop()
 
 
 def milliseconds(time_ns: int | None) -> str:

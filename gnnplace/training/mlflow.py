@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 from lightning.pytorch.loggers import MLFlowLogger
@@ -28,6 +29,7 @@ EXPERIMENT = "gnnplace"
 DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
 FOLDER_TAG, VERSION_TAG = "gnnplace.folder", "gnnplace.version"
 COMMIT_TAG = "mlflow.source.git.commit"  # MLflow's own name for it
+KIND_TAG = "mlflow.experimentKind"  # of an experiment: what MLflow's pages begin with, here the runs
 STEP_METRIC = "seconds"  # logged at every step
 MOST_METRICS, MOST_PARAMETERS, MOST_CHARACTERS = 1000, 100, 6000  # of one batch, and of one parameter
 BATCH_STEPS = 50
@@ -66,12 +68,15 @@ def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]
 class MlflowRun(MLFlowLogger):
     """The MLflow run of one run folder; an earlier one is gone on with."""
 
-    def __init__(self, folder: Path, parameters: Mapping[str, Any], in_use: Callable[[Path], bool]) -> None:
+    def __init__(
+        self, folder: Path, parameters: Mapping[str, Any], in_use: Callable[[Path], bool], tags: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         self._runs = folder.parent
         with _opening(folder.parent) as client:
             experiment = _experiment(client, folder.parent)
             _mark_stale(client, experiment, folder, in_use)
-            run, self._last_step = _open(client, experiment, folder.name, parameters)
+            run, self._last_step = _open(client, experiment, folder.name, parameters, tags)
+        self.page = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{run}"  # of `mlflow ui`
         super().__init__(EXPERIMENT, tracking_uri=database(folder.parent), run_id=run)
         self._metrics: list[tuple[str, float, int, int]] = []
         self._steps = 0
@@ -103,6 +108,14 @@ class MlflowRun(MLFlowLogger):
                 self.experiment.log_batch(self.run_id, metrics=rows[low : low + MOST_METRICS])
         self._metrics, self._steps = [], 0
 
+    @rank_zero_only
+    def log_once(self, metrics: Mapping[str, float]) -> None:
+        """Writes metrics of the run as a whole, at step 0; a run that has ended takes them, too."""
+        from mlflow.entities import Metric
+
+        now = time.time_ns() // 1_000_000
+        self.experiment.log_batch(self.run_id, metrics=[Metric(key, float(value), now, 0) for key, value in metrics.items()])
+
     def finalize(self, status: str = "success") -> None:
         """Writes what is kept; `end` ends the run, which has more to log after the last update."""
         self.save()
@@ -130,7 +143,7 @@ class MlflowRun(MLFlowLogger):
             self.experiment.set_terminated(self.run_id, status)
 
 
-def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any]) -> tuple[str, int]:
+def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any], more: Mapping[str, str]) -> tuple[str, int]:
     """The run of the folder of this name, and the last step that it has logged, -1 for a new one."""
     known = client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1)
     if known:
@@ -138,7 +151,7 @@ def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any]
         client.update_run(run, status="RUNNING")
         return run, max((metric.step for metric in client.get_metric_history(run, STEP_METRIC)), default=-1)
     commit = results.commit(package_data.CHECKOUT) if package_data.is_checkout() else None
-    tags = {FOLDER_TAG: name, VERSION_TAG: VERSION} | ({} if commit is None else {COMMIT_TAG: commit})
+    tags = {**more, FOLDER_TAG: name, VERSION_TAG: VERSION} | ({} if commit is None else {COMMIT_TAG: commit})
     run = client.create_run(experiment, run_name=name, tags=tags).info.run_id
     _log_parameters(client, run, parameters)
     return run, -1
@@ -193,7 +206,7 @@ def _experiment(client: Any, runs: Path) -> str:
     found = client.get_experiment_by_name(EXPERIMENT)
     if found is not None:
         return str(found.experiment_id)
-    return str(client.create_experiment(EXPERIMENT, artifact_location=(runs / ARTIFACTS).resolve().as_uri()))
+    return str(client.create_experiment(EXPERIMENT, (runs / ARTIFACTS).resolve().as_uri(), {KIND_TAG: "custom_model_development"}))
 
 
 def _mark_stale(client: Any, experiment: str, own: Path, in_use: Callable[[Path], bool]) -> None:

@@ -6,17 +6,20 @@ of the warm start, baselines, bounds, and the order in which the ops of a measur
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import NamedTuple
 
 from gnnplace.baselines.single import on_each
+from gnnplace.cluster import Cluster
 from gnnplace.config.run import RunConfig
 from gnnplace.execution.evaluator import HEURISTICS, LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
 from gnnplace.execution.profile import hardware
 from gnnplace.execution.timing import PROTOCOLS
+from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Evaluator
@@ -41,16 +44,12 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
 
     Raises ValueError for bad ones, MeasurementError where a workload can't be loaded.
     """
-    machines = {text: sources.cluster(text) for text in dict.fromkeys(text for _, text in config.problems)}  # graphs may take minutes
-    texts = dict.fromkeys(text for text, _ in config.problems)
-    hosts = {text: _host(config, text, stack) for text in texts if config.evaluate == "measured"}
-    graphs = {text: host().graph for text, host in hosts.items()}
-    graphs |= sources.graphs([text for text in texts if text not in hosts], config.dims)
-    costs = config.costs or [None] * len(config.problems)
-    posed = zip(config.problems, costs, strict=True)
-    problems = tuple(sources.costed(graphs[text], machines[cluster], cost, terminal.progress(quiet)) for (text, cluster), cost in posed)
     if config.evaluate == "simulated":
-        return RunProblems(problems + selected(config.corpus, config.seed), simulate)
+        return RunProblems(simulated(config, quiet), simulate)
+    machines = _machines(config)  # graphs may take minutes
+    hosts = {text: _host(config, text, stack) for text in dict.fromkeys(text for text, _ in config.problems)}
+    graphs = {text: host().graph for text, host in hosts.items()} | sources.graphs([], config.dims)  # which refuses sizes
+    problems = _costed(config, graphs, machines, quiet)
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
     protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
     with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)
@@ -58,6 +57,22 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
     for problem in problems:
         _require_support(problem, evaluate.of(HEURISTICS))
     return RunProblems(problems, evaluate)
+
+
+def simulated(config: RunConfig, quiet: bool) -> tuple[Problem, ...]:
+    """The problems of a run that simulates. Raises ValueError for bad ones."""
+    machines = _machines(config)
+    graphs = sources.graphs(list(dict.fromkeys(text for text, _ in config.problems)), config.dims)
+    return _costed(config, graphs, machines, quiet) + selected(config.corpus, config.seed)
+
+
+def _machines(config: RunConfig) -> dict[str, Cluster]:
+    return {text: sources.cluster(text) for text in dict.fromkeys(text for _, text in config.problems)}
+
+
+def _costed(config: RunConfig, graphs: Mapping[str, ComputationGraph], machines: Mapping[str, Cluster], quiet: bool) -> tuple[Problem, ...]:
+    posed = zip(config.problems, config.costs or [None] * len(config.problems), strict=True)
+    return tuple(sources.costed(graphs[text], machines[cluster], costs, terminal.progress(quiet)) for (text, cluster), costs in posed)
 
 
 def _host(config: RunConfig, text: str, stack: ExitStack) -> LastingHost:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from lightning import Trainer
@@ -23,8 +22,8 @@ from gnnplace.report import terminal
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
 from gnnplace.training import description as run_description
+from gnnplace.training import notes, processes, run_folder
 from gnnplace.training import problems as run_problems
-from gnnplace.training import processes, run_folder
 from gnnplace.training.best import BestPlacements, Origin
 from gnnplace.training.checkpoint import policy_of, restore_policy
 from gnnplace.training.description import Described
@@ -80,7 +79,7 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
     description = run_description.document(config, described.shape, problems)
     learner = Learner(described.policy, lessons, learning, evaluate, best, description)
     held_out = exams(selected(config.validation, config.seed), folder.exams, terminal.progress(quiet)) if config.validation.splits else ()
-    return TrainingRun(config, folder, learner, held_out, resumed, _tracking(config, folder, description), quiet)
+    return TrainingRun(config, folder, learner, held_out, resumed, _tracking(config, folder, learner), quiet)
 
 
 def train(run: TrainingRun) -> int | None:
@@ -151,10 +150,10 @@ def _end(run: TrainingRun, status: Status) -> None:
     run.tracking.end(status)
 
 
-def _tracking(config: RunConfig, folder: RunFolder, description: Mapping[str, Any]) -> MlflowRun | None:
+def _tracking(config: RunConfig, folder: RunFolder, learner: Learner) -> MlflowRun | None:
     if config.tracking == "none":
         return None
-    return MlflowRun(folder.path, description["config"], run_folder.in_use)
+    return MlflowRun(folder.path, learner.description["config"], run_folder.in_use, notes.tags(config, folder.path, learner.lessons))
 
 
 def _described(config: RunConfig, problems: Sequence[Problem], *, resumed: bool) -> Described:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -135,3 +136,42 @@ def test_a_search_whose_process_dies_is_said_and_goes_on(folder, dying, capfd):
     assert "exact: the process of CP-SAT was killed by SIGSEGV; it goes on from: 0.000 ms" in capfd.readouterr().err
     assert cli.main(["place", *IN, "--planner", "exact"]) == 3
     assert capfd.readouterr().err.endswith("nor a proof that there is nothing; exact: the process of CP-SAT was killed by SIGSEGV\n")
+
+
+@pytest.mark.slow
+def test_several_checkpoints_have_a_row_each(posed, capsys, monkeypatch):
+    every = planners.planners
+    monkeypatch.setattr(planners, "planners", lambda *arguments: {"heft": every(*arguments)["heft"]})  # the others take seconds
+    folder = Path(__file__).parents[1] / "golden" / "checkpoints"
+    paths = [str(folder / f"{name}.safetensors") for name in ("hierarchical-paper", "unit-placer")]
+    Path("copy.safetensors").write_bytes(Path(paths[0]).read_bytes())
+    words = [*posed, "--evaluations", "1", "--json", "--checkpoint", *paths, "copy.safetensors"]
+    rows = {row["planner"]: row["step_time_ns"] for row in json.loads(compare(capsys, *words))["planners"]}
+    twice = [rows[f"hierarchical (paper), zero-shot, {path}"] for path in (paths[0], "copy.safetensors")]
+    assert twice[0] == twice[1] and "unit-placer (gnn), zero-shot" in rows and len(rows) == 5
+
+
+@pytest.mark.slow
+def test_exact_is_not_proved_where_neither_its_search_nor_the_bound_says_so(posed, capsys, monkeypatch):
+    every = planners.planners
+    monkeypatch.setattr(planners, "planners", lambda *arguments: {name: every(*arguments)[name] for name in ("heft", "exact")})
+    monkeypatch.setattr(exact, "solve", lambda *arguments, **more: exact.Solution(None, None, 1, proved=False))
+    table = compare(capsys, *posed, "--evaluations", "1")
+    rows = {row["planner"]: row["proved"] for row in json.loads(compare(capsys, *posed, "--evaluations", "1", "--json"))["planners"]}
+    assert "exact, not proved" in table and "heft, not proved" not in table and not rows["exact"]
+
+
+@pytest.mark.slow
+def test_exact_is_proved_where_its_search_was_complete(tmp_path, capsys, monkeypatch):
+    """Three equal ops on two equal GPUs take two of them; the load bound says one and a half."""
+    monkeypatch.chdir(tmp_path)
+    ops = [{"name": f"op {number}", "kind": "MatMul", "outputs": [], "time_ns": {"gpu": 1000}} for number in range(3)]
+    devices = [DEVICE | {"name": f"gpu:{number}", "kind": "gpu"} for number in range(2)]
+    links = [{"src": f"gpu:{a}", "dst": f"gpu:{1 - a}", "bandwidth_bytes_per_s": 10**9} for a in range(2)]
+    cluster = {"name": "pair", "devices": devices, "links": links}
+    for what, document in {"graph": {"name": "three", "ops": ops, "edges": []}, "cluster": cluster}.items():
+        Path(f"{what}.json").write_text(json.dumps({"format": f"gnnplace.{what}", "version": 1} | document))
+    words = ("graph.json", "--cluster", "cluster.json", "--evaluations", "50")
+    found = json.loads(compare(capsys, *words, "--json"))
+    rows = {row["planner"]: (row["step_time_ns"], row["proved"]) for row in found["planners"]}
+    assert rows["exact"] == (2000, True) and rows["gpu"] == (3000, False) and "not proved" not in compare(capsys, *words)

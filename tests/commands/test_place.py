@@ -19,7 +19,7 @@ def test_compare_lists_every_planner_fastest_feasible_first(folder, capsys):
     rows = found["planners"]
     keys = {
         "planner", "step_time_ns", "infeasible", "peak_memory_bytes", "planning_ns", "fifo_step_time_ns", "busy_ns", "transferred_bytes",
-        "transfers", "schedule", "room", "load_balance", "communication_share", "idle_ns",
+        "transfers", "schedule", "room", "load_balance", "communication_share", "idle_ns", "proved",
     }  # fmt: skip
     assert len(rows) >= 2 and all(set(row) == keys for row in rows)
     times = [row["step_time_ns"] for row in rows if row["infeasible"] is None]

@@ -100,6 +100,19 @@ def test_metrics_of_every_update_and_the_files_are_in_mlflow(trained):
 
 
 @pytest.mark.slow
+def test_baselines_the_bound_and_what_the_run_is_are_in_mlflow(trained):
+    runs, printed = trained
+    run, (problem,) = mlflow.MlflowClient(tracking_uri=database(runs)).get_run(printed["mlflow"]["run"]), printed["problems"]
+    baselines = {row["planner"]: row["step_time_ns"] for row in problem["planners"] if not row["planner"].startswith("policy")}
+    logged = {name: run.data.metrics[f"two_chains.pair/baseline {name}_ns"] for name in baselines}
+    assert logged == baselines and run.data.metrics["two_chains.pair/best_baseline_ns"] == min(baselines.values())
+    assert run.data.metrics["two_chains.pair/bound_ns"] == problem["bound_ns"]
+    assert run.data.tags["mlflow.note.content"].startswith("**unit-placer (gnn)** learns from two_chains.pair (simulated), seed 0")
+    assert run.data.tags["mlflow.source.name"] and run.data.tags["mlflow.source.type"] == "LOCAL"
+    assert printed["mlflow"]["page"].endswith(printed["mlflow"]["run"])
+
+
+@pytest.mark.slow
 def test_a_finished_run_registers_its_policy_and_no_second_time_when_resumed(trained):
     runs, printed = trained
     assert printed["mlflow"]["registered"] == {"name": "two-chains", "version": 1}

@@ -10,6 +10,7 @@ from experiments.planners.columns import ABLATIONS, LEARNED, MAIN
 from experiments.planners.watched import Watched, curve
 from experiments.problems import problem_of
 from gnnplace.baselines.single import on_each
+from gnnplace.training.evaluations import of_an_episode
 
 PROBLEMS = (("resnet-50", "k40-2"), ("inception-v3-b1", "k40-2"), ("inception-v3-b32", "k40-2"), ("nmt-2", "mixed-4"))
 
@@ -61,7 +62,7 @@ def test_a_curve_knows_the_best_so_far_and_the_mean_of_each_block():
 
 @pytest.mark.parametrize(("column", "steps"), [("colocrl, tuned", 1), ("go, tuned", 1), ("hsdag, tuned", 4)])
 def test_an_episode_costs_what_a_policy_has_evaluated(column, steps):
-    assert run.evaluations_of_an_episode(LEARNED[column].config(0), problem_of("transformer-xl-2", "k40-2")) == steps
+    assert of_an_episode(LEARNED[column].config(0), problem_of("transformer-xl-2", "k40-2")) == steps
 
 
 def test_a_policy_that_has_no_room_for_an_update_says_so():

@@ -198,7 +198,11 @@ def test_choices_rename_equal_devices_by_first_use_and_make_the_placement():
 
 @pytest.mark.parametrize(
     ("knobs", "words"),
-    [({"width": 0}, "policy.width: 0 is below 1"), ({"bound": -1.0}, "policy.bound: -1.0 is below 0"), ({"schedule": "given"}, "'given'")],
+    [
+        ({"width": 0}, "policy.width: 0 is not between 1 and"),
+        ({"bound": -1.0}, "policy.bound: -1.0 is below 0"),
+        ({"schedule": "given"}, "'given'"),
+    ],
 )
 def test_a_wrong_knob_is_one_line(knobs, words):
     with pytest.raises(ValueError, match=words):

@@ -296,8 +296,8 @@ def test_other_numbers_of_devices_are_refused_where_ops_are_placed():
         ({"tasks": ("scheduling", "placement")}, "each once and in this order"),
         ({"tasks": ("placement", "placement")}, "each once and in this order"),
         ({"heads": 3}, r"policy\.heads: 3 heads don't divide a width of 128"),
-        ({"levels": 1}, r"policy\.levels: 1 is below 2"),
-        ({"iterations": 0}, r"policy\.iterations: 0 is below 1"),
+        ({"levels": 1}, r"policy\.levels: 1 is not between 2 and"),
+        ({"iterations": 0}, r"policy\.iterations: 0 is not between 1 and"),
         ({"schedule": "given"}, r"policy\.schedule: 'given' needs priorities, and this knob names a rule"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_policy_is_for_one_number_of_devices():
 
 @pytest.mark.parametrize(
     ("knobs", "words"),
-    [({"levels": 0}, "policy.levels: 0 is below 1"), ({"steps": 0}, "policy.steps: 0 is below 1"),
+    [({"levels": 0}, "policy.levels: 0 is not between 1 and"), ({"steps": 0}, "policy.steps: 0 is not between 1 and"),
      ({"dropout": 1.0}, "policy.dropout: 1.0 is not at least 0 and below 1"), ({"schedule": "given"}, "policy.schedule: 'given' needs")],
 )  # fmt: skip
 def test_knobs_out_of_range_are_named(knobs, words):

@@ -98,3 +98,18 @@ def test_runs_that_begin_at_once_share_a_new_database(tmp_path):
     found = mlflow.MlflowClient(tracking_uri=database(tmp_path)).search_runs(["1"])
     assert sorted((run.info.run_name, run.info.status) for run in found) == [(f"a-{n}", "FINISHED") for n in range(3)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a-0", "a-1", "a-2", "mlflow.db"]
+
+
+def test_what_is_said_of_a_run_as_a_whole_stands_beside_its_curves(runs):
+    (runs / "e-1").mkdir()
+    run = MlflowRun(runs / "e-1", {}, lambda path: True, {"mlflow.note.content": "what it is"})
+    run.log_metrics({"seconds": 0.5}, 0)
+    run.end("FINISHED")
+    run.log_once({"dlrm.k40-2/bound_ns": 7.0})  # baselines are asked after the training
+    client = mlflow.MlflowClient(tracking_uri=database(runs))
+    stored = client.get_run(run.run_id)
+    assert stored.data.tags["mlflow.note.content"] == "what it is" and stored.info.status == "FINISHED"
+    assert stored.data.metrics == {"seconds": 0.5, "dlrm.k40-2/bound_ns": 7.0}
+    experiment = client.get_experiment_by_name("gnnplace")
+    assert run.page.endswith(f"/experiments/{experiment.experiment_id}/runs/{run.run_id}")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"  # its page begins with the runs

@@ -7,8 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from numba.core import event
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Is told before and after this process compiles, each time that it does."""
+
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
 
 
 class _Compiling(event.Listener):
@@ -16,20 +25,22 @@ class _Compiling(event.Listener):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.seconds, self._depth, self._start, self._clock = 0.0, 0, 0.0, clock
-        self.waiting: list[Callable[[], object]] = []
+        self.watcher: Watcher | None = None
         event.register("numba:compile", self)
 
     def on_start(self, event: event.Event) -> None:
         if self._depth == 0:
             self._start = self._clock()
-            while self.waiting:
-                self.waiting.pop()()
+            if self.watcher is not None:
+                self.watcher.begin()
         self._depth += 1
 
     def on_end(self, event: event.Event) -> None:
         self._depth -= 1
         if self._depth == 0:
             self.seconds += self._clock() - self._start
+            if self.watcher is not None:
+                self.watcher.end()
 
 
 _COMPILING, _PROCESSOR = _Compiling(time.monotonic), _Compiling(time.process_time)
@@ -40,9 +51,9 @@ def compiling_s() -> float:
     return _COMPILING.seconds
 
 
-def when_compiling(call: Callable[[], object]) -> None:
-    """Calls a function when this process compiles next, before it does."""
-    _COMPILING.waiting.append(call)
+def watch_compiling(watcher: Watcher | None) -> None:
+    """Tells a watcher, in place of the one before, when this process compiles."""
+    _COMPILING.watcher = watcher
 
 
 def running_s() -> float:

@@ -28,7 +28,8 @@ def _parser() -> Parser:
     shared.add_budget_arguments(parser)
     shared.add_constraint_arguments(parser)
     shared.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
-    parser.add_argument("--checkpoint", metavar="PATH", help="a trained policy, which places the problem by its weights alone (zero-shot)")
+    explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
+    parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action="extend", default=[], help=explained)
     parser.add_argument(
         "--samples", metavar="N", type=shared.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )
