@@ -14,6 +14,7 @@ from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.text import Text
 
 from gnnplace.formats import atomic
 from gnnplace.graph import NONE, PHASES, ComputationGraph
@@ -61,6 +62,8 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes a figure atomically; equal figures give equal bytes. Raises OSError if the file can't be written."""
     buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "gnnplace"}):
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)  # a '$' in a name is a '$'
+    with rc_context({"svg.hashsalt": "gnnplace", "text.parse_math": False}):
         figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])
     atomic.write_bytes(path, buffer.getvalue())
