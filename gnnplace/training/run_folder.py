@@ -92,9 +92,7 @@ def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
     that was killed at once. Raises OSError, and leaves none then.
     """
     runs.mkdir(parents=True, exist_ok=True)
-    for number in itertools.count(1):
-        if (folder := _taken(runs / f"{name}-{number}")) is not None:
-            break
+    folder = next(folder for number in itertools.count(1) if (folder := _taken(runs / f"{name}-{number}")) is not None)
     try:
         folder.placements.mkdir(exist_ok=True)
         atomic.write_text(folder.config, config_yaml)
