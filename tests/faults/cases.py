@@ -16,8 +16,8 @@ from faults.commands import COMMANDS, COMPARE, IMPORT, PLACE, SIGNALLED, TRAIN, 
 from faults.injection import COUNT, FAULTS, KILL, fault
 from faults.processes import Ended, Started
 
-SIGNALS = {"SIGINT": 130, "SIGTERM": 143}
-TIMES = 12  # at which each command gets each signal
+SIGNALS = {"SIGINT": 130, "SIGTERM": 143, "SIGKILL": -9}
+TIMES = 8  # at which each command gets each signal
 SEED = 0
 
 
@@ -89,9 +89,10 @@ def _broken_by_signal(name: str, number: str, after_s: float, folder: Path) -> s
     if cut.running:
         cut.signal(getattr(signal, number))
     ended = cut.wait()
-    if ended.status != 0 and not _in_one_line(ended, SIGNALS[number], f"gnnplace {SIGNALLED[name].arguments[0]}: "):
+    killed = number == "SIGKILL" and ended.status == SIGNALS[number]
+    if ended.status != 0 and not killed and not _in_one_line(ended, SIGNALS[number], f"gnnplace {SIGNALLED[name].arguments[0]}: "):
         return f"status {ended.status}: {ended.err}"
-    return damaged(folder) or temporaries(folder) or cut.left() or _next(folder, SIGNALLED[name].again(folder))
+    return damaged(folder) or (not killed and temporaries(folder)) or cut.left() or _next(folder, SIGNALLED[name].again(folder))
 
 
 def _broken_by_two(first: tuple[str, ...], second: tuple[str, ...], folder: Path) -> str | None:

@@ -75,8 +75,8 @@ class Started:
             os._exit(status)
 
     def signal(self, number: int) -> None:
-        """Sends a signal to all of its group, as a terminal does."""
-        os.killpg(self.pid, number)
+        """Sends a signal to all of its group, as a terminal does; one that kills to the command alone, as the kernel does."""
+        os.kill(self.pid, number) if number == signal.SIGKILL else os.killpg(self.pid, number)
 
     @property
     def running(self) -> bool:
