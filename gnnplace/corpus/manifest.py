@@ -137,13 +137,17 @@ def add(
 
 
 def _write(graph: ComputationGraph, manifest: Manifest) -> None:
-    """Writes both files; a graph that is new goes where its entry can't be written."""
+    """Writes both files; where the entry can't be written, a graph that has none goes."""
     with ExitStack() as failed:
-        if not _path(graph.name).exists():
-            failed.callback(_path(graph.name).unlink, missing_ok=True)
+        failed.callback(_remove_unlisted, graph.name)
         store.save(graph, _path(graph.name))
         atomic.write_text(folder() / "manifest.json", json.dumps(manifest.model_dump(), indent=1) + "\n")
         failed.pop_all()
+
+
+def _remove_unlisted(name: str) -> None:
+    if name not in names():
+        _path(name).unlink(missing_ok=True)
 
 
 def _check_splits(path: Path, found: list[Entry]) -> None:

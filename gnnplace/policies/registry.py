@@ -13,6 +13,7 @@ from torch import nn
 
 from gnnplace import installed
 from gnnplace.policies.colocrl import ColocRLConfig
+from gnnplace.policies.generated import remove_generated
 from gnnplace.policies.go import GOConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.hsdag import HsdagConfig
@@ -37,4 +38,6 @@ def build(config: PolicyConfig, shape: PolicyShape, groupings: int, seed: int) -
     """The policy with initial weights drawn from `seed`; torch's own generator stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return config.build(shape, groupings, seed)
+        built = config.build(shape, groupings, seed)
+    remove_generated()
+    return built

@@ -70,7 +70,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Writes a figure atomically; equal figures give equal bytes. `$x$` in names is no formula. Raises OSError."""
     buffer = io.BytesIO()
     for text in figure.findobj(Text):
-        text.set_parse_math(False)
+        text.set_parse_math(False)  # a '$' in a name is a '$'
     with rc_context({"svg.hashsalt": "gnnplace", "text.parse_math": False}):
         figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])
     atomic.write_bytes(path, buffer.getvalue())

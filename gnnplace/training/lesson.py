@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 
 from gnnplace.baselines.single import on_each
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
+
+MOST_CHARACTERS = 150  # MLflow's names of metrics have at most 250, names of files 255 bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +42,18 @@ class Exam:
 
 
 def labels(problems: Sequence[Problem]) -> list[str]:
-    """`graph.cluster` for each problem; where several have one name, the second has `-2` behind it, and so on."""
-    seen: Counter[str] = Counter()
-    found = []
+    """`graph.cluster` for each problem, in letters that files and metrics may have; no two are equal.
+
+    Where several would be, the second has `-2` behind it, and so on. A long one is cut and ends in a checksum.
+    """
+    found: list[str] = []
     for problem in problems:
         name = f"{problem.graph.name}.{problem.cluster.name}"
-        name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+        label = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
+        if len(label) > MOST_CHARACTERS:
+            label = f"{label[:MOST_CHARACTERS]}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:8]}"
+        others = (f"{label}-{number}" for number in count(2))
+        found.append(next(each for each in chain([label], others) if each not in found))
     return found
 
 

@@ -36,6 +36,8 @@ from gnnplace import package_data
         (("place", *IN, "-o", "p.json", "--evaluations", "9", "--budget", "1s"), 2, "not allowed with"),
         (("place", *IN, "-o", "p.json", "--samples", "-1"), 2, "'-1' is not a count"),
         (("place", *IN, "-o", ""), 2, "-o/--output: '' names nothing to write to"),
+        (("place", *IN, "-o", 300 * "a"), 2, "aaa: File name too long"),
+        (("place", *IN, "-o", "graph.json/a"), 2, "graph.json/a: Not a directory"),
         (("place", *IN, "-o", "saved"), 2, "-o/--output: saved: is a folder; name a file to write"),
         (("place", *IN, "--seed", "-1"), 2, "--seed: '-1' is not a count"),
         (("compare", *IN, "--seed", str(2**63)), 2, "--seed: 9223372036854775808 is above 9223372036854775807"),

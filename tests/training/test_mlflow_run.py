@@ -72,6 +72,7 @@ def test_a_run_in_a_checkout_says_its_commit(runs, monkeypatch, checkout):
     assert tags.get("mlflow.source.git.commit") == ("0123456789ab+changes" if checkout else None)
 
 
+@pytest.mark.slow
 def test_a_database_that_can_not_be_written_is_one_line(tmp_path):
     run = opened(tmp_path, "a-1")
     run.log_metrics({"seconds": 0.5}, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import get_args
 
@@ -146,8 +147,13 @@ def new_path(text: str) -> str:
     """A file or a folder of the command line that is to be written."""
     if not text:
         raise argparse.ArgumentTypeError("'' names nothing to write to")
-    if not Path(text).absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text}: there is no such folder to write to")
+    try:
+        os.stat(text)
+    except FileNotFoundError:
+        if not Path(text).absolute().parent.is_dir():
+            raise argparse.ArgumentTypeError(f"{text}: there is no such folder to write to") from None
+    except OSError as error:  # too long, a file as a folder, a link to itself
+        raise argparse.ArgumentTypeError(f"{text}: {error.strerror}") from error
     return text
 
 
