@@ -92,7 +92,7 @@ def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str
         parser.set_defaults({key: value for key, value in vars(base.as_flat()).items() if key != "config"})
         return _build(parser, parser.parse_args(words))
     except (ArgumentError, ValueError) as error:
-        raise UsageError(f"command line: {_one_line(error)}") from error
+        raise UsageError(f"command line: {' '.join(str(error).split())}") from error
 
 
 def knobs_help() -> str:
@@ -114,7 +114,7 @@ def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
         _check_forms(document, RunConfig, kinds)
         return _build(parser, parser.parse_object(dict(document)))
     except (ArgumentError, ValueError) as error:
-        raise ValueError(f"{place}: {_one_line(error)}") from error
+        raise ValueError(f"{place}: {' '.join(str(error).split())}") from error
 
 
 def policy_from_document(document: Mapping[str, Any], place: str) -> PolicyConfig:
@@ -244,7 +244,3 @@ def _check_forms(document: Mapping[str, Any], config: type, kinds: Kinds, prefix
             if not isinstance(value, Mapping):
                 raise ValueError(f"{prefix}{key}: {strict_json.shown(value)}: a map of knobs is due")
             _check_forms(value, hint, kinds, f"{prefix}{key}.")
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from support.slow import slow
 
 from gnnplace.config.files import from_document, read_config, shipped
 from gnnplace.config.strict_yaml import MAX_BYTES, loads, read
@@ -29,7 +30,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", [slow(name) if name in ("many values", "brackets") else name for name in REFUSED])
 def test_what_is_refused_is_refused_in_one_line(name):
     content, words = REFUSED[name]
     with pytest.raises(ValueError) as error:
@@ -63,12 +64,13 @@ KNOBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("knob", KNOBS)
+@pytest.mark.parametrize("knob", [knob if knob in ("policy.width", "training.reward.invalid") else slow(knob) for knob in KNOBS])
 def test_a_knob_that_would_hang_is_refused(knob):
     with pytest.raises(ValueError, match=rf"command line: .*{knob.rpartition('.')[2]}: \S+ is (not finite|not between|above)"):
         read_config(shipped(), [f"--{knob}={KNOBS[knob]}"])
 
 
+@pytest.mark.slow
 def test_a_deep_value_of_a_command_line_is_refused():
     for words in (["--problems=" + "[" * 50_000], ["--problems", "{a: " * 50_000]):  # the loader of jsonargparse crashes here
         with pytest.raises(ValueError, match=r"command line: '.*: nested more than 20 deep"):

@@ -14,7 +14,7 @@ from tests.hostile.command_case import HostileFile
 from tests.hostile.documents import GRAPH
 from tests.reliability import Case
 
-EVERY = 40
+EVERY = 80
 CHILD = ("ONNX", "GraphDef")  # of packages that the core of the tests does without
 ALL = list(cases())
 CORE = [case for case in ALL if case.kind not in CHILD and "100 MB" not in case.name]
@@ -80,6 +80,7 @@ def test_what_a_command_must_not_do_is_seen(code: str, seen: str, tmp_path: Path
     assert seen in confined.run((), tmp_path / "case", (), 10, 2**30).seen
 
 
+@pytest.mark.slow
 def test_memory_and_time_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(confined.cli, "main", lambda arguments: len(bytearray(2**33)))
     assert "MemoryError" in confined.run((), tmp_path, (), 10, 2**30).err
