@@ -32,7 +32,7 @@ test-all: test test-rest
 
 # Every case of hostile input and of faults, and the table of docs/reliability.md
 reliability: $(VENV)/installed-all
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.reliability
+	OMP_NUM_THREADS=1 PYTHONPATH=tests $(BIN)/python -m tests.reliability
 
 # Every reader is given damaged files for so many minutes; finds become cases (tests/hostile/finds)
 MINUTES ?= 10

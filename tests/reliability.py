@@ -1,4 +1,4 @@
-"""What holds under fire: every case of damaged and hostile input, and of faults, run one after another: `python -m tests.reliability`.
+"""What holds under fire: every case of damaged and hostile input, and of faults, one after another: `make reliability`.
 
 A module of `MODULES` has `cases()`. A case of a package that is missing here is not made.
 """
@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-MODULES = ("tests.hostile.cases",)
+MODULES = ("tests.hostile.cases", "faults.cases")
 
 
 @runtime_checkable

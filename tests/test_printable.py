@@ -41,8 +41,8 @@ def test_everything_is_printed_by_few_functions():
         for node in ast.walk(ast.parse(text)) if "print(" in text or "sys.std" in text else ():
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write"):
                 found.add((path.relative_to(root).as_posix(), ast.unparse(node)))
-    assert {name for name, _ in found} - PRINTS == {"commands/training_command.py"}
-    assert ("commands/training_command.py", "sys.stdout.write(files.knobs_help())") in found
+    assert {name for name, _ in found} - PRINTS == {"commands/train.py"}
+    assert ("commands/train.py", "sys.stdout.write(files.knobs_help())") in found
 
 
 @pytest.fixture

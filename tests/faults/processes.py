@@ -20,7 +20,7 @@ from support.short_searches import LITTLE
 
 from gnnplace import cli, planners, portfolio
 
-IMPORTED = "place", "graphs", "simulate", "compare", "training_command"
+IMPORTED = "place", "graphs", "simulate", "compare", "train"
 LATE_S = 20.0  # until when what a killed process had started must have ended
 OURS_IN_TMP = {"torchinductor_root", "tmp"}
 

@@ -17,14 +17,14 @@ import gnnplace
 from gnnplace import cli, compiled
 from gnnplace.baselines.heft import heft
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.commands import clusters, graphs, place, simulate, training_command  # once, before cases are forked
+from gnnplace.commands import clusters, graphs, place, simulate, train  # once, before cases are forked
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
 from gnnplace.simulator.simulator import simulate as simulate_step
 from tests.hostile.documents import CLUSTER, GRAPH
 
-IMPORTED = (clusters, graphs, place, simulate, training_command)
+IMPORTED = (clusters, graphs, place, simulate, train)
 ROOT = Path(gnnplace.__file__).parents[1]
 SYSTEM = ("/proc", "/sys", "/usr", "/lib", "/lib64", "/etc", "/dev/null", "/dev/urandom", "/dev/shm")
 READ = tuple(
