@@ -71,6 +71,6 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> None:
     buffer = io.BytesIO()
     for text in figure.findobj(Text):
         text.set_parse_math(False)  # a '$' in a name is a '$'
-    with rc_context({"svg.hashsalt": "gnnplace", "text.parse_math": False}):
+    with rc_context({"svg.hashsalt": "gnnplace"}):
         figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])
     atomic.write_bytes(path, buffer.getvalue())

@@ -74,7 +74,7 @@ def test_the_same_graph_gives_the_same_bytes_and_other_endings_are_refused(diamo
         write_graph_picture(tmp_path / "graph.gif", graph, end - start)
 
 
-@pytest.mark.parametrize("name", ["$", "a$\\frac$", "$x$ y", "{}" * 200])
+@pytest.mark.parametrize("name", ["$", "a$\\frac$", "$x$ y", "{}" * 30])
 def test_names_are_drawn_as_they_are(tmp_path, name):
     graph = ComputationGraph.from_ops(name, [op("a", layer=name), op("b", layer=f"{name}/$\\b$")], [(0, 0, 1)])
     write_graph_picture(tmp_path / "graph.svg", graph, np.array([1, 2]) * MS)
