@@ -117,10 +117,12 @@ def _reached(ways: Mapping[str, Sequence[Rank]], seed: int) -> dict[str, dict[st
         assert isinstance(cluster, str)
         problem = roofline.problem(manifest.graph(graph), sources.cluster(cluster))
         first, begun = start_of(problem, seed, "own", EVALUATIONS)
-        left = Budget(evaluations=EVALUATIONS - len(begun.best_ns))
+        left = EVALUATIONS - len(begun.best_ns)
         for way, ranks in ways.items():
             recorded, generator = Recorded(begun.best_ns), np.random.default_rng(seed)
-            ranked_climb(problem, recorded, generator, start=first, budget=left, ranks=ranks, drawn=portfolio.LEARNED_DRAWN)
+            ranked_climb(
+                problem, recorded, generator, start=first, budget=Budget(evaluations=left), ranks=ranks, drawn=portfolio.LEARNED_DRAWN
+            )
             found[way][f"{graph}/{cluster}"] = recorded.best_ns[-1] or None
     return found
 
@@ -139,7 +141,7 @@ def table(found: output.Document) -> str:
             low, high = interval([family for family, _ in ratios], logs)
             spread = " ".join(f"{_mean(each['reached'][way], room):.3f}" for each in of)
             seconds = round(float(np.median([each["training_s"] for each in of])))
-            lines.append([row, of[0]["problems"], way, f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]", spread, seconds])
+            lines.append([row, str(of[0]["problems"]), way, f"{np.exp(logs.mean()):.3f} [{low:.3f}, {high:.3f}]", spread, str(seconds)])
     return results.markdown_table(["row", "problems", "moves ranked by", "over the best heuristic", "by seed", "training, s"], lines)
 
 
