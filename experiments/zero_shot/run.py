@@ -83,7 +83,7 @@ def cell(graph: str, cluster: str | int, seed: int, start: str, checkpoint: str,
     if isinstance(cluster, int):
         (best,) = simulate(problem, [planners.best_heuristic(problem, simulate)])
         found["heuristic_ns"] = best.feasible_ns
-    first, begun = _start(problem, seed, start, evaluations)
+    first, begun = start_of(problem, seed, start, evaluations)
     found["start"] = begun.at(marks)
     for method in methods:
         recorded, before = Recorded(begun.best_ns), time.perf_counter()
@@ -92,7 +92,8 @@ def cell(graph: str, cluster: str | int, seed: int, start: str, checkpoint: str,
     return found
 
 
-def _start(problem: Problem, seed: int, start: str, evaluations: int) -> tuple[Placement, Recorded]:
+def start_of(problem: Problem, seed: int, start: str, evaluations: int) -> tuple[Placement, Recorded]:
+    """Where all methods start on a problem, and the evaluations that it took."""
     recorded = Recorded()
     if start == "single":
         return fastest(problem, on_each(problem, range(problem.num_devices)), recorded), recorded
