@@ -14,7 +14,7 @@ from tests.hostile.command_case import HostileFile
 from tests.hostile.documents import GRAPH
 from tests.reliability import Case
 
-EVERY = 80
+EVERY = 160
 CHILD = ("ONNX", "GraphDef")  # of packages that the core of the tests does without
 ALL = list(cases())
 CORE = [case for case in ALL if case.kind not in CHILD and "100 MB" not in case.name]
