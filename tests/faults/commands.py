@@ -32,6 +32,7 @@ class Command:
 
 
 def prepare(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
     for name, document in (("graph", GRAPH), ("cluster", CLUSTER), ("placement", PLACEMENT)):
         (folder / f"{name}.json").write_text(json.dumps(document))
     (folder / "datasets").mkdir()
