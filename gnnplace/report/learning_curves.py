@@ -65,10 +65,10 @@ def curves(
     What is said first is drawn solid with its interval as a band, what is said second dotted.
     """
     said, data = list(dict.fromkeys(what for _, what in lines)), list[dict[str, Any]]()
-    last, seen = 0, list(levels.values())
+    drawn, seen = set[int](), list(levels.values())
     for (method, what), histories in lines.items():
         updates, values = _together(histories)
-        last = max(last, *updates)
+        drawn.update(updates)
         found = [estimate(column) for column in values.T.tolist()]
         seen += [each.mean for each in found]
         first = what == said[0]
@@ -83,7 +83,7 @@ def curves(
         })  # fmt: skip
     for name, level in levels.items():
         data.append({
-            "type": "scatter", "mode": "lines", "x": [0, last], "y": [level, level], "name": name,
+            "type": "scatter", "mode": "lines", "x": [min(drawn), max(drawn)], "y": [level, level], "name": name,
             "line": {"color": RED if name == BOUND else GREY, "dash": "dot" if name == BOUND else "dash", "width": 1.5},
             "hovertemplate": f"{name}: %{{y:.4~f}} {unit}<extra></extra>",
         })  # fmt: skip

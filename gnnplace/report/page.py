@@ -83,7 +83,7 @@ def note(text: str) -> str:
 
 
 def _alignment(cell: str) -> str:
-    return ' class="number"' if cell[:1].isdigit() or (cell[:1] in "+-" and cell[1:2].isdigit()) else ""
+    return ' class="number"' if cell == "-" or cell[:1].isdigit() or (cell[:1] in "+-" and cell[1:2].isdigit()) else ""
 
 
 def _asset(name: str) -> str:
