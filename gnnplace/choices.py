@@ -11,6 +11,8 @@ Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")  # need no priorities from a planner
 
+HERE = "here"  # the cluster that is this machine
+
 Granularity = Literal["op", "module", "stage"]
 GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)  # the finest first
 

@@ -7,13 +7,14 @@ imports nothing that takes time, so that `--help` and usage errors are quick; th
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType
+from types import FrameType, ModuleType
 
 from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, USAGE, Parser
 from gnnplace.complaints import UsageError
@@ -60,7 +61,7 @@ def _run(command: str, arguments: list[str]) -> int:
     try:
         chosen = import_module(f"gnnplace.commands.arguments.{command}").parse(arguments)
         chosen.command_line = shlex.join(["gnnplace", command, *arguments])
-        status = int(import_module(f"gnnplace.commands.{command}").main(chosen))
+        status = int(_imported(f"gnnplace.commands.{command}").main(chosen))
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has left: not an error, and Python must not flush again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,6 +77,18 @@ def _run(command: str, arguments: list[str]) -> int:
     except Terminated:
         return _complain(command, "terminated", TERMINATED)
     return status
+
+
+def _imported(name: str) -> ModuleType:
+    """A module. What it imports stays, so Python's collector of garbage visits none of it: not meanwhile, not later, not at the end."""
+    if name in sys.modules or not gc.isenabled():
+        return import_module(name)
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _complain(command: str, message: str, status: int) -> int:

@@ -4,6 +4,9 @@ The code lies in the user's cache folder (`folder`). Numba compiles a kernel ane
 contains the kernels that it calls. So here the code of a file is stamped with its text and with the stamps of the files from which it gets
 kernels.
 
+Where Numba finds machine code on disk, it would make its compiler ready nevertheless, for half a second, and import SciPy for it. `Kept`
+leaves that to the first kernel that has to be compiled.
+
 Numba counts references to arrays in tuples by atomic instructions, which took two thirds of the time of a list schedule. Kernels that
 allocate nothing need no counts (Numba compiles its own sorting likewise). One that does allocate fails to compile with this option.
 
@@ -24,9 +27,24 @@ from pathlib import Path
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache
 from numba.core.dispatcher import Dispatcher
+from numba.core.runtime.nrt import rtsys
 
 Kernel = Callable[..., Any]
+
+
+class Kept(FunctionCache):
+    """The machine code of a kernel on disk, stamped by `stamp`."""
+
+    def __init__(self, function: Kernel) -> None:
+        super().__init__(function)
+        self._cache_file._source_stamp = stamp(function)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The code for a signature, None where there is none: then Numba compiles it, and makes its compiler ready (`refresh`) itself."""
+        rtsys.initialize(target_context)  # what allocates, which machine code calls
+        return self._load_overload(sig, target_context)
 
 
 def folder() -> Path:
@@ -37,10 +55,10 @@ def folder() -> Path:
 
 def kernel(function: Kernel, **options: Any) -> Kernel:
     """Compiles a function of a file at its first call with given types. Other threads run while it runs."""
+    made: Any = numba.njit  # its stub knows not all options
+    compiled = made(nogil=True, no_cfunc_wrapper=True, **options)(function)
     with _kept_in(str(folder())):
-        made: Any = numba.njit  # its stub knows not all options
-        compiled = made(cache=True, nogil=True, no_cfunc_wrapper=True, **options)(function)
-    compiled._cache._cache_file._source_stamp = stamp(function)
+        compiled._cache = Kept(function)
     return compiled
 
 

@@ -15,9 +15,10 @@ only the longest paths bind; the mean start, with a small weight, breaks ties. U
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Float, Int32, Int64
-from scipy.sparse import coo_array, vstack
 
 from gnnplace.baselines.scheduling.earliest_first import fastest_earliest_first
 from gnnplace.baselines.scheduling.ranks import upward_rank_ns
@@ -62,6 +63,9 @@ def relaxed(
     message_ns: Float[np.ndarray, " edges"],
 ) -> Float[np.ndarray, " edges"]:
     """The solution x of the linear program. Its variables are x of the edges, s of the cells and w, in this order."""
+    from scipy.optimize import linprog  # with sparse arrays half a second, which other planners needn't wait
+    from scipy.sparse import vstack
+
     edges, cells = len(src), len(time_ns)
     scale = max(time_ns.max(), message_ns.max())
     time, message = time_ns / scale, message_ns / scale
@@ -70,8 +74,6 @@ def relaxed(
     finish = _rows(cells, edges + cells + 1, (s - edges, s, np.ones(cells)), (s - edges, np.full(cells, edges + cells), -np.ones(cells)))
     leave, enter = (_rows(cells, edges + cells + 1, (end, x, -one)) for end in (src, dst))
     degree = np.concatenate([np.bincount(src, minlength=cells), np.bincount(dst, minlength=cells)])
-    from scipy.optimize import linprog  # a third of a second, which most steps needn't wait
-
     solved = linprog(
         np.concatenate([np.zeros(edges), np.full(cells, START_WEIGHT / cells), [1.0]]),
         A_ub=vstack([follow, finish, leave, enter]).tocsr(),
@@ -94,7 +96,9 @@ def favourite_consumers(problem: Problem, cells: Units, child: Int64[np.ndarray,
     return consumer
 
 
-def _rows(count: int, width: int, *terms: tuple[np.ndarray, np.ndarray, np.ndarray]) -> coo_array:
-    """A sparse matrix from terms (rows, columns, values)."""
+def _rows(count: int, width: int, *terms: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Any:
+    """A sparse matrix, a `coo_array`, from terms (rows, columns, values)."""
+    from scipy.sparse import coo_array
+
     row, column, value = (np.concatenate(parts) for parts in zip(*terms, strict=True))
     return coo_array((value, (row, column)), shape=(count, width))

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64
-from scipy.sparse import csr_array
 
 from gnnplace.bounds.memory import need
 from gnnplace.bounds.relaxed import NEVER, Relaxed
@@ -144,16 +143,17 @@ def _summed(
 
 def _solved(made: Program) -> Prices | None:
     """The prices of the rows at the solver's optimum; None where it finds none in time."""
+    from scipy.optimize import linprog  # with sparse arrays half a second, which most steps needn't wait
+    from scipy.sparse import csr_array
+
     (units, classes), reads = made.time_ns.shape, made.reads.shape[1]
+    step = (units + len(made.leaving_ns) + 1) * classes  # the column of T, the last one
     scale = max(1.0, float(np.where(made.legal, made.time_ns, np.inf).min(axis=1).sum()) / made.streams.sum())
-    table = _table(made, scale)
+    table = csr_array(_entries(made, scale), shape=((3 + reads) * classes, step + 1))
     limit = np.concatenate([np.zeros(2 * classes), np.ones(classes), np.zeros(classes * reads)])
-    step = table.shape[1] - 1  # the column of T, the last one
     parts = np.concatenate([np.arange(units * classes), np.arange(step - classes, step)])  # of units, and of the rest
     whole = csr_array((np.ones(len(parts)), (np.arange(len(parts)) // classes, parts)), shape=(units + 1, step + 1))
     most = np.concatenate([made.legal.ravel().astype(np.float64), np.ones(step - units * classes), [np.inf]])
-    from scipy.optimize import linprog  # a third of a second, which most steps needn't wait
-
     solved = linprog(
         np.eye(1, step + 1, step)[0], A_ub=table, b_ub=limit, A_eq=whole, b_eq=np.ones(units + 1),
         bounds=np.stack([np.zeros(step + 1), most], axis=1), method="highs", options={"time_limit": SECONDS},
@@ -165,10 +165,10 @@ def _solved(made: Program) -> Prices | None:
     return Prices(time / scale, channel / scale, memory, price[3 * classes :].reshape(classes, reads).T)
 
 
-def _table(made: Program, scale: float) -> csr_array:
-    """The inequalities. Rows: the time of each class, of its channels, its memory, its reads. Columns: x, z, the rest, T.
+def _entries(made: Program, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """The inequalities: values, and their rows and columns. Times are divided by `scale`, since the tolerances of the solver are absolute.
 
-    Times are divided by `scale`, since the tolerances of the solver are absolute.
+    Rows: the time of each class, of its channels, its memory, its reads. Columns: x, z, the rest, T.
     """
     (units, classes), outputs, reads = made.time_ns.shape, len(made.leaving_ns), made.reads.shape[1]
     x = np.arange(units * classes).reshape(units, classes)
@@ -195,7 +195,7 @@ def _table(made: Program, scale: float) -> csr_array:
         fill(read, x[reader, c], -1.0)
         fill(read, z[output, c], -1.0)
     row, column, value = (np.concatenate(each) for each in zip(*entries, strict=True))
-    return csr_array((value, (row, column)), shape=((3 + reads) * classes, step + 1))
+    return value, (row, column)
 
 
 def _value_ns(made: Program, prices: Prices) -> int:

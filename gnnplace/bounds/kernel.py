@@ -46,6 +46,7 @@ def heads(order, ptr, before, delay, machine, above, price, worth, error):
         loaded, alone = 0, _has_one_input(op, ptr, before)
         if len(price) and not alone and not _has_one_last_input(op, ptr, before, ends, above):
             loaded = _load(op, latest[:count], least, above[op], price, worth, error)
+        least[op] = ends[op] = NEVER
         for c in range(classes):
             if time_ns[op, c] >= NEVER:
                 head[op, c] = NEVER
@@ -56,8 +57,7 @@ def heads(order, ptr, before, delay, machine, above, price, worth, error):
             if start < NEVER and not alone:
                 start = _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, scratch, op * classes + c)
             head[op, c] = min(start, NEVER)
-        least[op] = head[op].min()
-        ends[op] = min(NEVER, (head[op] + time_ns[op]).min())
+            least[op], ends[op] = min(least[op], head[op, c]), min(ends[op], head[op, c] + time_ns[op, c])
         place = count
         while len(price) and place > 0 and least[latest[place - 1]] < least[op]:
             latest[place] = latest[place - 1]

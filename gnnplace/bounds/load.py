@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from gnnplace.bounds.highs import Program, solved
 from gnnplace.bounds.relaxed import NEVER, Relaxed
 
 MAX_ROUNDS = 60
@@ -113,14 +114,11 @@ def _master(needs: Loads, rows: Float[np.ndarray, "rows two_classes"], last: Pri
     most = float(np.where(np.isinf(needs.time_ns), 0.0, needs.time_ns).max(axis=1).sum())
     unit = max(most, 1.0)  # scales times by the whole work, since the tolerances of the solver are absolute
     table = np.concatenate([-rows / np.array([unit] * classes + [1.0] * classes), np.ones((len(rows), 1))], axis=1)
-    from scipy.optimize import linprog  # a third of a second, which most steps needn't wait
-
-    solved = linprog(
-        [0.0] * (2 * classes) + [-1.0], A_ub=table, b_ub=np.zeros(len(rows)),
-        A_eq=[[*needs.streams, *[0.0] * classes, 0.0]], b_eq=[1.0], bounds=[(0, None)] * classes + [(0, 1)] * classes + [(None, None)],
-        method="highs",
+    program = Program(
+        cost=np.append(np.zeros(2 * classes), -1.0), table=table, whole=np.concatenate([needs.streams, np.zeros(classes + 1)]),
+        low=np.append(np.zeros(2 * classes), -np.inf), high=np.repeat([np.inf, 1.0, np.inf], [classes, classes, 1]),
     )  # fmt: skip
-    if solved.x is None:
+    if (best := solved(program)) is None:
         return 0.0, last
-    found = np.maximum(solved.x, 0.0)
-    return float(-solved.fun) * unit, Prices(found[:classes], found[classes : 2 * classes] * unit)
+    found = np.maximum(best.x, 0.0)
+    return -best.value * unit, Prices(found[:classes], found[classes : 2 * classes] * unit)

@@ -8,23 +8,20 @@ strong for a component that fits no memory, and weak for a large one, which most
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int32, Int64
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from jaxtyping import Int64
 
 from gnnplace.bounds.paths import Ends
 from gnnplace.bounds.relaxed import NEVER, Relaxed
+from gnnplace.units.variables import join
 
 
 def split_ns(relaxed: Relaxed, found: Ends) -> int:
     """The largest, over components, of the smaller of both cases, in ns; `NEVER` where neither case is possible."""
-    graph, ops = relaxed.graph, relaxed.graph.num_ops
-    pairs = (np.concatenate([graph.edge_src, relaxed.units.unit + ops]), np.concatenate([graph.edge_dst, np.arange(ops)]))
-    joined = coo_array((np.ones(len(pairs[0]), dtype=np.int8), pairs), shape=(ops + relaxed.units.num_units,) * 2)
-    count, label = connected_components(joined, directed=False)
+    graph, count = relaxed.graph, relaxed.graph.num_ops
+    label = join(relaxed.units.unit.astype(np.int64), graph.edge_src, graph.edge_dst, np.ones(graph.num_edges, dtype=bool))
     cut = np.full(count, NEVER, dtype=np.int64)
     np.minimum.at(cut, label[graph.edge_src], _cut_ns(relaxed, found))
-    whole = _whole_ns(relaxed, label[:ops], count).min(axis=1)
+    whole = _whole_ns(relaxed, label, count).min(axis=1)
     return int(np.minimum(cut, whole).max())
 
 
@@ -40,7 +37,7 @@ def _cut_ns(relaxed: Relaxed, found: Ends) -> Int64[np.ndarray, " edges"]:
     return best
 
 
-def _whole_ns(relaxed: Relaxed, label: Int32[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, "components classes"]:
+def _whole_ns(relaxed: Relaxed, label: Int64[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, "components classes"]:
     """The time of a whole component on one device of a class; `NEVER` where it is not allowed or does not fit."""
     work, held, forbidden = (np.zeros((count, relaxed.num_classes), dtype=np.int64) for _ in range(3))
     np.add.at(work, label, np.where(relaxed.time_ns < NEVER, relaxed.time_ns, 0))

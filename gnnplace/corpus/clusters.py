@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from gnnplace.cluster import Cluster
-from gnnplace.corpus.cluster_text import EXAMPLE, described_cluster, is_description
 from gnnplace.corpus.manifest import folder
 from gnnplace.formats import clusters, strict_json
 
@@ -17,6 +16,8 @@ def cluster(name: str) -> Cluster:
     """The preset called `name`, or the cluster that it describes (`2x rtx-4090, pcie4`). Raises ValueError (one line) if it is neither."""
     if name in names():
         return clusters.read_cluster(folder() / "clusters" / f"{name}.json")
+    from gnnplace.corpus.cluster_text import EXAMPLE, described_cluster, is_description  # which a preset doesn't need
+
     if is_description(name):
         return described_cluster(name)
     presets = strict_json.unknown(f"cluster preset in {folder()}", name, names())

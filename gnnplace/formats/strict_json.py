@@ -35,7 +35,7 @@ Source = str | os.PathLike[str] | bytes
 class Document(BaseModel):
     """The base of every object in our JSON formats: unknown keys are refused and nothing is converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def complaints_between(cls, value: object) -> Iterator[str]:

@@ -14,11 +14,10 @@ from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.formats.placements import Provenance
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report import layer_map, terminal
+from gnnplace.report import terminal
 from gnnplace.report.chain_words import Step, stepped
 from gnnplace.report.explanation import FASTER, Change, Explanation, Move, explain
 from gnnplace.report.page import Section, facts, note, table, write_page
-from gnnplace.report.timeline_data import timeline_data
 from gnnplace.result import StepResult, metrics
 from gnnplace.version import VERSION
 
@@ -60,6 +59,9 @@ def write_step_report(
         Section("Where this comes from", _origin(problem, placement, origin)),
     ]
     title = f"{problem.graph.name} on {problem.cluster.name}"
+    from gnnplace.report import layer_map  # these import matplotlib, for a third of a second
+    from gnnplace.report.timeline_data import timeline_data
+
     write_page(path, title, sections, {"timeline": timeline_data(step), "figures": {"layers": layer_map.figure(step)}})
 
 

@@ -9,10 +9,6 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-
 from gnnplace.printable import printable
 
 if TYPE_CHECKING:
@@ -44,6 +40,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
 
     Headers after the first, which may be a name of others, may have several lines; all else has one.
     """
+    from rich.box import SIMPLE_HEAD  # rich takes longer than what is printed without a table
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=SIMPLE_HEAD, title=None if title is None else printable(title), title_justify="left", show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
         header = "\n".join(map(printable, column.split("\n"))) if index else printable(column)
@@ -71,7 +71,8 @@ class Wait:
     def begin(self) -> None:
         """It begins; the bar's time is that since the first beginning."""
         if self._bar is None:
-            from rich.progress import BarColumn, Progress, TimeElapsedColumn  # 20 ms, which most commands don't need
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TimeElapsedColumn
 
             progress(quiet=False)(self._line)
             columns = ("{task.description}", BarColumn(), TimeElapsedColumn())

@@ -91,8 +91,8 @@ def fill_ranks(delays, device, wanted, rank):
     A row stays unfinished where it needs a link that does not exist.
     """
     edges, transfer_ns = delays.edges, delays.transfer_ns
-    for row in np.flatnonzero(wanted):
-        linked, position = True, len(delays.order) - 1
+    for row in range(len(wanted)):
+        linked, position = wanted[row], len(delays.order) - 1
         while linked and position >= 0:
             op = delays.order[position]
             here, behind = device[row, op], 0

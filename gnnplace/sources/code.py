@@ -17,7 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.isolation.worker import failure
 
 OURS = str(Path(__file__).parents[1])
 AUTOGRAPH = "__autograph_generated_file"  # TensorFlow's rewriting of a function, whose own line is in the error's text
@@ -82,6 +81,8 @@ def theirs(what: str) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, ValueError) and _said_by_us(error):
             raise ValueError(f"{what}: {_place(error, libraries=False)}{error}") from error
+        from gnnplace.isolation.worker import failure  # to tell a text of code from others, nobody needs processes
+
         outcome = failure(error)
         if not _place(error) or isinstance(error, MeasurementError):
             raise

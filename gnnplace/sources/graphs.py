@@ -1,4 +1,7 @@
-"""Resolves GRAPH and CLUSTER, given as text: names of the corpus, files or code; and the problem of both."""
+"""Resolves GRAPH and CLUSTER, given as text: names of the corpus, files or code; and the problem of both.
+
+Each form has a reader of its own, which is imported where a text is of that form.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, assert_never
 
-from gnnplace.choices import Format, Mode
+from gnnplace.choices import HERE, Format, Mode
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
-from gnnplace.costs import links, profiled, roofline
+from gnnplace.costs import roofline
 from gnnplace.formats.clusters import read_cluster
-from gnnplace.formats.costs import read_costs
-from gnnplace.formats.graphs import read_graph
-from gnnplace.frontends.onnx.read import read_onnx
-from gnnplace.frontends.openvino.read import read_openvino
-from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
-from gnnplace.frontends.published.pipedream import read_pipedream
-from gnnplace.frontends.tensorflow.graphdef import read_graphdef
 from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
 from gnnplace.sources.code import is_code
-from gnnplace.sources.code_graph import code_graph
-from gnnplace.sources.this_machine import HERE, here
 
 MOST_LINKS = 3
 
@@ -81,7 +75,11 @@ def cluster(text: str | os.PathLike[str]) -> Cluster:
     named = os.fspath(text)
     if _is_path(named):
         return read_cluster(named)
-    return here() if named == HERE else clusters.cluster(named)
+    if named == HERE:
+        from gnnplace.sources.this_machine import here
+
+        return here()
+    return clusters.cluster(named)
 
 
 def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Callable[[str], object]) -> Problem:
@@ -92,6 +90,9 @@ def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Ca
     """
     if costs is None:
         return roofline.problem(graph, cluster)
+    from gnnplace.costs import links, profiled
+    from gnnplace.formats.costs import read_costs
+
     found = read_costs(costs, graph)
     if unmeasured := links.unmeasured(cluster, [found]):
         named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
@@ -116,14 +117,24 @@ def _read(text: str, form: Form, how: Reading) -> ComputationGraph:
         raise ValueError(f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
     match form:
         case "onnx":
+            from gnnplace.frontends.onnx.read import read_onnx
+
             return read_onnx(text, dict(how.dims)).graph
         case "openvino":
+            from gnnplace.frontends.openvino.read import read_openvino
+
             return read_openvino(text).graph
         case "graphdef":
+            from gnnplace.frontends.tensorflow.graphdef import read_graphdef
+
             return read_graphdef(text, dict(how.dims), how.fetches)
         case "json":
+            from gnnplace.formats.graphs import read_graph
+
             return read_graph(text)
         case "code":
+            from gnnplace.sources.code_graph import code_graph
+
             return code_graph(text)
         case "corpus":
             _refuse_file(text)
@@ -137,7 +148,13 @@ def _published(path: str, how: Reading) -> ComputationGraph:
     if how.dims or how.fetches:
         raise ValueError(f"{'--dim' if how.dims else '--fetch'}: a graph of {how.format} has nothing to choose")
     name = Path(path).stem
-    return read_msr_fiddle(path, name=name) if how.format == "msr-fiddle" else read_pipedream(path, name=name, mode=how.mode)
+    if how.format == "msr-fiddle":
+        from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
+
+        return read_msr_fiddle(path, name=name)
+    from gnnplace.frontends.published.pipedream import read_pipedream
+
+    return read_pipedream(path, name=name, mode=how.mode)
 
 
 def _refuse_file(text: str) -> None:

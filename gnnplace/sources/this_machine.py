@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+from gnnplace.choices import HERE
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.corpus import hardware
 from gnnplace.corpus.assembly import slot, through_host
 from gnnplace.corpus.hardware import Part
 from gnnplace.execution import machine
 from gnnplace.execution.machine import Gpu
-
-HERE = "here"
 
 
 @cache

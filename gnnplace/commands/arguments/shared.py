@@ -10,7 +10,6 @@ from typing import get_args
 from gnnplace.choices import BEST, GRANULARITIES, SCHEDULES, Format, Mode, Schedule
 from gnnplace.commands.usage import Parser
 from gnnplace.knobs import MOST_SEED
-from gnnplace.report import page
 
 MOST_DIGITS = 30  # of a number
 CLUSTER = "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
@@ -101,6 +100,8 @@ def add_workload_arguments(parser: Parser) -> None:
 def check_report(path: str | None) -> None:
     """Raises ValueError where there can be no report at `path`: said before the work."""
     if path is not None:
+        from gnnplace.report import page
+
         page.check(path)
 
 
