@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,7 @@ READ = tuple(
 )
 CACHED = ("gnnplace", "numba", "llvmlite", "numpy", "copyreg")  # of the machine code that Numba keeps
 NEVER = ("os.system", "os.exec", "os.posix_spawn", "socket.connect", "socket.bind", "socket.getaddrinfo", "pty.spawn")
+TEMPORARY = re.compile(r"\.([^/]*)\.[0-9a-f]{8}\.tmp$")  # of `formats.atomic`
 LATE_S = 3  # times the processor time, in which a process has to end that waits for something
 
 
@@ -53,19 +55,22 @@ def _warm() -> None:
 
 
 def run(arguments: Sequence[str], folder: Path, named: Sequence[str], cpu_s: int, memory_bytes: int) -> Ended:
-    """`gnnplace ARGUMENTS` in a folder, where it may open the files that are `named`, with so much more memory than it has at the start."""
+    """`gnnplace ARGUMENTS` in a folder, with so much more memory than it has at the start.
+
+    There it may open the files and folders that are `named`, what these folders hold, and our temporaries of these files.
+    """
     _warm()
     with tempfile.TemporaryDirectory() as notes:
         paths = [Path(notes) / name for name in ("out", "err", "seen")]
         pid = os.fork()
         if pid == 0:
-            _child(arguments, folder, {os.path.realpath(folder / name) for name in named}, paths, cpu_s, memory_bytes)
+            _child(arguments, folder, named, paths, cpu_s, memory_bytes)
         _, status = os.waitpid(pid, 0)
         texts = [path.read_text(errors="replace") if path.exists() else "" for path in paths]
     return Ended(os.waitstatus_to_exitcode(status), *texts)
 
 
-def _child(arguments: Sequence[str], folder: Path, named: set[str], paths: list[Path], cpu_s: int, memory_bytes: int) -> None:
+def _child(arguments: Sequence[str], folder: Path, named: Sequence[str], paths: list[Path], cpu_s: int, memory_bytes: int) -> None:
     """The life of the forked process; never returns."""
     status, seen = 1, list[str]()
     try:
@@ -76,7 +81,7 @@ def _child(arguments: Sequence[str], folder: Path, named: set[str], paths: list[
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         notes = os.open(paths[2], os.O_WRONLY | os.O_CREAT)
         _limit(cpu_s, memory_bytes)
-        sys.addaudithook(_watch(named, seen))
+        sys.addaudithook(_watch(Path.cwd(), named, seen))
         status = _status(lambda: cli.main(list(arguments)))
         sys.stdout.flush()
         sys.stderr.flush()
@@ -106,17 +111,23 @@ def _limit(cpu_s: int, memory_bytes: int) -> None:
     signal.alarm(LATE_S * cpu_s)
 
 
-def _watch(named: set[str], seen: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook that notes what a command must not do."""
+def _watch(folder: Path, named: Sequence[str], seen: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
+    """An audit hook that notes what a command in `folder` must not do."""
+    ours = {os.path.realpath(folder / name) for name in named}
     roots = (*READ, os.path.realpath(compiled.folder()))
     temporary = os.path.realpath(tempfile.gettempdir())
+
+    def within(path: str, places: Iterable[str]) -> bool:
+        return any(path == place or path.startswith(place + os.sep) for place in places)
 
     def may_open(given: Any) -> bool:
         if not isinstance(given, str | bytes | os.PathLike):
             return True  # a descriptor
         path = os.path.realpath(os.fsdecode(given))
+        if within(path, (str(folder),)):
+            return path == str(folder) or within(TEMPORARY.sub(r"\1", path), ours)
         own = os.path.dirname(path) == temporary or path == temporary or path.startswith(os.path.join(temporary, "tmp"))
-        return path in named or own or any(path == root or path.startswith(root + os.sep) for root in roots)
+        return own or within(path, (*ours, *roots))
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
         if event == "open" and not may_open(given[0]):

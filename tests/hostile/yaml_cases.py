@@ -75,13 +75,16 @@ KNOBS = {
     "dims": ("7", "[[a]]"),
 }
 
+# What the files name; and a run begins where its graphs are read: its folders are removed by their names
+OPENED = "/dev/zero", "nets/none.json", "runs", "run-1", "placements"
+
 
 def cases() -> Iterator[HostileFile]:
     """Texts that are no configuration, and knobs out of their range."""
     arguments = ("train", "--config", "run.yaml", "-q")
     for name, (text, words) in TEXTS.items():
         content = text.encode() + (b"\xff" if name == "no UTF-8" else b"")
-        yield HostileFile("YAML", name, arguments, {"run.yaml": content}, words, opened=("/dev/zero",))
+        yield HostileFile("YAML", name, arguments, {"run.yaml": content}, words, opened=OPENED)
     for knob, values in KNOBS.items():
         for value in values:
             group, _, last = knob.rpartition(".")
