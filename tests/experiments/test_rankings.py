@@ -13,7 +13,7 @@ from experiments.rankings.pools import captured, collected
 
 @pytest.fixture(scope="module")
 def pools():
-    return collected(("mixer", "autoencoder"), 14, 1500, 0)
+    return collected(("mixer", "autoencoder"), 24, 1500, 0)
 
 
 def test_a_pool_has_the_graph_of_its_placement_and_the_ops_of_its_moves(pools):
