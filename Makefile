@@ -17,8 +17,8 @@ train: $(VENV)/installed
 	  --training.grouping.updates 300 --training.updates 100 --algorithm.decisions mean
 	$(BIN)/gnnplace compare wavenet-2x18 --cluster v100-8 --checkpoint $(MISSION)/hierarchical-1/checkpoint.safetensors --samples 64
 
-# one thread of PyTorch for each of two workers
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+# one thread of PyTorch for each of two workers; bytecode is kept, without which every process of the tests compiles all sources again
+PYTEST = OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The core of every promise, in at most five minutes, without frameworks
 test: $(VENV)/installed-dev lint

@@ -68,7 +68,7 @@ def optimum(problem: Problem, name: str):
 
 
 def test_the_problem_of_whole_modules_has_just_the_placements_that_modules_say():
-    for problem in tiny():
+    for problem in tiny(5):
         kept = under(problem, "module")
         said = {kept.said(placement).device.tobytes() for placement in _every(kept.problem, "critical-path")}
         assert said == {placement.device.tobytes() for placement in every(problem, "module")}
@@ -78,7 +78,7 @@ def test_the_problem_of_whole_modules_has_just_the_placements_that_modules_say()
 
 def test_bounds_hold_for_every_placement_under_the_constraint_and_are_no_lower_than_without():
     higher = 0
-    for problem in tiny():
+    for problem in tiny(6):
         for name in COARSER:
             if (kept := under(problem, name)) is None or (best := optimum(problem, name)).feasibility != FEASIBLE:
                 continue
@@ -112,7 +112,7 @@ def test_policies_keep_to_it_too(config, name):
 def test_stages_are_found_by_all_ways_and_are_never_better_than_the_best(cuts, monkeypatch):
     shorten_searches(monkeypatch)
     reached = tried = 0
-    for problem in tiny(3 if cuts else 5):
+    for problem in tiny(2 if cuts else 5):
         if (kept := under(problem, "stage", max_cuts=cuts)) is None:
             continue
         most = kept.stages.most
@@ -120,7 +120,7 @@ def test_stages_are_found_by_all_ways_and_are_never_better_than_the_best(cuts, m
         best = min(score(problem, result) for result in simulate(problem, every_stage))
         start = planned_stages(kept.problem, simulate, stages=kept.stages)
         generator = np.random.default_rng(0)
-        found = search_stages(kept.problem, simulate, generator, start=start, stages=kept.stages, budget=Budget(evaluations=300))
+        found = search_stages(kept.problem, simulate, generator, start=start, stages=kept.stages, budget=Budget(evaluations=100))
         rows = [start, found, *(row.placement for row in compared(kept))]
         for placement in map(kept.said, rows):
             assert check(problem, placement) is None and granularity(problem, placement) == "stage"
@@ -135,7 +135,7 @@ def compared(kept: Constrained) -> list[candidates.Candidate]:
 
 
 def test_the_nearest_stages_to_stages_are_these():
-    for problem in tiny():
+    for problem in tiny(6):
         if (kept := under(problem, "stage")) is not None:
             for placement in every(problem, "stage"):
                 again = nearest(kept.problem, kept.stages, kept.heard(placement))
@@ -143,7 +143,7 @@ def test_the_nearest_stages_to_stages_are_these():
 
 
 def test_nearest_stages_leave_most_work_in_place():
-    for problem in tiny(8):
+    for problem in tiny(5):
         if (kept := under(problem, "stage")) is None:
             continue
         work = problem.time_ns.min(axis=1)
@@ -243,9 +243,9 @@ def test_best_under_a_constraint_takes_no_longer_than_the_planners_that_it_asks(
 def test_the_budget_is_kept(monkeypatch):
     problem = gp.problem("dlrm", "mixed-4")
     for name in COARSER:
-        kept, budget = constrained(problem, Constraint(name)), Budget(evaluations=400)
+        kept, budget = constrained(problem, Constraint(name)), Budget(evaluations=200)
         portfolio.portfolio(kept.problem, partial(simulate), 0, budget, "given", stages=kept.stages)
-        assert 200 < budget.spent < 440
+        assert 100 < budget.spent < 220
 
 
 def test_whole_modules_are_placed_where_no_stages_are_possible():

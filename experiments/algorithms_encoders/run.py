@@ -8,6 +8,7 @@ As many samples in every row of a table. Resumable: finished cells are kept.
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from time import process_time
 from typing import Any, NamedTuple
@@ -40,7 +41,7 @@ class Variant(NamedTuple):
         words = (f"--seed={seed}", "--training.warm_start.updates=0", GREEDY, *self.overrides)
         chosen = training.config_of(self.policy, "tuned", words, encoder)
         updates = -(-evaluations // (chosen.training.samples * self.steps))
-        return training.config_of(self.policy, "tuned", (*words, f"--training.updates={updates}"), encoder)
+        return replace(chosen, training=replace(chosen.training, updates=updates))
 
 
 PLANNER = "hierarchical"  # with REINFORCE, a row of both tables

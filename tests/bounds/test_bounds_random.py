@@ -23,7 +23,7 @@ from gnnplace.simulator.simulator import simulate_devices
 NAMES = {"critical-path", "load", "channels", "paths", "windows", "split"}
 
 
-@pytest.mark.parametrize("seeds", [20, slow(40)])
+@pytest.mark.parametrize("seeds", [8, slow(40)])
 def test_many_classes_are_taken_as_the_best_of_all(monkeypatch, seeds):
     for seed in range(seeds):
         made, merged = (tight_case(seed).problem() for _ in range(2))
@@ -93,7 +93,7 @@ def test_each_bound_is_the_best_one_somewhere(seeds, least):
     assert set(named) == NAMES and min(named.values()) >= least, named
 
 
-@pytest.mark.parametrize("seeds", [range(0, 320, 24), *(slow(range(part, 320, 8)) for part in range(8))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 320, 64), *(slow(range(part, 320, 8)) for part in range(8))], ids=str)
 def test_never_above_the_optimum_of_tight_problems(seeds):
     reached = 0
     for seed in seeds:
@@ -105,7 +105,7 @@ def test_never_above_the_optimum_of_tight_problems(seeds):
     assert reached >= 5
 
 
-@pytest.mark.parametrize("seeds", [range(0, 160, 16), *(slow(range(part, 160, 4)) for part in range(4))], ids=str)
+@pytest.mark.parametrize("seeds", [range(0, 160, 32), *(slow(range(part, 160, 4)) for part in range(4))], ids=str)
 def test_nothing_starts_or_ends_too_early_in_any_order(seeds):
     """Heads and tails of every op on its device, and the bounds, against timelines of random placements in random orders."""
     looked_at, met = 0, Counter()
@@ -130,7 +130,7 @@ def holds(made, generator, met):
     return len(found)
 
 
-@pytest.mark.parametrize("seed", [*range(50), *map(slow, range(50, 150))])
+@pytest.mark.parametrize("seed", [*range(0, 50, 3), *(slow(seed) for seed in range(150) if seed >= 50 or seed % 3)])
 def test_never_above_a_feasible_step_of_small_problems(seed):
     made = random_case(seed).problem()
     rows = np.array(list(itertools.islice(itertools.product(range(made.num_devices), repeat=made.num_ops), 2000)), dtype=np.int32)

@@ -19,6 +19,8 @@ from gnnplace.policies.tape import Tape
 from gnnplace.training.rollout import greedy, replay, rollout
 
 SWITCHES = ("encoder", "features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
+LAST_ENCODED = list({config.kind: config for config in ENCODED}.values())
+"""One configuration of every policy, with the last of its encoders."""
 CONFIGS = list(dict.fromkeys([config for kind in POLICIES for config in small(kind)] + ENCODED))
 
 
@@ -31,14 +33,22 @@ def between(config):
     return isinstance(config, HierarchicalConfig) and (config.features, config.neighbours) in (("paper", "messages"), ("costs", "indices"))
 
 
-@pytest.fixture(params=[slow(config) if between(config) else config for config in CONFIGS], ids=named)
-def make(request):
-    return partial(testing.built, request.param)
+def in_core(config, check):
+    """Whether `make test` runs a check: every check with each encoder of a policy, those of decisions with the other switches too."""
+    return config in ENCODED or (check in OF_DECISIONS and not between(config))
 
 
-@pytest.mark.parametrize("check", testing.CHECKS, ids=lambda check: check.__name__)
-def test_keeps_its_promise(make, check):
-    check(make)
+OF_DECISIONS = (testing.every_op_is_placed_by_a_decision, testing.replay_gives_the_same_placements_and_log_probabilities)
+CHECKED = [
+    pytest.param(config, check, id=f"{named(config)}-{check.__name__}", marks=[] if in_core(config, check) else pytest.mark.slow)
+    for config in CONFIGS
+    for check in testing.CHECKS
+]
+
+
+@pytest.mark.parametrize(("config", "check"), CHECKED)
+def test_keeps_its_promise(config, check):
+    check(partial(testing.built, config))
 
 
 @pytest.mark.parametrize("kind", POLICIES)
@@ -91,8 +101,9 @@ def unequal(of):
 
 
 @pytest.mark.parametrize("device", [GPU, REAL_GPU])
-def test_a_gpu_decides_and_learns_as_a_cpu_does(make, device):
-    of = unequal(testing.restricted())
+@pytest.mark.parametrize("config", [config if config in LAST_ENCODED else slow(config) for config in CONFIGS], ids=named)
+def test_a_gpu_decides_and_learns_as_a_cpu_does(config, device):
+    of, make = unequal(testing.restricted()), partial(testing.built, config)
     choices, placements, computed = update(make(of), of)
     policy = make(of)
     greedy(policy, testing.evaluator(policy))(of)  # what is kept of the problem goes with the policy

@@ -45,7 +45,7 @@ def constants_come_back(memory, intensity, launch, dispatch, seed):
 
 
 NOISY = given(st.floats(9.5, 12), st.floats(0.3, 1.7), st.floats(2.5, 4.5), st.integers(50, 900), st.integers(0, 2**32))
-test_the_constants_of_a_noisy_device_come_back = settings(max_examples=4, deadline=None)(NOISY(constants_come_back))
+test_the_constants_of_a_noisy_device_come_back = settings(max_examples=2, deadline=None)(NOISY(constants_come_back))
 test_the_constants_of_many_noisy_devices_come_back = pytest.mark.slow(settings(max_examples=25, deadline=None)(NOISY(constants_come_back)))
 
 

@@ -35,7 +35,7 @@ def test_exact_transfers_give_the_exact_figures():
     assert found.overhead_ns == pytest.approx(3000, abs=3) and found.latency_ns == 50_000 and found.median_error < 1e-3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.floats(8.5, 11), st.floats(2.5, 5), st.floats(2, 6), st.integers(0, 2**32))
 def test_noise_and_hiccups_hardly_move_the_figures(rate, overhead, latency, seed):
     found = fit_link(transfers(10**rate, 10**overhead, 10**latency, noise=0.05, hiccups=0.1, seed=seed, repeats=20))

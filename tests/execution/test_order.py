@@ -19,7 +19,7 @@ def in_this_order(made: Problem, device: np.ndarray, order: np.ndarray) -> Probl
     return Problem(in_order(made.graph, device, order), made.cluster, made.time_ns, made.contended_ns)
 
 
-@pytest.mark.parametrize("seeds", [100, slow(400)])
+@pytest.mark.parametrize("seeds", [40, slow(400)])
 def test_the_order_of_a_simulated_step_gives_that_step(seeds: int):
     """Where devices run one op at a time; whatever schedule made the order."""
     compared = 0

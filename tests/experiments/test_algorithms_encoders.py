@@ -1,12 +1,16 @@
 """The experiment of algorithms and encoders: every row has as many evaluations, and a table of made-up cells."""
 
 import pytest
+from support.slow import slow
 
 from experiments.algorithms_encoders.run import ALGORITHMS, ENCODERS, FEWER, MORE, PLANNER, POLICIES, jobs, table
 
+PPO = "ppo, ratio of a sample"
+OTHERS = [name for name in ALGORITHMS if name not in (*POLICIES, PPO)]  # differ from these in knobs that have nothing to do with counts
 
-@pytest.mark.parametrize("number", [FEWER, MORE])
-@pytest.mark.parametrize("name", POLICIES | ALGORITHMS)
+
+@pytest.mark.parametrize("number", [FEWER, slow(MORE)])
+@pytest.mark.parametrize("name", [*POLICIES, PPO, *map(slow, OTHERS)])
 def test_all_have_as_many_evaluations_of_their_own_samples(name, number):
     variant = (POLICIES | ALGORITHMS)[name]
     for encoder in ENCODERS:

@@ -1,18 +1,21 @@
 """The planners' experiment: what is counted, equal evaluations, and tables and pictures of made-up cells."""
 
 import argparse
+from functools import cache
 from itertools import product
 
 import pytest
 
 from experiments.planners import picture, run, table
-from experiments.planners.columns import ABLATIONS, LEARNED, MAIN
+from experiments.planners.columns import ABLATIONS, LEARNED, MAIN, Learned
 from experiments.planners.watched import Watched, curve
 from experiments.problems import problem_of
 from gnnplace.baselines.single import on_each
 from gnnplace.training.evaluations import of_an_episode
 
 PROBLEMS = (("resnet-50", "k40-2"), ("inception-v3-b1", "k40-2"), ("inception-v3-b32", "k40-2"), ("nmt-2", "mixed-4"))
+
+configured = cache(Learned.config)
 
 
 def made_up(**columns):
@@ -31,14 +34,14 @@ def made_up(**columns):
 @pytest.mark.parametrize("column", LEARNED)
 def test_nobody_imitates_a_heuristic_without_saying_so_and_all_have_one_schedule(column):
     learned = LEARNED[column]
-    config = learned.config(seed=3, updates=7)
+    config = configured(learned, seed=3, updates=7)
     assert (config.seed, config.training.updates, config.policy.schedule) == (3, 7, "critical-path")
     assert bool(config.training.warm_start.updates) == learned.taught == column.endswith(", taught")
 
 
 @pytest.mark.parametrize("study", ABLATIONS.values(), ids=ABLATIONS)
 def test_an_ablation_changes_what_its_first_column_is(study):
-    configs = [column.config(0) for column in study.values()]
+    configs = [configured(column, seed=3, updates=7) for column in study.values()]
     assert all(one != other for place, one in enumerate(configs) for other in configs[:place])
     assert next(iter(study)) in MAIN
 

@@ -86,11 +86,11 @@ def survives_json_and_networkx(graph):
     assert from_networkx(to_networkx(graph)).sha256 == graph.sha256
 
 
-test_a_graph_survives_json_and_networkx = settings(max_examples=25, deadline=None)(given(graphs())(survives_json_and_networkx))
+test_a_graph_survives_json_and_networkx = settings(max_examples=10, deadline=None)(given(graphs())(survives_json_and_networkx))
 test_many_graphs_survive = pytest.mark.slow(settings(max_examples=100, deadline=None)(given(graphs())(survives_json_and_networkx)))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(clusters())
 def test_a_cluster_survives_json(cluster):
     again = read_cluster(text(cluster_document(cluster)))

@@ -49,7 +49,7 @@ def moving(unit: list[int], device: list[int]) -> Drawn:
 
 def test_loads_and_channels_after_a_move_are_those_of_its_step():
     compared = 0
-    for posed, device, found, drawn in random_moves(30):
+    for posed, device, found, drawn in random_moves(12):
         around = neighbourhood(posed)
         rows = features(around.terrain, found, drawn, work(around.terrain))
         results = simulate(posed, [around.placement(drawn.after(move, device), "critical-path") for move in range(len(rows))])
@@ -59,12 +59,12 @@ def test_loads_and_channels_after_a_move_are_those_of_its_step():
                 assert row[names.LOAD_AFTER] * found.step_ns == pytest.approx(busiest, rel=1e-5)
                 assert row[names.CHANNEL_AFTER] * found.step_ns == pytest.approx(most, rel=1e-5)
                 compared += 1
-    assert compared > 300
+    assert compared > 100
 
 
 def test_all_is_finite_and_a_move_that_changes_nothing_has_no_features():
     still = 0
-    for posed, _, found, drawn in random_moves(25):
+    for posed, _, found, drawn in random_moves(10):
         terrain = neighbourhood(posed).terrain
         rows = features(terrain, found, drawn, work(terrain))
         assert rows.shape == (len(drawn.kind), len(NAMES) + len(DRAWN)) and np.isfinite(rows).all()
@@ -83,7 +83,7 @@ def test_working_memory_is_left_as_if_new():
 
 
 def test_the_critical_chain_is_the_one_of_the_schedules():
-    for posed, device, found, _ in random_moves(25):
+    for posed, device, found, _ in random_moves(10):
         around = neighbourhood(posed)
         (result,) = simulate(posed, [around.placement(device, "critical-path")], timeline=True)
         waited = chain_ns(posed, device[around.closure.unit], result.timeline)
@@ -92,7 +92,7 @@ def test_the_critical_chain_is_the_one_of_the_schedules():
 
 def test_tails_reach_the_end_of_the_step():
     """On the critical chain nothing is free; elsewhere no op and what follows it end after the step."""
-    for posed, _, found, _ in random_moves(25):
+    for posed, _, found, _ in random_moves(10):
         ends = found.end_ns + found.tail_ns
         assert ends.max() == found.step_ns and (ends[found.chain_ns[:, 1] > 0] <= found.step_ns).all()
         assert found.busy_ns[:, -1].sum() <= (found.end_ns - found.start_ns).sum() + 1e-6 * found.step_ns, posed.graph.name

@@ -213,7 +213,7 @@ def test_it_finds_a_known_optimum(knobs):
     posed = chains(2, 2, 2)
     made = placeto(posed, **knobs)
     credit = IMPROVEMENT if made.evaluates == "every" else CreditConfig()
-    config = settings(updates=30, samples=12, credit=credit, optimizer=OptimizerConfig(lr=0.01), greedy_every=100)
+    config = settings(updates=12, samples=12, credit=credit, optimizer=OptimizerConfig(lr=0.03), greedy_every=100)
     fit(learner([posed], config, policy=made))
     placement, result, _ = decode(made, posed, simulate)
     assert result.step_time_ns == 2000 and len(set(placement.device.tolist())) == 2

@@ -9,6 +9,7 @@ import pytest
 from support.by_hand import gpus, link, made, op
 from support.random_fusions import fused_case
 from support.random_problems import random_case
+from support.slow import slow
 
 from gnnplace.fused import fused_or_refusal
 from gnnplace.placement import Placement, check
@@ -56,7 +57,7 @@ def test_what_would_help_is_what_the_simulator_says():
     assert ("four", "gpu:1", 210, None) in found.moves
 
 
-@pytest.mark.parametrize("seed", range(0, 300, 10))
+@pytest.mark.parametrize("seed", [*range(0, 40, 10), *map(slow, range(40, 300, 10))])
 def test_stretches_cover_the_step_and_agree_with_the_time_on_the_chain(seed: int) -> None:
     for case in (random_case(each) for each in range(seed, seed + 10)):
         problem, placement = case.problem(), case.placement()
@@ -73,15 +74,15 @@ def test_stretches_cover_the_step_and_agree_with_the_time_on_the_chain(seed: int
 
 def test_every_move_is_what_moving_takes():
     moved = 0
-    for seed in SEEDS:
-        problem, placement = random_case(seed).problem(), random_case(seed).placement()
-        if check(problem, placement) is not None:
+    for case in map(random_case, range(60)):
+        problem, placement = case.problem(), case.placement()
+        if check(problem, placement) is not None or problem.graph.colocation.index.max() >= 0:
             continue
         name = problem.graph.op_names[-1]
         for move in explain_part(problem, placement, name).moves:
             ops = np.array([each == name for each in problem.graph.op_names])
             device = problem.cluster.device_names.index(move.device)
-            if problem.graph.colocation.index.max() >= 0 or not problem.allowed[ops, device].all():
+            if not problem.allowed[ops, device].all():
                 continue
             there = replace(placement, device=np.where(ops, device, placement.device).astype(np.int32))
             (result,) = simulate(problem, [there])

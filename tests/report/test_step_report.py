@@ -17,7 +17,7 @@ from gnnplace.report.timeline_data import timeline_data
 
 @pytest.fixture(scope="module")
 def steps() -> list[Step]:
-    made = [(random_case(seed).problem(), random_case(seed).placement()) for seed in range(120)]
+    made = [(case.problem(), case.placement()) for case in map(random_case, range(40))]
     return [stepped(problem, placement) for problem, placement in made if check(problem, placement) is None]
 
 

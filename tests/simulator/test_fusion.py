@@ -40,9 +40,7 @@ def same(first, second):
     return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize(
-    "seeds", [*(range(first, first + 40) for first in range(0, 320, 40)), *(slow(range(320 + part, 4000, 8)) for part in range(8))]
-)
+@pytest.mark.parametrize("seeds", [range(40), range(40, 80), *(slow(range(80 + part, 4000, 8)) for part in range(8))])
 def test_random_fused_steps(seeds):
     seen = Counter()
     for seed in seeds:
@@ -63,7 +61,7 @@ def test_random_fused_steps(seeds):
     assert len(seeds) < 400 or (seen["fusion"] >= 5 and seen["op"] >= 2 and seen["memory"] >= 5), seen
 
 
-@pytest.mark.parametrize("seeds", [range(60), slow(range(60, 1200))])
+@pytest.mark.parametrize("seeds", [range(20), slow(range(20, 1200))])
 def test_a_fused_problem_says_by_itself_what_it_is(seeds):
     """Its times are in its graph, where ops may stand; where single ops may; placements of it and of single ops are the same."""
     for seed in seeds:

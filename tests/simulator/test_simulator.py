@@ -178,7 +178,7 @@ def facts(result: StepResult) -> tuple:
     return result.schedule, result.step_time_ns, result.infeasible, peak, result.busy_ns.tolist(), sent
 
 
-@pytest.mark.parametrize("seed", [*range(12), *map(slow, range(12, 40))])
+@pytest.mark.parametrize("seed", [*range(3), *map(slow, range(3, 40))])
 def test_together_is_one_by_one_whatever_the_threads_and_schedules(seed):
     case = random_case(seed).problem()
     rng = np.random.default_rng(seed)
@@ -208,7 +208,7 @@ def test_a_step_beyond_its_limit_is_left_off_by_hand():
     assert (left.step_time_ns, left.peak_memory_bytes, left.timeline) == (None, None, None)
 
 
-@pytest.mark.parametrize("low", [0, 40, *map(slow, range(80, 320, 40))])
+@pytest.mark.parametrize("low", [0, *map(slow, range(40, 320, 40))])
 def test_what_is_within_its_limit_is_whole_and_most_of_what_is_far_beyond_is_left_off(low):
     left, beyond = 0, 0
     for case in (random_case(seed) for seed in range(low, low + 40)):

@@ -4,6 +4,7 @@ from gnnplace.policies.colocrl import ColocRLConfig
 from gnnplace.policies.go import GOConfig
 from gnnplace.policies.hierarchical import HierarchicalConfig
 from gnnplace.policies.hsdag import HsdagConfig
+from gnnplace.policies.improver import ImproverConfig
 from gnnplace.policies.placeto import PlacetoConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.unit_placer import UnitPlacerConfig
@@ -21,6 +22,7 @@ SMALL = {
             {"neighbours": "messages", "kinds": "canonical", "devices": "observed"},
         ]
     ],
+    "improver": [ImproverConfig(width=16, rounds=4, drawn=30)],
     "unit-placer": [UnitPlacerConfig(units="ops", width=8, rounds=2, hidden=8)],
     "colocrl": [
         ColocRLConfig(units="ops", width=16, encoder_width=8, encoder_rounds=2),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.graphs import chains, equal_gpus, op
 from support.learners import TablePolicy, ignore, learner, settings
+from support.slow import slow
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.pretraining import GroupingConfig
@@ -43,7 +44,7 @@ def test_learning_reaches_the_optimum_that_enumeration_finds():
     of = roofline(ComputationGraph.from_ops("chain", ops, [(i, 0, i + 1) for i in range(5)]), equal_gpus(2))
     everything = [Placement(np.array(devices, dtype=np.int32)) for devices in itertools.product(range(2), repeat=6)]
     optimum = min(result.step_time_ns for result in simulate(of, everything))
-    taught = learner([of], settings(updates=60, samples=16))
+    taught = learner([of], settings(updates=15, samples=16, lr=0.5))
     fit(taught)
     assert taught.decode(0).feasible_ns == taught.best.found[0].step_time_ns == optimum == 6 * 100 + 10
 
@@ -79,7 +80,9 @@ def test_infeasible_samples_count_before_the_cut_off():
         pairs = zip(placements, results, strict=True)
         return tuple(dataclasses.replace(r, infeasible="told so") if p.device[0] == 1 else r for p, r in pairs)
 
-    config = dataclasses.replace(settings(updates=20, mask_infeasible_after=20), reward=dataclasses.replace(settings().reward, kind="sqrt"))
+    config = dataclasses.replace(
+        settings(updates=8, lr=0.3, mask_infeasible_after=8), reward=dataclasses.replace(settings().reward, kind="sqrt")
+    )
     taught = learner([of], config, evaluate=device_1_is_infeasible)
     fit(taught)
     assert torch.softmax(taught.policy.logits, dim=-1)[0, 0] > 0.9
@@ -98,7 +101,7 @@ def test_a_warm_start_imitates_the_teacher_and_reinforcement_has_a_fresh_adam(up
 
 def test_the_best_placement_is_written_whenever_it_improves_and_only_then():
     written = []
-    taught = learner([chains(3, 4, 3)], settings(updates=20, samples=4), write=lambda *best: written.append(best))
+    taught = learner([chains(3, 4, 3)], settings(updates=16, samples=4), write=lambda *best: written.append(best))
     fit(taught)
     times = [result.step_time_ns for _, _, result, _ in written]
     assert times == sorted(set(times), reverse=True) and len(times) > 1
@@ -168,7 +171,7 @@ def test_updates_in_which_every_sample_takes_the_same_time_change_nothing():
     def all_the_same(problem, placements, *, timeline=False):
         return tuple(dataclasses.replace(result, step_time_ns=123_456_789) for result in simulate(problem, placements))
 
-    taught = learner([chains(2, 2, 2)], settings(updates=20, samples=24), evaluate=all_the_same)
+    taught = learner([chains(2, 2, 2)], settings(updates=3, samples=24), evaluate=all_the_same)
     taught.policy.logits.data = torch.randn(4, 2, generator=torch.Generator().manual_seed(0))
     before = taught.policy.logits.detach().clone()
     fit(taught)
@@ -219,7 +222,7 @@ def test_a_policy_that_cannot_imitate_is_refused_before_anything_is_computed(con
         learner([chains(2, 2, 2)], config, algorithm=algorithm, policy=Silent())
 
 
-@pytest.mark.parametrize("algorithm", [PpoConfig(epochs=3), PpoConfig(epochs=2, minibatches=2, ratio="sample")])
+@pytest.mark.parametrize("algorithm", [slow(PpoConfig(epochs=3)), PpoConfig(epochs=2, minibatches=2, ratio="sample")])
 def test_ppo_reaches_the_optimum_in_fewer_evaluations_than_one_step_an_update(algorithm):
     of = chains(3, 4, 3)
     watch = Watch(lambda trainer, module, batch: (batch.update, batch.turn, batch.last, trainer.global_step))
@@ -280,9 +283,9 @@ class WithCritic(TablePolicy):
         return self.worth.expand(state.samples)
 
 
-@pytest.mark.parametrize("fast", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("fast", [0, slow(1)])
 def test_a_critic_learns_what_states_are_worth_and_the_policy_from_it(fast):
-    config = settings(updates=40, lr=0.1, credit=CreditConfig(baseline="critic", normalise=False))
+    config = settings(updates=15, lr=0.3, credit=CreditConfig(baseline="critic", normalise=False))
     taught = learner([one_op(fast)], config, algorithm=PpoConfig(value=1.0, decisions="sum"), policy=WithCritic())
     fit(taught)
     assert torch.softmax(taught.policy.logits, dim=-1)[0, fast] > 0.9

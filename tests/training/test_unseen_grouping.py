@@ -33,7 +33,7 @@ def agreement(policy, graph):
 
 
 def test_a_grouper_clusters_graphs_that_it_never_saw_better_than_chance():
-    config = files.read_settings("hierarchical", "tuned", ["--training.grouping.updates=60", "--training.updates=0"], "gnn")
+    config = files.read_settings("hierarchical", "tuned", ["--training.grouping.updates=40", "--training.updates=0"], "gnn")
     problems = [gp.problem(graph, "k40-2") for graph in SEEN]
     before = in_memory.untrained(config, problems, [None] * len(problems)).learner.policy
     after = in_memory.train(config, problems, [None] * len(problems)).learner.policy

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.graphs import equal_gpus, op
 from support.random_problems import random_case
+from support.slow import slow
 
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
@@ -136,7 +137,7 @@ def test_ops_of_different_rules_are_never_merged():
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(8), *map(slow, range(8, 40))])
 def test_every_op_is_in_one_unit_and_colocation_groups_are_whole(name: UnitsName, seed: int):
     graph = random_case(seed).problem().graph
     found = units(graph, name)
