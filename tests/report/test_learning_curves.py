@@ -19,7 +19,7 @@ def test_an_interval_is_student_s():
 def test_a_value_holds_until_the_next_and_curves_begin_where_all_seeds_have_one():
     figure = curves({("a", "best"): [{0: 9.0, 4: 2.0}, {2: 4.0, 4: 8.0}]}, {"a": "#000000"}, {"bound": 1.0}, "ms")
     band, line, bound = figure["data"]
-    assert line["x"] == [2, 4] and line["y"] == pytest.approx([6, 4]) and (bound["x"], bound["y"]) == ([0, 4], [1.0, 1.0])
+    assert line["x"] == [2, 4] and line["y"] == pytest.approx([6, 4]) and (bound["x"], bound["y"]) == ([2, 4], [1.0, 1.0])
     pairs = [estimate([9.0, 4.0]), estimate([2.0, 8.0])]
     assert band["y"] == [pairs[0].high, pairs[1].high, pairs[1].low, pairs[0].low]
 
