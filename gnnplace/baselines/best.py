@@ -18,6 +18,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, Planner, Score, score
 
 FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
+FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
