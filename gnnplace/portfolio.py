@@ -16,6 +16,7 @@ from gnnplace.baselines.best import FOR_ORDER, Progress, Winner, best, improveme
 from gnnplace.baselines.best_stages import best_stages, with_best_stages
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.improve import improve
+from gnnplace.baselines.near_modules import with_nearest_modules
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.repair import WAYS, Repair
@@ -52,12 +53,13 @@ def portfolio(
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
-    A small problem is searched exactly. Then a climb over ranked moves goes on from the best few, and annealing from the best of these.
-    With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
-    order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before. A "learned"
-    search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone. Where there are
-    `stages`, which are one way to keep modules whole, a share of the budget searches among them, from the nearest to what planners
-    proposed; where they are binding, all of it does. Everything ends once a step takes no longer than the budget's bound.
+    The nearest whole modules to the best few are tried too. A small problem is searched exactly. Then a climb over ranked moves goes on
+    from the best few, and annealing from the best of these. With the schedule `given`, all of them plan for that of the critical path, and
+    the last of the budget goes to a search for a faster order. `starts`, where they are given, are asked instead of all planners. Progress
+    is what is better than all before. A "learned" search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain"
+    one by the latter alone. Where there are `stages`, which are one way to keep modules whole, a share of the budget searches among them,
+    from the nearest to what planners proposed; where they are binding, all of it does. Everything ends once a step takes no longer than the
+    budget's bound.
     """
     said, evaluate, progress, rule = progress, Watched(evaluate, budget), improvements(progress), rule_of(schedule)
     counted, small = Counted(evaluate, budget), problem.num_ops * problem.num_devices <= MAX_CHOICES
@@ -67,7 +69,7 @@ def portfolio(
         starts = {**starts, "policy": staged(policy, stages)}
     if stages is not None and stages.binding:
         return best_stages(problem, stages, evaluate, seed, budget, schedule, starts, progress)
-    winners = best(problem, counted, starts, budget, progress)
+    winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
     if stages is not None and budget.allows(1):
         winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)
     repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)

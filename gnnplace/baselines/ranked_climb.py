@@ -128,8 +128,7 @@ def ranked_climb(
     no device.
     """
     around = neighbourhood(problem)
-    scratch, here = work(around.terrain), around.start(start)
-    evaluated = partial(_evaluated, problem, evaluate, around, schedule, budget)
+    scratch, here, evaluated = work(around.terrain), around.start(start), partial(_evaluated, problem, evaluate, around, schedule, budget)
     (result,) = evaluated([here])
     if result.timeline is None:
         return around.placement(here, schedule)
