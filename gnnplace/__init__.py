@@ -8,11 +8,9 @@
 What this module offers is imported when it is first used: `import gnnplace` takes no time, and no framework.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # typing's own would be imported before `__main__` says from where
 if TYPE_CHECKING:
     from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate, write_report
     from gnnplace.candidates import Candidate, table
@@ -62,7 +60,7 @@ _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names
 __all__ = sorted(_MODULE_OF)
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name == "__version__":
         return import_module("gnnplace.version").VERSION
     if name not in _MODULE_OF:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.fused import Fused
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.problems import Problem
-from gnnplace.result import Planner, StepResult
+from gnnplace.result import Planner, StepResult, known
 from gnnplace.simulator.simulator import simulate
 
 if TYPE_CHECKING:
@@ -209,11 +208,6 @@ def expanded(found: Candidate, made: Fused) -> Candidate:
     return replace(found, planner=f"{found.planner}, fused", placement=made.expanded(found.placement))
 
 
-def known(placement: Placement) -> Planner:
-    """The planner that always gives this placement."""
-    return partial(_known, placement)
-
-
 def planned(placement: Placement, schedule: Schedule) -> Placement:
     """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
     return placement if schedule == "given" else scheduled(placement, schedule)
@@ -223,10 +217,6 @@ def _failed(problem: Problem, planner: str, why: str, planning_ns: int) -> Candi
     placement, nothing = Placement(np.zeros(problem.num_ops, dtype=np.int32)), np.zeros(problem.num_devices, dtype=np.int64)
     result = StepResult(placement.schedule, None, why, None, nothing, transferred_bytes=0, transfers=0)
     return Candidate(planner, placement, result, result, planning_ns, failed=True)
-
-
-def _known(placement: Placement, problem: Problem) -> Placement:
-    return placement
 
 
 def _rank(result: StepResult) -> tuple[bool, bool, int]:

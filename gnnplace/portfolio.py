@@ -6,23 +6,23 @@ Searches rank moves by the learned ranking that comes with the package, unless t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
 
 from gnnplace import package_data, planners
 from gnnplace.baselines.annealing import Found, annealing
-from gnnplace.baselines.best import BY_SCORE, Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
+from gnnplace.baselines.best import FOR_ORDER, Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
+from gnnplace.baselines.best_stages import best_stages, with_best_stages
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.improve import improve
+from gnnplace.baselines.near_modules import with_nearest_modules
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
-from gnnplace.baselines.reorder import reorder
+from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.searching.clock import running_s
-from gnnplace.baselines.single import on_each
-from gnnplace.baselines.staged import nearest_if_any, planned_stages, search_stages, staged
+from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.choices import SEARCH, SearchName
 from gnnplace.constraints import Stages
@@ -35,8 +35,6 @@ SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained
 HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training and validation split, for claims about the others
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
-FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
-FOR_CUTS = 0.15  # of what planners leave, where modules stay whole
 ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 
@@ -55,25 +53,25 @@ def portfolio(
 ) -> Winner:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
-    A small problem is searched exactly. Then a climb over ranked moves goes on from the best few, and annealing from the best of these.
-    With the schedule `given`, all of them plan for that of the critical path, and the last of the budget goes to a search for a faster
-    order. `starts`, where they are given, are asked instead of all planners. Progress is what is better than all before. A "learned"
-    search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter alone. Where there are
-    `stages`, which are one way to keep modules whole, a share of the budget searches among them, from the nearest to what planners
-    proposed; where they are binding, all of it does. Everything ends once a step takes no longer than the budget's bound.
+    The nearest whole modules to the best few are tried too. A small problem is searched exactly. Then a climb over ranked moves goes on
+    from the best few, and annealing from the best of these. With the schedule `given`, all of them plan for that of the critical path, and
+    the last of the budget goes to a search for a faster order. `starts`, where they are given, are asked instead of all planners. Progress
+    is what is better than all before. A "learned" search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain"
+    one by the latter alone. Where there are `stages`, which are one way to keep modules whole, a share of the budget searches among them,
+    from the nearest to what planners proposed; where they are binding, all of it does. Everything ends once a step takes no longer than the
+    budget's bound.
     """
     said, evaluate, progress, rule = progress, Watched(evaluate, budget), improvements(progress), rule_of(schedule)
     counted, small = Counted(evaluate, budget), problem.num_ops * problem.num_devices <= MAX_CHOICES
     if starts is None:
-        named = {name: plan for name, plan in planners.planners(problem, counted, seed, rule).items() if name not in planners.SEARCHES}
-        starts = with_stages(problem, stages, named, counted, rule) if stages is not None and stages.binding else named
+        starts = _starts(problem, counted, seed, rule, stages)
     if policy is not None:
         starts = {**starts, "policy": staged(policy, stages)}
     if stages is not None and stages.binding:
-        return _staged_portfolio(problem, stages, evaluate, seed, budget, schedule, starts, progress)
-    winners = best(problem, counted, starts, budget, progress)
+        return best_stages(problem, stages, evaluate, seed, budget, schedule, starts, progress)
+    winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
     if stages is not None and budget.allows(1):
-        winners = _with_stages_of(problem, evaluate, stages, seed, budget, rule, winners, progress)
+        winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)
     repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
     found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
     for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
@@ -89,31 +87,15 @@ def portfolio(
     if schedule == rule:
         return winner
     budget.spent = before.spent
-    ordered = partial(_solved, said=said, most_s=ORDER_S, schedule=schedule) if small else partial(_reordered, seed=seed)
+    ordered = partial(_solved, said=said, most_s=ORDER_S, schedule=schedule) if small else partial(reordered, seed=seed)
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
 
-def _staged_portfolio(
-    problem: Problem,
-    stages: Stages,
-    evaluate: Evaluator,
-    seed: int,
-    budget: Budget,
-    schedule: Schedule,
-    starts: Mapping[str, Planner],
-    progress: Progress,
-) -> Winner:
-    """As `portfolio`, among stages: `starts` that are stages, and searches over cuts and devices from the best few."""
-    rule = rule_of(schedule)
-    winners = best(problem, Counted(evaluate, budget), starts, budget, progress)
-    before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
-    moved = ("cuts", partial(_cut, evaluate=evaluate, seed=seed, stages=stages))
-    winner = searched_from_few(problem, Counted(evaluate, before), winners, moved, moved, before, progress)
-    if schedule == rule:
-        return winner
-    budget.spent = before.spent
-    ordered = partial(_reordered, seed=seed, evaluate=evaluate)
-    return searched(problem, Counted(evaluate, budget), winner, "order", ordered, budget, progress)
+def _starts(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
+    """All planners but searches by name, with the one of `stages` where these are binding."""
+    named = planners.planners(problem, evaluate, seed, schedule)
+    kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
+    return with_stages(problem, stages, kept, evaluate, schedule) if stages is not None and stages.binding else kept
 
 
 def with_stages(
@@ -205,41 +187,6 @@ def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
         return Limit(most_s)
     seconds = min(most_s, budget.seconds_left / 2)
     return Limit(seconds, deterministic=False) if seconds >= LEAST_EXACT_S else None
-
-
-def _reordered(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
-    return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
-
-
-def _with_stages_of(
-    problem: Problem,
-    evaluate: Evaluator,
-    stages: Stages,
-    seed: int,
-    budget: Budget,
-    schedule: Schedule,
-    winners: list[Winner],
-    progress: Progress,
-) -> list[Winner]:
-    """Winners and the best stages that a share of the budget finds, beginning with the nearest to those; best first."""
-    part, stages = budget.left(FOR_CUTS), replace(stages, binding=True)
-    near = {each.planner: nearest_if_any(problem, stages, each.placement) for each in winners}
-    starts: dict[str, Planner] = {name: partial(_known, placement=placement) for name, placement in near.items() if placement is not None}
-    if nearest_if_any(problem, stages, on_each(problem, [0])[0]) is not None:
-        starts = {"stages": partial(planned_stages, evaluate=Counted(evaluate, part), stages=stages, schedule=schedule)} | starts
-    if not starts:
-        return winners
-    found = _staged_portfolio(problem, stages, evaluate, seed, part, schedule, starts, progress)
-    budget.spent += part.spent
-    return sorted([*winners, found], key=BY_SCORE)
-
-
-def _known(problem: Problem, placement: Placement) -> Placement:
-    return placement
-
-
-def _cut(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, stages: Stages) -> Placement:
-    return search_stages(problem, evaluate, np.random.default_rng(seed), start=start, stages=stages, budget=budget, found=found)
 
 
 def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gnnplace import candidates
 from gnnplace.cluster import Cluster
 from gnnplace.costs import roofline
 from gnnplace.formats import strict_json
@@ -16,7 +15,7 @@ from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement
 from gnnplace.plan import Plan
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Planner
+from gnnplace.result import Evaluator, Planner, known
 from gnnplace.simulator import simulator
 from gnnplace.sources import graphs as sources
 
@@ -165,4 +164,4 @@ def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0) 
 
 
 def _planner(given: Placement | Planner) -> Planner:
-    return candidates.known(given) if isinstance(given, Placement) else given
+    return known(given) if isinstance(given, Placement) else given

@@ -9,6 +9,7 @@ from support.graphs import chains
 
 from experiments.optimality.graphs import Kind, drawn
 from gnnplace import planners, portfolio
+from gnnplace.baselines import reorder
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
@@ -87,8 +88,8 @@ def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_
         return start
 
     monkeypatch.setattr(planners, "planners", asked)
-    for name, replaced in (("annealing", searching), ("reorder", searching), ("MAX_CHOICES", 7)):
-        monkeypatch.setattr(portfolio, name, replaced)
+    for module, name, replaced in ((portfolio, "annealing", searching), (reorder, "reorder", searching), (portfolio, "MAX_CHOICES", 7)):
+        monkeypatch.setattr(module, name, replaced)
     portfolio.portfolio(posed, simulate, 0, Budget(evaluations=200), "given")
     assert called == ["one", "two", "three", "four"]
     assert shares == [(140, 4 * 21), (200, 141)]  # and one for what annealing found

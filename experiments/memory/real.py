@@ -17,7 +17,6 @@ from torch import nn
 
 import gnnplace as gp
 from experiments import output
-from gnnplace.candidates import known
 from gnnplace.cluster import Cluster
 from gnnplace.execution.host import Host
 from gnnplace.execution.measured_step import measured_step
@@ -25,6 +24,7 @@ from gnnplace.execution.timing import PROTOCOLS
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report import results
+from gnnplace.result import known
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER
 

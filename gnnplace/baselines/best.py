@@ -18,6 +18,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, Planner, Score, score
 
 FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
+FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
@@ -60,7 +61,7 @@ def best(
     for name, plan in planners.items():
         if not found or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
             winner = judged(problem, evaluate, name, plan(problem))
-            found.setdefault(_identity(winner.placement), winner)
+            found.setdefault(identity(winner.placement), winner)
             progress(name, winner.score)
             last, used = budget.used - used, budget.used
     if not found:
@@ -93,7 +94,7 @@ def with_repairs(
     for relieved, way in sorted(made.relieved.values(), key=lambda each: each[0].score)[:FEW]:
         if made.may_begin:
             made.hasten(relieved, way)
-    return sorted({_identity(each.placement): each for each in [*made.found, *winners]}.values(), key=BY_SCORE)
+    return sorted({identity(each.placement): each for each in [*made.found, *winners]}.values(), key=BY_SCORE)
 
 
 class _Repairs:
@@ -115,13 +116,13 @@ class _Repairs:
 
     def relieve(self, winner: Winner, way: Repair) -> Winner:
         relieved = self._judged(f"repaired {winner.planner}", way.relieved(winner.placement))
-        self.relieved.setdefault(_identity(relieved.placement), (relieved, way))
+        self.relieved.setdefault(identity(relieved.placement), (relieved, way))
         if not self.hastened:
             self.hasten(relieved, way)
         return relieved
 
     def hasten(self, relieved: Winner, way: Repair) -> None:
-        if relieved.score.feasibility == FEASIBLE and (same := _identity(relieved.placement)) not in self.hastened:
+        if relieved.score.feasibility == FEASIBLE and (same := identity(relieved.placement)) not in self.hastened:
             self.hastened[same] = self._judged(relieved.planner, way.hastened(relieved.placement))
 
     def _judged(self, name: str, placement: Placement) -> Winner:
@@ -213,6 +214,7 @@ def judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placemen
     return Winner(placement, score(problem, result), name)
 
 
-def _identity(placement: Placement) -> Identity:
+def identity(placement: Placement) -> Identity:
+    """What is equal of equal placements, and differs of others."""
     priority, fusion = (None if values is None else values.tobytes() for values in (placement.priority, placement.fusion))
     return placement.device.tobytes(), placement.schedule, priority, fusion

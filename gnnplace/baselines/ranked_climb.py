@@ -11,7 +11,8 @@ take turns, more often those whose moves have gained more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -28,7 +29,7 @@ from gnnplace.moves.pool import Pool, distinct, fresh, from_there, some, togethe
 from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Score, score
+from gnnplace.result import Evaluator, Score, StepResult, score
 
 TOGETHER = 4  # moves evaluated together
 DRAWN = 150  # moves drawn from a new placement; half as many in each further round from the same one
@@ -127,9 +128,8 @@ def ranked_climb(
     no device.
     """
     around = neighbourhood(problem)
-    scratch, here = work(around.terrain), around.start(start)
-    (result,) = evaluate(problem, [around.placement(here, schedule)], timeline=True)
-    budget.spent += 1
+    scratch, here, evaluated = work(around.terrain), around.start(start), partial(_evaluated, problem, evaluate, around, schedule, budget)
+    (result,) = evaluated([here])
     if result.timeline is None:
         return around.placement(here, schedule)
     at = _Here(here, score(problem, result), situation(problem, around, here, result))
@@ -142,15 +142,12 @@ def ranked_climb(
         if not tried:
             break
         seen |= {int(hash_of(device)) for device in tried}
-        results = evaluate(problem, [around.placement(device, schedule) for device in tried], timeline=True, limit_ns=at.score.limit_ns)
-        budget.spent += len(tried)
+        results = evaluated(tried, at.score.limit_ns)
         scores = [score(problem, result) for result in results]
         turns.learn(whose[chosen], [_gain(at.score, reached) for reached in scores[len(tried) - len(chosen) :]])
-        left = order[~np.isin(order, chosen)]
-        first = min(range(len(tried)), key=scores.__getitem__)
+        first, left = min(range(len(tried)), key=scores.__getitem__), order[~np.isin(order, chosen)]
         if scores[first] <= at.score and results[first].timeline is not None:
-            better = sorted(zip(scores, tried, strict=True), key=itemgetter(0))
-            union = _union(at.device, [device for reached, device in better if reached < at.score], seen)
+            union = _union(at, zip(scores, tried, strict=True), seen)
             if scores[first] < at.score:
                 found(scores[first])
             at = _Here(tried[first], scores[first], situation(problem, around, tried[first], results[first]))
@@ -158,6 +155,15 @@ def ranked_climb(
         else:
             union, pool = None, pool.some(left[:MOST_KEPT])
     return around.placement(at.device, schedule)
+
+
+def _evaluated(
+    problem: Problem, evaluate: Evaluator, around: Neighbourhood, schedule: Schedule, budget: Budget, tried: Sequence[Devices],
+    limit_ns: int | None = None,
+) -> tuple[StepResult, ...]:  # fmt: skip
+    """The steps of placements with their timelines; the budget has paid for them."""
+    budget.spent += len(tried)
+    return evaluate(problem, [around.placement(device, schedule) for device in tried], timeline=True, limit_ns=limit_ns)
 
 
 def _filled(
@@ -177,9 +183,10 @@ def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: Work) ->
     return Pool(moves, features(around.terrain, at.situation, moves, scratch))
 
 
-def _union(device: Devices, better: list[Devices], seen: set[int]) -> Devices | None:
+def _union(at: _Here, tried: Iterable[tuple[Score, Devices]], seen: set[int]) -> Devices | None:
     """All improvements together, the best one last so that it prevails; None for fewer than two, and where it was evaluated."""
-    together = device.copy()
+    better = [device for reached, device in sorted(tried, key=itemgetter(0)) if reached < at.score]
+    together = at.device.copy()
     for improved in reversed(better):
-        together = np.where(improved != device, improved, together)
+        together = np.where(improved != at.device, improved, together)
     return together if len(better) > 1 and int(hash_of(together)) not in seen else None

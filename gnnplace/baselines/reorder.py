@@ -8,7 +8,7 @@ shorten a schedule (Nowicki and Smutnicki, 1996). Other moves add random keys to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +55,13 @@ def reorder(problem: Problem, evaluate: Evaluator, generator: np.random.Generato
             waits, chain = _critical(problem, start.device, here)
             best = here if here.score < best.score else best
     return start if best.score >= first.score else Placement(start.device, "given", best.priority)
+
+
+def reordered(
+    problem: Problem, start: Placement, budget: Budget, found: Callable[[Score], object], *, evaluate: Evaluator, seed: int
+) -> Placement:
+    """The same as one of the searches of `best`, which draws from a seed and reports nothing."""
+    return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
 
 
 def spaced(priority: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:

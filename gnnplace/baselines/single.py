@@ -1,8 +1,9 @@
-"""Everything on one device, except ops that are not allowed there: the best CPU, or the best accelerator."""
+"""Everything on one device, except ops that are not allowed there: the best CPU, the best accelerator, the best of all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int64
@@ -22,6 +23,28 @@ def on_each(
     made = units(problem.graph, "ops")
     wanted = np.asarray(devices)[:, None].repeat(made.num_units, axis=1)
     return [Placement(device, schedule) for device in expand(made, legalised(problem, made, wanted))]
+
+
+class OneDevice(NamedTuple):
+    """The step on one device: the device, its time in ns, and whether the memory suffices."""
+
+    device: int
+    step_time_ns: int
+    fits: bool
+
+
+def best_device(problem: Problem, evaluate: Evaluator, schedule: Schedule = "critical-path") -> OneDevice | None:
+    """The device on which everything takes least time, of those on which it fits, or where there are none of all; the first on a tie.
+
+    None where no step has a time, because of missing links.
+    """
+    results = evaluate(problem, on_each(problem, range(problem.num_devices), schedule))
+    timed = [
+        OneDevice(device, result.step_time_ns, result.infeasible is None)
+        for device, result in enumerate(results)
+        if result.step_time_ns is not None
+    ]
+    return min(timed, key=lambda each: (not each.fits, each.step_time_ns), default=None)
 
 
 def single_cpu(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:

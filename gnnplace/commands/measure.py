@@ -13,7 +13,6 @@ from typing import Any
 from gnnplace import planners, portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import known
 from gnnplace.cluster import Cluster
 from gnnplace.commands.arguments.measure import EVALUATIONS
 from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED
@@ -28,7 +27,7 @@ from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement, scheduled
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.result import Planner
+from gnnplace.result import Planner, known
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER

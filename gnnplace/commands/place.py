@@ -23,7 +23,7 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
 from gnnplace.report.step_report import Rival, write_step_report
-from gnnplace.result import Planner
+from gnnplace.result import Planner, known
 from gnnplace.sources import graphs as sources
 from gnnplace.version import VERSION
 
@@ -95,7 +95,7 @@ def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, 
             chosen.seed,
             chosen.schedule,
             policy=policy,
-            starts=None if start is None else {"start": candidates.known(start)},
+            starts=None if start is None else {"start": known(start)},
             search=chosen.search,
             progress=progress,
             stages=stages,

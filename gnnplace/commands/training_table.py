@@ -6,10 +6,10 @@ from typing import Any
 
 from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, Say, candidates, known, ranked
+from gnnplace.candidates import Candidate, Say, candidates, ranked
 from gnnplace.commands import candidate_table
 from gnnplace.report import terminal
-from gnnplace.result import Planner
+from gnnplace.result import Planner, known
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import notes, run_folder
 from gnnplace.training.lesson import Lesson

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from gnnplace.printable import printable
 
@@ -12,14 +12,31 @@ DONE, USAGE, NOTHING_FEASIBLE, BAD_INPUT, MEASUREMENT_FAILED, INTERRUPTED, TERMI
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser without abbreviations whose complaint is one line."""
+    """An argument parser without abbreviations whose complaint is one line.
+
+    Where something is missing that an option of `Several` values may have taken, the complaint says so.
+    """
+
+    several = ""  # what such an option took last, in words
 
     def __init__(self, command: str, description: str) -> None:
         super().__init__(prog=f"gnnplace {command}".strip(), description=description, allow_abbrev=False)
 
     def error(self, message: str) -> NoReturn:
+        message += self.several if "arguments are required" in message else ""
         self.exit(USAGE, f"{self.prog}: error: {printable(' '.join(message.splitlines()))}; see {self.prog} --help\n")
         raise AssertionError("exit returned")
+
+
+class Several(argparse.Action):
+    """An option that takes all words up to the next option, and may be repeated."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+    ) -> None:
+        setattr(namespace, self.dest, [*getattr(namespace, self.dest), *values])
+        if isinstance(parser, Parser) and len(values) > 1:
+            parser.several = f"; {option_string} takes all words up to the next option, here {values[-1]!r} too: GRAPH comes before it"
 
 
 def parsed_action(command: str, purpose: str, parsers: Mapping[str, Callable[[], Parser]], arguments: Sequence[str]) -> argparse.Namespace:

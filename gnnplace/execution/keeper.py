@@ -8,7 +8,6 @@ This module imports and allocates little.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -17,9 +16,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from time import monotonic
 
-from gnnplace.isolation.linux import die_with_parent
-
-_PR_SET_CHILD_SUBREAPER = 36
+from gnnplace.isolation.linux import die_with_parent, inherit_orphans
 
 
 def main() -> None:
@@ -27,7 +24,7 @@ def main() -> None:
     sends the exit status of the host.
     """
     life, requests = int(sys.argv[1]), int(sys.argv[2])
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    inherit_orphans()
     keeper = os.getpid()
     host = os.fork()
     if host == 0:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.baselines.single import on_each
+from gnnplace.baselines.single import best_device
 from gnnplace.formats.placements import Predicted
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, rule_of
@@ -75,14 +75,12 @@ def print_devices(problem: Problem, placement: Placement, step: Predicted) -> No
 
 def beside_one_device(problem: Problem, placement: Placement, step_time_ns: int) -> str:
     """What a step takes on the fastest device alone, under the same schedule, and how the placement compares with it."""
-    alone = simulate(problem, on_each(problem, range(problem.num_devices), rule_of(placement.schedule)))
-    fitting = [(result.step_time_ns, device) for device, result in enumerate(alone) if result.infeasible is None and result.step_time_ns]
-    if not fitting:
+    found = best_device(problem, simulate, rule_of(placement.schedule))
+    if found is None or not found.fits:
         return "fits on no device alone"
-    least_ns, device = min(fitting)
-    change = 100 * (1 - step_time_ns / least_ns)
-    on = f"{terminal.milliseconds(least_ns)} on {problem.cluster.device_names[device]}"
-    if step_time_ns == least_ns:
+    change = 100 * (1 - step_time_ns / max(1, found.step_time_ns))
+    on = f"{terminal.milliseconds(found.step_time_ns)} on {problem.cluster.device_names[found.device]}"
+    if step_time_ns == found.step_time_ns:
         return f"{on}, as long as this placement"
     return f"{on}; this placement takes {f'{change:.1f} % less' if change > 0 else f'{-change:.1f} % more, so prefer that device'}"
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 
-from gnnplace.baselines.single import on_each
+from gnnplace.baselines.single import best_device
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
@@ -62,7 +62,5 @@ def reference_ns(problem: Problem, evaluate: Evaluator) -> int:
 
     Where none fits, the fastest all the same; where none has a time (missing links), all work on the fastest devices.
     """
-    results = evaluate(problem, on_each(problem, range(problem.num_devices)))
-    feasible = [result.feasible_ns for result in results if result.feasible_ns is not None]
-    timed = [result.step_time_ns for result in results if result.step_time_ns is not None]
-    return min(feasible or timed or [int(problem.time_ns.min(axis=1).sum())])
+    found = best_device(problem, evaluate)
+    return int(problem.time_ns.min(axis=1).sum()) if found is None else found.step_time_ns

@@ -40,6 +40,8 @@ from gnnplace import package_data
         (("place", *IN, "-o", "graph.json/a"), 2, "graph.json/a: Not a directory"),
         (("place", *IN, "-o", "saved"), 2, "-o/--output: saved: is a folder; name a file to write"),
         (("place", *IN, "--seed", "-1"), 2, "--seed: '-1' is not a count"),
+        (("compare", "--checkpoint", "c", "g.json", "--cluster", "k40-2"), 2, "GRAPH; --checkpoint takes all words up to the next option"),
+        (("place", "--keep-whole", "h.0", "bert-base"), 2, "--keep-whole takes all words up to the next option, here 'bert-base'"),
         (("compare", *IN, "--seed", str(2**63)), 2, "--seed: 9223372036854775808 is above 9223372036854775807"),
         (("compare", *IN, "--csv", "saved/"), 2, "--csv: saved/: is a folder; name a file to write"),
         (("compare", *IN, "--report", ""), 2, "--report: '' names nothing to write to"),

@@ -1,7 +1,10 @@
-"""Children import our libraries, not what lies in the folder in which the user happens to be."""
+"""The program and its children import our libraries, not what lies in the folder in which the user happens to be."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,8 @@ from gnnplace.baselines import exact
 from gnnplace.costs.roofline import problem
 from gnnplace.execution import machine
 from gnnplace.graph import ComputationGraph
+from gnnplace.isolation import python
+from gnnplace.version import VERSION
 
 SOURCES = Path(exact.__file__).parents[1]
 
@@ -35,6 +40,22 @@ def test_the_exact_search_does_not_run_code_of_the_current_folder(marker):
 def test_asking_for_gpus_does_not_run_code_of_the_current_folder(marker):
     machine.gpus()
     assert not marker.exists()
+
+
+def test_the_program_runs_no_code_of_the_current_folder(marker):
+    for module in ("typing", "argparse", "yaml", "numba"):
+        shutil.copy(marker.parent / "json.py", marker.parent / f"{module}.py")
+    words = [sys.executable, "-m", "gnnplace", "graphs", "show", "dlrm"]
+    done = subprocess.run(words, env=python.environment(), capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "") and "dlrm" in done.stdout
+    assert not marker.exists()
+
+
+def test_the_program_runs_in_a_checkout(monkeypatch):
+    monkeypatch.chdir(SOURCES.parent)
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    done = subprocess.run([sys.executable, "-m", "gnnplace", "--version"], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, f"gnnplace {VERSION}\n")
 
 
 def test_children_are_started_in_one_way():

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from gnnplace.commands.arguments import shared
-from gnnplace.commands.usage import Parser
+from gnnplace.commands.usage import Parser, Several
 
 PURPOSE = "Step time, memory and planning time of every planner on one problem, and of a search from their best, fastest feasible first."
 
@@ -29,7 +29,7 @@ def _parser() -> Parser:
     shared.add_constraint_arguments(parser)
     shared.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
     explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
-    parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action="extend", default=[], help=explained)
+    parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action=Several, default=[], help=explained)
     parser.add_argument(
         "--samples", metavar="N", type=shared.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from gnnplace.choices import BEST, GRANULARITIES, SCHEDULES, Format, Mode, Schedule
-from gnnplace.commands.usage import Parser
+from gnnplace.commands.usage import Parser, Several
 from gnnplace.knobs import MOST_SEED
 
 MOST_DIGITS = 30  # of a number
@@ -75,7 +75,7 @@ def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--granularity", choices=GRANULARITIES, default="op", help=explained)
     explained = "modules, or what modules are in, that stay whole, such as h.0.attn; h.*: each h.0, h.1, ..."
-    parser.add_argument("--keep-whole", metavar="NAME", nargs="+", action="extend", default=[], help=explained)
+    parser.add_argument("--keep-whole", metavar="NAME", nargs="+", action=Several, default=[], help=explained)
     parser.add_argument("--devices", metavar="A,B", type=_names, default=(), help="the devices that may be used, e.g. gpu:0,gpu:1")
     parser.add_argument("--accelerators-only", action="store_true", help="no CPU is used")
     parser.add_argument("--max-cuts", metavar="N", type=count, help="with --granularity stage: at most so many boundaries")
