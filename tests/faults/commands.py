@@ -19,6 +19,7 @@ ABOUT = ("--family=toy", "--lineage=toy", "--source=made", "--licence=MIT", "--s
 TINY = (
     "--policy=unit-placer", "--policy.units=ops", "--policy.width=4", "--policy.rounds=1", "--policy.hidden=4", "-q",
     "--training.placements=2", "--training.warm_start.updates=1", "--training.updates=1", "--training.checkpoint_every=1",
+    "--training.threads=1",  # a fork has no threads of OpenMP, and waits for them for ever
 )  # fmt: skip
 
 

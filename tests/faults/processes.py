@@ -21,6 +21,7 @@ from support.short_searches import LITTLE
 from gnnplace import cli, planners, portfolio
 
 IMPORTED = "place", "graphs", "simulate", "compare", "train"
+HUNG_S = 600  # after which a command is killed that has not ended
 LATE_S = 20.0  # until when what a killed process had started must have ended
 OURS_IN_TMP = {"torchinductor_root", "tmp"}
 
@@ -62,6 +63,7 @@ class Started:
             os.environ |= {"TMPDIR": str(self._folder / "tmp"), "GNNPLACE_DATASETS": str(self._folder / "datasets")}
             tempfile.tempdir = None
             signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.alarm(HUNG_S)
             before()
             status = cli.main(arguments)
         except SystemExit as ended:

@@ -1,6 +1,7 @@
 """Commands under fire: whatever fails, files are whole or absent, the next command works, and nothing is left (tests/faults/cases.py)."""
 
 import pytest
+import torch
 from faults.case import Case
 from faults.cases import SIGNALS, at_every_step, at_once, at_random_times
 from faults.commands import COMMANDS, SIGNALLED
@@ -40,6 +41,17 @@ def test_a_fault_at_any_step_of_writing(command, kind, tmp_path):
 @pytest.mark.parametrize("name", SIGNALLED)
 def test_a_signal_at_any_time(name, number, tmp_path):
     assert broken(list(at_random_times(name, number))[:TIMES], tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_command_ends_though_this_process_has_computed_with_threads(tmp_path):
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        torch.nn.functional.layer_norm(torch.ones(4096, 512), (512,))
+        assert broken([next(at_every_step(COMMANDS[-1], "disk full"))], tmp_path) == []
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.slow

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 import gnnplace
 from gnnplace import cli, compiled
 from gnnplace.baselines.heft import heft
@@ -80,6 +82,7 @@ def _child(arguments: Sequence[str], folder: Path, named: Sequence[str], paths: 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         notes = os.open(paths[2], os.O_WRONLY | os.O_CREAT)
+        torch.set_num_threads(1)  # a fork has no threads of OpenMP, and waits for them for ever
         _limit(cpu_s, memory_bytes)
         sys.addaudithook(_watch(Path.cwd(), named, seen))
         status = _status(lambda: cli.main(list(arguments)))
