@@ -133,6 +133,19 @@ def test_an_interrupt_and_a_termination_have_their_status(folder, capsys, monkey
         assert not (folder / "found.json").exists()
 
 
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_is_one_though_a_library_makes_another_error_of_it(number, status, folder, capsys, monkeypatch):
+    def stopped(*arguments, **options):
+        try:
+            os.kill(os.getpid(), number)
+        except BaseException as error:
+            raise TypeError("a validator") from error
+
+    monkeypatch.setattr(candidates, "simulate", stopped)
+    found, out, err = run(capsys, "place", *IN, "-o", "found.json", "-q")
+    assert (found, out, err.count("\n")) == (status, "", 1)
+
+
 def test_without_an_output_the_answer_is_shown_and_nothing_written(folder, capsys):
     before = sorted(folder.iterdir())
     status, out, _ = run(capsys, "place", *IN, "--planner", "gpu", "-q")
