@@ -14,7 +14,7 @@ from gnnplace import package_data, planners
 from gnnplace.baselines.annealing import Found, annealing
 from gnnplace.baselines.best import FOR_ORDER, Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
 from gnnplace.baselines.best_stages import best_stages, with_best_stages
-from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact, prepare
+from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.improve import improve
 from gnnplace.baselines.near_modules import with_nearest_modules
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
@@ -69,8 +69,6 @@ def portfolio(
         starts = {**starts, "policy": staged(policy, stages)}
     if stages is not None and stages.binding:
         return best_stages(problem, stages, evaluate, seed, budget, schedule, starts, progress)
-    if small and _exact_limit(budget, planners.EXACT_S) is not None:
-        prepare()
     winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
     if stages is not None and budget.allows(1):
         winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)

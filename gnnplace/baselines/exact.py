@@ -128,11 +128,6 @@ def solve(
     return answer
 
 
-def prepare() -> None:
-    """Starts the process that searches, unless there is one: its imports take as long as a small search, and other work goes on beside."""
-    _process()
-
-
 @cache
 def _process() -> subprocess.Popen[bytes]:
     """The child process that searches. It ends when its stdin closes, at the latest with this process."""

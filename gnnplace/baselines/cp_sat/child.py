@@ -1,7 +1,6 @@
 """The process in which CP-SAT searches: `python -m gnnplace.baselines.cp_sat.child` answers pickled requests of its parent.
 
-It imports what a search needs at once, while its parent still does what comes before a search. It ends when its stdin ends, whatever it
-is at: a parent that was killed leaves no search behind. Output of libraries goes to stderr.
+It ends when its stdin ends, whatever it is at: a parent that was killed leaves no search behind. Output of libraries goes to stderr.
 """
 
 from __future__ import annotations
@@ -9,13 +8,9 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from contextlib import suppress
-from importlib import import_module
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
-
-SEARCH = "gnnplace.baselines.cp_sat.search"
 
 
 def main() -> None:
@@ -24,8 +19,6 @@ def main() -> None:
     os.dup2(2, 1)
     requests: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive, args=(requests,), daemon=True).start()
-    with suppress(Exception):  # which the first answer is, then
-        import_module(SEARCH)
     while True:
         pickle.dump(_answer(requests.get()), answers)
         answers.flush()
@@ -42,7 +35,9 @@ def _receive(requests: SimpleQueue[Any]) -> None:
 
 def _answer(request: Any) -> Any:
     try:
-        return import_module(SEARCH).search(*request)
+        from gnnplace.baselines.cp_sat.search import search
+
+        return search(*request)
     except ValueError as error:
         return error
     except Exception as error:
