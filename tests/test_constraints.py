@@ -67,8 +67,9 @@ def optimum(problem: Problem, name: str):
     return min(score(problem, result) for result in simulate(problem, list(every(problem, name))))
 
 
-def test_the_problem_of_whole_modules_has_just_the_placements_that_modules_say():
-    for problem in tiny(5):
+@pytest.mark.parametrize("count", [5, slow(12)])
+def test_the_problem_of_whole_modules_has_just_the_placements_that_modules_say(count):
+    for problem in tiny(count):
         kept = under(problem, "module")
         said = {kept.said(placement).device.tobytes() for placement in _every(kept.problem, "critical-path")}
         assert said == {placement.device.tobytes() for placement in every(problem, "module")}
@@ -76,9 +77,10 @@ def test_the_problem_of_whole_modules_has_just_the_placements_that_modules_say()
         assert found == optimum(problem, "module") >= optimum(problem, "op")
 
 
-def test_bounds_hold_for_every_placement_under_the_constraint_and_are_no_lower_than_without():
+@pytest.mark.parametrize("count", [6, slow(12)])
+def test_bounds_hold_for_every_placement_under_the_constraint_and_are_no_lower_than_without(count):
     higher = 0
-    for problem in tiny(6):
+    for problem in tiny(count):
         for name in COARSER:
             if (kept := under(problem, name)) is None or (best := optimum(problem, name)).feasibility != FEASIBLE:
                 continue
@@ -134,16 +136,18 @@ def compared(kept: Constrained) -> list[candidates.Candidate]:
     return candidates.compared(kept.problem, Budget(evaluations=30), stages=kept.stages)
 
 
-def test_the_nearest_stages_to_stages_are_these():
-    for problem in tiny(6):
+@pytest.mark.parametrize("count", [6, slow(12)])
+def test_the_nearest_stages_to_stages_are_these(count):
+    for problem in tiny(count):
         if (kept := under(problem, "stage")) is not None:
             for placement in every(problem, "stage"):
                 again = nearest(kept.problem, kept.stages, kept.heard(placement))
                 assert np.array_equal(kept.said(again).device, placement.device)
 
 
-def test_nearest_stages_leave_most_work_in_place():
-    for problem in tiny(5):
+@pytest.mark.parametrize("count", [5, slow(12)])
+def test_nearest_stages_leave_most_work_in_place(count):
+    for problem in tiny(count):
         if (kept := under(problem, "stage")) is None:
             continue
         work = problem.time_ns.min(axis=1)

@@ -9,6 +9,7 @@ import pytest
 from support.exhaustive import exhaustive
 from support.graphs import equal_gpus, op
 from support.random_problems import tiny_problems
+from support.slow import slow
 
 from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.heft import heft
@@ -29,9 +30,9 @@ PLANNERS = [*ASK_FOR_LINKS, m_topo]
 Scheduler = Callable[..., Placement]
 
 
-@pytest.fixture(scope="module")
-def tiny() -> list[Problem]:
-    return [posed for _, posed in tiny_problems(range(200, 320), 200, 16)]
+@pytest.fixture(scope="module", params=[(200, 16), slow((600, 30))], ids=str)
+def tiny(request: pytest.FixtureRequest) -> list[Problem]:
+    return [posed for _, posed in tiny_problems(range(200, 320), *request.param)]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_never_better_than_the_optimum_and_often_it(plan: Scheduler, tiny: list[
         found = score(posed, simulate(posed, [placement])[0])
         assert found >= best
         reached += found == best
-    assert reached >= 5
+    assert reached > len(tiny) / 4
 
 
 @pytest.mark.parametrize("plan", PLANNERS)

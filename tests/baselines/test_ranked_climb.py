@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 from support.random_problems import tiny_problems
+from support.slow import slow
 
 from gnnplace.baselines.annealing import hill_climb
 from gnnplace.baselines.ranked_climb import Turns, path_estimate, ranked_climb
@@ -61,8 +62,9 @@ def test_the_same_generator_gives_the_same_placement():
     assert np.array_equal(first.device, second.device) and not np.array_equal(first.device, other.device)
 
 
-def test_rules_hold_and_it_is_never_worse_than_its_start():
-    for seed, posed in tiny_problems(range(200), 10**6, 5, ops=3, linked=True):
+@pytest.mark.parametrize("count", [5, slow(20)])
+def test_rules_hold_and_it_is_never_worse_than_its_start(count):
+    for seed, posed in tiny_problems(range(400), 10**6, count, ops=3, linked=True):
         start = climbed(posed, 1, seed)  # as it stands, where that is allowed
         found = climbed(posed, 40, seed)
         assert check(posed, found) is None

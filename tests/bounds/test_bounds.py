@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.every_placement import best_step, posed
 from support.graphs import chains, equal_gpus, op
+from support.slow import slow
 
 from gnnplace.bounds import bounds as module
 from gnnplace.bounds import channels
@@ -73,15 +74,16 @@ def test_several_devices_send_through_several_channels():
     assert bounds(made)["channels"] == 520  # 1.4 of 4 weights on the CPU, 2.6 * 400 ns through two channels
 
 
+@pytest.mark.parametrize("tries", [60, slow(600)])
 @pytest.mark.parametrize(("cpu_ns", "most_ns"), [(50, 70), (10**8, 600)])
-def test_any_prices_prove_a_channels_bound(cpu_ns, most_ns):
+def test_any_prices_prove_a_channels_bound(cpu_ns, most_ns, tries):
     weights = [op(f"w{i}", 1, 400, persistent_bytes=1000) for i in range(4)]
     readers = [Op(f"op{i}", "Op", time_ns={"gpu": 1, "cpu": cpu_ns}) for i in range(4)]
     made = relaxed(posed([*weights, *readers], [(i, 0, 4 + i) for i in range(4)], cpu_and_gpu(2500)), 64)
     program, generator = channels.program(made, 400), np.random.default_rng(0)
     prices = channels._solved(program)
     assert channels._value_ns(program, prices) == channels.channels_ns(made) <= most_ns
-    for _ in range(60):
+    for _ in range(tries):
         other = channels.Prices(*(each * generator.choice([0, 0.5, 1, 1, 2], size=each.shape) for each in prices))
         assert channels._value_ns(program, other) <= most_ns
 
@@ -189,11 +191,12 @@ def test_an_op_that_is_allowed_nowhere_stands_anywhere():
     assert bounds(made)["critical-path"] == 19  # the longest of its times
 
 
-def test_any_prices_prove_a_bound():
+@pytest.mark.parametrize("tries", [40, slow(400)])
+def test_any_prices_prove_a_bound(tries):
     ops = [Op(f"op{i}", "Op", persistent_bytes=10, time_ns={"gpu": 100, "cpu": 300}) for i in range(4)]
     needs = loads(relaxed(posed(ops, [], cpu_and_gpu(20)), 4))
     generator = np.random.default_rng(0)
-    for _ in range(40):
+    for _ in range(tries):
         prices = Prices(generator.random(2), generator.random(2) * 1000)
         assert load_ns(needs, prices) <= 600 == load_ns(needs, best_prices(needs))
 

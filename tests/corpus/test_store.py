@@ -1,6 +1,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from support.slow import slow
 
 from gnnplace.corpus import store
 from gnnplace.graph import CONTROL, ComputationGraph, GraphError, Op, Output
@@ -111,12 +112,13 @@ def test_a_changed_file_is_refused_in_one_line(graph, tmp_path, change, message)
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
 
 
-def test_damaged_bytes_are_refused_and_never_crash(graph, tmp_path):
+@pytest.mark.parametrize("tries", [100, slow(3000)])
+def test_damaged_bytes_are_refused_and_never_crash(graph, tmp_path, tries):
     path = tmp_path / "g.arrow"
     store.save(graph, path)
     data = path.read_bytes()
     generator = np.random.default_rng(1)
-    for _ in range(100):
+    for _ in range(tries):
         damaged = bytearray(data)
         damaged[int(generator.integers(len(data)))] ^= 1 << int(generator.integers(8))
         path.write_bytes(damaged[: int(generator.integers(1, len(data) + 1))] if generator.random() < 0.3 else damaged)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 from support.random_problems import tiny_problems
+from support.slow import slow
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
@@ -47,9 +48,10 @@ def moving(unit: list[int], device: list[int]) -> Drawn:
     return Drawn(*sizes, np.array([[0, -1]], np.int8), np.zeros(1, np.int8), np.ones(1, np.int8), np.zeros(1, np.uint64))
 
 
-def test_loads_and_channels_after_a_move_are_those_of_its_step():
+@pytest.mark.parametrize("count", [12, slow(60)])
+def test_loads_and_channels_after_a_move_are_those_of_its_step(count):
     compared = 0
-    for posed, device, found, drawn in random_moves(12):
+    for posed, device, found, drawn in random_moves(count):
         around = neighbourhood(posed)
         rows = features(around.terrain, found, drawn, work(around.terrain))
         results = simulate(posed, [around.placement(drawn.after(move, device), "critical-path") for move in range(len(rows))])
@@ -59,7 +61,7 @@ def test_loads_and_channels_after_a_move_are_those_of_its_step():
                 assert row[names.LOAD_AFTER] * found.step_ns == pytest.approx(busiest, rel=1e-5)
                 assert row[names.CHANNEL_AFTER] * found.step_ns == pytest.approx(most, rel=1e-5)
                 compared += 1
-    assert compared > 100
+    assert compared > 8 * count
 
 
 def test_all_is_finite_and_a_move_that_changes_nothing_has_no_features():

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.random_problems import random_case
+from support.slow import slow
 
 import gnnplace as gp
 from gnnplace.placement import check
@@ -15,9 +16,9 @@ from gnnplace.report.chain_words import Step, stepped
 from gnnplace.report.timeline_data import timeline_data
 
 
-@pytest.fixture(scope="module")
-def steps() -> list[Step]:
-    made = [(case.problem(), case.placement()) for case in map(random_case, range(40))]
+@pytest.fixture(scope="module", params=[range(40), slow(range(40, 300))], ids=str)
+def steps(request: pytest.FixtureRequest) -> list[Step]:
+    made = [(case.problem(), case.placement()) for case in map(random_case, request.param)]
     return [stepped(problem, placement) for problem, placement in made if check(problem, placement) is None]
 
 

@@ -42,7 +42,7 @@ def test_reinforce_by_hand():
     log = [math.log(0.25), math.log(0.75)]
     entropy = [-(p * math.log(p) + (1 - p) * math.log(1 - p)) for p in (0.25, 0.75)]
     loss = reinforce(asked(odds(0.25, 0.75)), worth(2.0, -1.0), EntropyBonus(0.1))
-    assert float(loss) == pytest.approx(-(2 * log[0] - log[1]) / 2 - 0.1 * sum(entropy) / 2)
+    assert loss.item() == pytest.approx(-(2 * log[0] - log[1]) / 2 - 0.1 * sum(entropy) / 2)
 
 
 def test_the_mean_is_over_samples_that_count():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.graphs import chains, equal_gpus, op
 from support.learners import learner, settings
+from support.slow import slow
 
 from gnnplace.config.pretraining import MovesConfig
 from gnnplace.costs.roofline import problem
@@ -34,7 +35,8 @@ def pools(posed, seed=0, config=CONFIG):
     return list(Searched(posed, simulate, lambda rows: rows[:, 0], config, np.random.default_rng(seed)).pools())
 
 
-def test_a_gain_is_the_share_of_the_step_that_a_move_saves():
+@pytest.mark.parametrize("seeds", [5, slow(25)])
+def test_a_gain_is_the_share_of_the_step_that_a_move_saves(seeds):
     known = {}
 
     def watched(posed, placements, *, timeline=False, limit_ns=None):
@@ -48,14 +50,14 @@ def test_a_gain_is_the_share_of_the_step_that_a_move_saves():
         return results
 
     found = 0
-    for seed in range(5):
+    for seed in range(seeds):
         known.clear()
         for pool in Searched(ladder(), watched, lambda rows: rows[:, 0], CONFIG, np.random.default_rng(seed)).pools():
             step, *times = known["gains"][-1]
             assert pool.gain == pytest.approx(np.maximum(0, 1 - np.array(times) / step))
             assert len(pool.gain) == len(pool.rows) > 1 and pool.gain.max() > 0 and pool.gain.min() >= 0
             found += 1
-    assert found > 5
+    assert found > seeds
 
 
 def test_the_same_generator_gives_the_same_pools_and_others_give_others():
