@@ -1,8 +1,8 @@
 """Kernels: functions that Numba compiles, and whose machine code it keeps on disk from one process to the next.
 
 The code lies in the user's cache folder (`folder`). Numba compiles a kernel anew when its own file has changed, but machine code also
-contains the kernels that it calls. So here the code of a file is stamped with its text and with the stamps of the files from which it gets
-kernels.
+contains the kernels that it calls. So here the code of a file is stamped with its text, with the stamps of the files from which it gets
+kernels, and with the text of this one.
 
 Where Numba finds machine code on disk, it would make its compiler ready nevertheless, for half a second, and import SciPy for it. `Kept`
 leaves that to the first kernel that has to be compiled.
@@ -69,10 +69,10 @@ part_allocates_nothing = partial(kernel, no_cpython_wrapper=True, _nrt=False)
 
 @cache
 def stamp(function: Kernel) -> str:
-    """A digest of the file of a function and of those from which it imports kernels, and so on."""
+    """A digest of the file of a function, of those from which it imports kernels, and so on, and of this one."""
     imported = {each.py_func for each in function.__globals__.values() if isinstance(each, Dispatcher)}
     files = {stamp(each) for each in imported if each.__module__ != function.__module__}
-    own = Path(function.__code__.co_filename).read_bytes()
+    own = Path(function.__code__.co_filename).read_bytes() + Path(__file__).read_bytes()
     return hashlib.sha256(own + "".join(sorted(files)).encode()).hexdigest()
 
 

@@ -12,8 +12,20 @@ import numpy as np
 
 from gnnplace import package_data, planners
 from gnnplace.baselines.annealing import Found, annealing
-from gnnplace.baselines.best import FOR_ORDER, Progress, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
+from gnnplace.baselines.best import (
+    FOR_ORDER,
+    FOR_PLANNERS,
+    Progress,
+    Winner,
+    best,
+    improvements,
+    judged,
+    searched,
+    searched_from_few,
+    with_repairs,
+)
 from gnnplace.baselines.best_stages import best_stages, with_best_stages
+from gnnplace.baselines.enumeration import enumerated, placements
 from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
 from gnnplace.baselines.improve import improve
 from gnnplace.baselines.near_modules import with_nearest_modules
@@ -29,7 +41,7 @@ from gnnplace.constraints import Stages
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Planner
+from gnnplace.result import FEASIBLE, Evaluator, Planner
 
 SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
 HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training and validation split, for claims about the others
@@ -37,6 +49,7 @@ LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
 ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
+ENUMERATED_OPS = 4 * 10**6  # ops of all legal placements together, so many at most, where all of them are simulated: about a second
 
 
 def portfolio(
@@ -60,35 +73,57 @@ def portfolio(
     one by the latter alone. Where there are `stages`, which are one way to keep modules whole, a share of the budget searches among them,
     from the nearest to what planners proposed; where they are binding, all of it does. Everything ends once a step takes no longer than the
     budget's bound.
+
+    Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
+    binding stages are given.
     """
     said, evaluate, progress, rule = progress, Watched(evaluate, budget), improvements(progress), rule_of(schedule)
     counted, small = Counted(evaluate, budget), problem.num_ops * problem.num_devices <= MAX_CHOICES
-    if starts is None:
-        starts = _starts(problem, counted, seed, rule, stages)
-    if policy is not None:
-        starts = {**starts, "policy": staged(policy, stages)}
-    if stages is not None and stages.binding:
-        return best_stages(problem, stages, evaluate, seed, budget, schedule, starts, progress)
-    winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
-    if stages is not None and budget.allows(1):
-        winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)
-    repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
-    found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
-    for_order = FOR_ORDER * (1 - budget.used) if len(winners) > found else FOR_ORDER  # repairs leave less to both searches
+    tried, for_order = None, FOR_ORDER
+    if starts is None and policy is None and (stages is None or not stages.binding):
+        tried = _best_of_all(problem, counted, budget, rule, progress)
+    if tried is not None:
+        winners = [tried]
+    else:
+        if starts is None:
+            starts = _starts(problem, counted, seed, rule, stages)
+        if policy is not None:
+            starts = {**starts, "policy": staged(policy, stages)}
+        if stages is not None and stages.binding:
+            return best_stages(problem, stages, evaluate, seed, budget, schedule, starts, progress)
+        winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
+        if stages is not None and budget.allows(1):
+            winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)
+        repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
+        found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
+        for_order *= (1 - budget.used) if len(winners) > found else 1  # repairs leave less to both searches
     before = budget if schedule == rule else budget.until(1 - for_order)
     counted = Counted(evaluate, before)
     if small:
         solved = partial(_solved, evaluate=evaluate, said=said, most_s=planners.EXACT_S, schedule=rule)
         winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
-    ranks: Sequence[Rank] = [path_estimate] if search == "plain" else [shipped(), path_estimate]
-    climbed = partial(_climbed, evaluate=evaluate, seed=seed, ranks=ranks)
-    annealed = partial(_annealed, evaluate=evaluate, seed=seed)
-    winner = searched_from_few(problem, counted, winners, ("ranked-climb", climbed), ("annealing", annealed), before, progress)
+    if tried is None:
+        ranks: Sequence[Rank] = [path_estimate] if search == "plain" else [shipped(), path_estimate]
+        climbed = partial(_climbed, evaluate=evaluate, seed=seed, ranks=ranks)
+        annealed = partial(_annealed, evaluate=evaluate, seed=seed)
+        winners = [searched_from_few(problem, counted, winners, ("ranked-climb", climbed), ("annealing", annealed), before, progress)]
+    winner = winners[0]
     if schedule == rule:
         return winner
     budget.spent = before.spent
     ordered = partial(_solved, said=said, most_s=ORDER_S, schedule=schedule) if small else partial(reordered, seed=seed)
     return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
+
+
+def _best_of_all(problem: Problem, evaluate: Evaluator, budget: Budget, schedule: Schedule, progress: Progress) -> Winner | None:
+    """The best of all legal placements; None where they are too many for half of the budget, or none of them fits."""
+    number, part = placements(problem), budget.left(FOR_PLANNERS)
+    too_short = part.seconds_left is not None and part.seconds_left < LEAST_EXACT_S
+    if number * problem.num_ops > ENUMERATED_OPS or too_short or part.allows(int(number)) < number:
+        return None
+    winner = judged(problem, evaluate, f"all {number:,.0f} placements", enumerated(problem, evaluate, schedule=schedule))
+    progress(winner.planner, winner.score)
+    return winner if winner.score.feasibility == FEASIBLE else None
 
 
 def _starts(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:

@@ -9,13 +9,14 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from support.exhaustive import _every, exhaustive
+from support.exhaustive import exhaustive
 from support.random_problems import tiny_problems
 from support.short_searches import shorten_searches
 from support.slow import slow
 
 import gnnplace as gp
 from gnnplace import candidates, planners, portfolio
+from gnnplace.baselines.enumeration import every_placement
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.staged import nearest, planned_stages, search_stages
 from gnnplace.bounds.bounds import lower_bound
@@ -60,7 +61,7 @@ def under(problem: Problem, name: str, **more) -> Constrained | None:
 def every(problem: Problem, name: str) -> Iterator[Placement]:
     """Every legal placement that can be said at a granularity or a coarser one."""
     wanted = GRANULARITIES[GRANULARITIES.index(name) :]
-    return (placement for placement in _every(problem, "critical-path") if granularity(problem, placement) in wanted)
+    return (placement for placement in every_placement(problem, "critical-path") if granularity(problem, placement) in wanted)
 
 
 def optimum(problem: Problem, name: str):
@@ -71,7 +72,7 @@ def optimum(problem: Problem, name: str):
 def test_the_problem_of_whole_modules_has_just_the_placements_that_modules_say(count):
     for problem in tiny(count):
         kept = under(problem, "module")
-        said = {kept.said(placement).device.tobytes() for placement in _every(kept.problem, "critical-path")}
+        said = {kept.said(placement).device.tobytes() for placement in every_placement(kept.problem, "critical-path")}
         assert said == {placement.device.tobytes() for placement in every(problem, "module")}
         found = score(problem, simulate(problem, [kept.said(exhaustive(kept.problem, simulate))])[0])
         assert found == optimum(problem, "module") >= optimum(problem, "op")
@@ -151,7 +152,7 @@ def test_nearest_stages_leave_most_work_in_place(count):
         if (kept := under(problem, "stage")) is None:
             continue
         work = problem.time_ns.min(axis=1)
-        wanted = next(iter(_every(problem, "critical-path")))
+        wanted = next(iter(every_placement(problem, "critical-path")))
         got = nearest(kept.problem, kept.stages, wanted)
         if (np.unique(got.device).tolist() == np.unique(wanted.device).tolist()) and granularity(problem, wanted) == "stage":
             assert work[got.device == wanted.device].sum() == work.sum()

@@ -5,13 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.by_hand import gpus, link, made, op
-from support.graphs import chains
+from support.exhaustive import exhaustive
+from support.graphs import chains, equal_gpus
 
 from experiments.optimality.graphs import Kind, drawn
 from gnnplace import planners, portfolio
 from gnnplace.baselines import reorder
+from gnnplace.baselines.enumeration import every_placement
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
+from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate
 
 PUZZLE = Kind(20, 2, 1.0, unequal=True, tight=False, shape=2.0)
@@ -65,6 +70,31 @@ def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.Monkey
         assert np.array_equal(found.placement.device, device)
 
 
+@pytest.mark.parametrize("schedule", ["critical-path", "given"])
+def test_few_placements_are_all_tried_and_no_planner_is_asked(monkeypatch: pytest.MonkeyPatch, schedule):
+    """They have half of the budget; where that is one evaluation less, planners are asked."""
+    posed, few = chains(2, 3, 2), 2**6
+    monkeypatch.setattr(planners, "planners", lambda *given: pytest.fail("asked"))
+    monkeypatch.setattr(portfolio, "MAX_CHOICES", 0)
+    budget = Budget(evaluations=2 * few)
+    found = portfolio.portfolio(posed, simulate, 0, budget, schedule)
+    assert found.score == score(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
+    assert "all 64 placements" in found.planner and few < budget.spent <= 2 * few
+    monkeypatch.undo()
+    assert "all" not in portfolio.portfolio(posed, simulate, 0, Budget(evaluations=2 * few - 1), schedule).planner
+
+
+def test_planners_and_repairs_are_asked_where_none_of_all_placements_fits(monkeypatch: pytest.MonkeyPatch):
+    ops, asked = [op(f"o{i}", 100, persistent_bytes=60) for i in range(4)], list[str]()
+    posed = problem(ComputationGraph.from_ops("large", ops, []), equal_gpus(2, memory_bytes=110))
+    found = portfolio.portfolio(posed, simulate, 0, Budget(evaluations=100), progress=lambda planner, score: asked.append(planner))
+    assert (
+        found.score.feasibility != FEASIBLE
+        and asked[0] == "all 16 placements"
+        and found.score == min(score(posed, each) for each in simulate(posed, list(every_placement(posed))))
+    )
+
+
 def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_order_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -90,6 +120,7 @@ def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_
     monkeypatch.setattr(planners, "planners", asked)
     for module, name, replaced in ((portfolio, "annealing", searching), (reorder, "reorder", searching), (portfolio, "MAX_CHOICES", 7)):
         monkeypatch.setattr(module, name, replaced)
+    monkeypatch.setattr(portfolio, "ENUMERATED_OPS", 0)
     portfolio.portfolio(posed, simulate, 0, Budget(evaluations=200), "given")
     assert called == ["one", "two", "three", "four"]
     assert shares == [(140, 4 * 21), (200, 141)]  # and one for what annealing found

@@ -1,10 +1,11 @@
-"""What does an answer cost? Processor seconds of `gnnplace place net.py:step` with an empty cache folder and with a full one, of
-`gnnplace simulate` of a small graph, and of `--help`.
+"""What does an answer cost? Processor seconds of `gnnplace place` with an empty cache folder and with a full one, of `gnnplace simulate` of
+a small graph, and of `--help`.
 
     python -m benchmarks.start.run [--repeats 3] [--name start] [--json]
 
-`place` is the README's command, on a network of a PyTorch file. Processor time is that of all processes, user and system. Runs are
-interleaved, cold first, each turn with a cache folder of its own; medians. Wall-clock depends on who else uses the machine.
+`place net.py:step` is the README's command, on a network of three layers; it has so few placements that all are tried. `deep.py:step` has
+thirteen layers, so that planners and searches are asked. Processor time is that of all processes, user and system. Runs are interleaved,
+each network's cold one first, each turn with cache folders of its own; medians. Wall-clock depends on who else uses the machine.
 """
 
 from __future__ import annotations
@@ -22,31 +23,37 @@ from gnnplace.isolation import python
 from gnnplace.report import results
 
 HERE = Path(__file__).resolve().parent
-PLACE = ("place", "net.py:step", "--cluster", "2x rtx-4090, pcie4", "--granularity", "module", "-o", "placement.json")
+MACHINE = ("--cluster", "2x rtx-4090, pcie4", "--granularity", "module", "-o", "placement.json")
+NET, DEEP = ("place", "net.py:step", *MACHINE), ("place", "deep.py:step", *MACHINE)
 SMALL = ("dlrm", "--cluster", "k40-2")
 ROWS = {  # the command and its bar, in turn
-    "place, cold": (PLACE, 15.0),
-    "place, warm": (PLACE, 4.0),
+    "place net.py:step, cold": (NET, 15.0),
+    "place net.py:step, warm": (NET, 4.0),
+    "place deep.py:step, cold": (DEEP, 15.0),
+    "place deep.py:step, warm": (DEEP, 4.0),
     "simulate dlrm": (("simulate", *SMALL, "--placement", "small.json"), 1.0),
     "place --help": (("place", "--help"), 0.5),
     "train --help": (("train", "--help"), 0.5),
 }
-NET = """
+FILES = {"net.py": 1, "deep.py": 11}  # hidden layers but the first
+CODE = """
 import torch
 from torch import nn
 import gnnplace as gp
 
 def step():
-    net = nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 10))
+    hidden = [part for _ in range({layers}) for part in (nn.Linear(4096, 4096), nn.ReLU())]
+    net = nn.Sequential(nn.Linear(512, 4096), nn.ReLU(), *hidden, nn.Linear(4096, 10))
     batch = torch.randn(64, 512), torch.zeros(64, dtype=torch.long)
     return gp.TorchStep(net, lambda net, x, y: nn.functional.cross_entropy(net(x), y), batch)
 """
 
 
 def timed(command: tuple[str, ...], folder: Path) -> dict[str, float]:
-    """Processor and wall-clock seconds of a command of gnnplace, whose machine code is kept in the folder."""
+    """Processor and wall-clock seconds of a command of gnnplace, whose machine code is kept in the folder, that of `net.py` apart."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    environment = python.environment(XDG_CACHE_HOME=str(folder / "cache"), NUMBA_CACHE_DIR="")
+    cache = folder / ("small" if "net.py:step" in command else "cache")
+    environment = python.environment(XDG_CACHE_HOME=str(cache), NUMBA_CACHE_DIR="")
     whole = python.command("-m", "gnnplace", *command)
     done = subprocess.run(whole, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -62,7 +69,8 @@ def run(repeats: int) -> dict[str, Any]:
     for _ in range(repeats):
         with TemporaryDirectory() as name:
             folder = Path(name)
-            (folder / "net.py").write_text(NET)
+            for file, layers in FILES.items():
+                (folder / file).write_text(CODE.format(layers=layers))
             for row, (command, _bar) in ROWS.items():
                 if row.startswith("simulate"):
                     timed(("place", *SMALL, "--planner", "gpu", "-o", "small.json"), folder)

@@ -4,7 +4,7 @@
 (`cp_sat/model.py` has the argument). The simulator says how long its placement takes. That may be longer than the schedule of the
 program, because a simulated device never idles on purpose.
 
-`exact` is the planner. It starts from HEFT, from each device alone and from a known placement, and its result is never slower than these.
+`exact` is the planner. It starts from a known placement, or else from HEFT and each device alone, and its result is never slower.
 It contracts a problem that is too large to solve; the result then comes without a proof. `proved_ns` says what was proved.
 """
 
@@ -77,12 +77,12 @@ def exact(
     units_name: UnitsName = "ops",
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The fastest placement among the result of CP-SAT, `start`, HEFT's and each device alone.
+    """The faster of the result of CP-SAT and `start`, or, where that is not given, the fastest of HEFT's placement and each device alone.
 
     Under the schedule `given`, each has its own priorities. `evaluate` must simulate the costs of the problem. `start` must not split
     units. The bounds of `least_times` shorten the search. Raises ValueError where a unit is allowed on no device.
     """
-    known = fastest(problem, [*([] if start is None else [start]), _known(problem, evaluate, units_name)], evaluate)
+    known = _known(problem, evaluate, units_name) if start is None else start
     if problem.num_ops * problem.num_devices <= MAX_CHOICES:
         begin, least = _start(problem, evaluate, known), least_times and least_times(problem)
         solution = solve(problem, limit, units_name=units_name, start=begin, least=least)

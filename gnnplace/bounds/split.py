@@ -18,7 +18,7 @@ from gnnplace.units.variables import join
 def split_ns(relaxed: Relaxed, found: Ends) -> int:
     """The largest, over components, of the smaller of both cases, in ns; `NEVER` where neither case is possible."""
     graph, count = relaxed.graph, relaxed.graph.num_ops
-    label = join(relaxed.units.unit.astype(np.int64), graph.edge_src, graph.edge_dst, np.ones(graph.num_edges, dtype=bool))
+    label = join(relaxed.units.unit.astype(np.int64), graph.edge_src, graph.edge_dst)
     cut = np.full(count, NEVER, dtype=np.int64)
     np.minimum.at(cut, label[graph.edge_src], _cut_ns(relaxed, found))
     whole = _whole_ns(relaxed, label, count).min(axis=1)

@@ -31,7 +31,7 @@ def with_sole_readers(graph: ComputationGraph, group: Int64[np.ndarray, " ops"])
         sole = (np.bincount(read, minlength=graph.num_ops)[read] == 1) & (rule[read] == rule[reader])
         if not sole.any():
             return label
-        label = join(label, read, reader, sole)
+        label = join(label, read[sole], reader[sole])
 
 
 def by_layer(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, no_type_check
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Int64, Integer
 
 from gnnplace.compiled import kernel
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
@@ -45,7 +45,7 @@ def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Famil
     stateful = graph.persistent_bytes > SCALAR_BYTES
     label = merged(group, _root_op(graph, stateful))
     updated = binds & _holds(label, stateful)[graph.edge_src] & _updates(graph)[graph.edge_dst]
-    label = join(label, graph.edge_src, graph.edge_dst, updated)
+    label = join(label, graph.edge_src[updated], graph.edge_dst[updated])
     state = _holds(label, stateful)
     owner = np.where(state, label, NONE)
     size = np.zeros(graph.num_ops, dtype=np.int64)
@@ -60,7 +60,7 @@ def merged(label: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, " ops"]) -> 
     asks = np.flatnonzero(key != NONE)
     first = np.full(int(key.max(initial=0)) + 1, len(label), dtype=np.int64)
     np.minimum.at(first, key[asks], asks)
-    return join(label, asks, first[key[asks]], np.ones(len(asks), dtype=bool))
+    return join(label, asks, first[key[asks]])
 
 
 def _holds(label: Int64[np.ndarray, " ops"], stateful: Bool[np.ndarray, " ops"]) -> Bool[np.ndarray, " ops"]:
@@ -103,22 +103,27 @@ def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, 
     return used
 
 
+def join(
+    label: Int64[np.ndarray, " ops"], first: Integer[np.ndarray, " pairs"], second: Integer[np.ndarray, " pairs"]
+) -> Int64[np.ndarray, " ops"]:
+    """The union of the labels of `first[k]` and `second[k]`. The label of a set is its lowest member."""
+    return _join(label, first.astype(np.int64), second.astype(np.int64))
+
+
 @kernel
 @no_type_check
-def join(label, first, second, wanted):
-    """The union of the labels of `first[k]` and `second[k]` where `wanted[k]`. The label of a set is its lowest member."""
+def _join(label, first, second):
     parent = np.arange(len(label))
     for k in range(len(first)):
-        if wanted[k]:
-            a, b = label[first[k]], label[second[k]]
-            while parent[a] != a:
-                a = parent[a]
-            while parent[b] != b:
-                b = parent[b]
-            low, high = min(a, b), max(a, b)
-            parent[high] = low
-            parent[label[first[k]]] = low
-            parent[label[second[k]]] = low
+        a, b = label[first[k]], label[second[k]]
+        while parent[a] != a:
+            a = parent[a]
+        while parent[b] != b:
+            b = parent[b]
+        low, high = min(a, b), max(a, b)
+        parent[high] = low
+        parent[label[first[k]]] = low
+        parent[label[second[k]]] = low
     joined = np.empty_like(label)
     for op in range(len(label)):
         a = label[op]

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -110,6 +112,14 @@ def test_a_changed_file_is_refused_in_one_line(graph, tmp_path, change, message)
     with pytest.raises(ValueError, match=message) as caught:
         store.load(path)
     assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+
+
+def test_a_pickled_graph_can_be_written_to_no_more_than_before(graph):
+    again = pickle.loads(pickle.dumps(graph))
+    assert again.sha256 == graph.sha256
+    for array in (again.flops, again.edge_src, again.layer.index, again.order, again.level):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
 
 
 @pytest.mark.parametrize("tries", [100, slow(3000)])

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from gnnplace.baselines.enumeration import placements
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
 from gnnplace.placement import SCHEDULES, Placement
 from gnnplace.problems import Problem
-from gnnplace.units.units import allowed, units
 
 KINDS = ("cpu", "gpu", "npu")
 
@@ -72,7 +72,7 @@ def _fits(posed: Problem, ops: int, linked: bool) -> bool:
 def _placements(posed: Problem) -> float:
     """How many legal placements there are: 0 where an op may stand nowhere."""
     try:
-        return float(np.prod(allowed(posed, units(posed.graph, "ops")).sum(axis=1, dtype=np.float64)))
+        return placements(posed)
     except ValueError:
         return 0.0
 
