@@ -67,10 +67,12 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure atomically; equal figures give equal bytes. `$x$` in names is no formula. Raises OSError."""
+    """Writes a figure atomically; equal figures give equal bytes. `$x$` in names is no formula, powers of ten are. Raises OSError."""
     buffer = io.BytesIO()
+    axes = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis) if axis.get_scale() == "log"]
+    powers = {label for axis in axes for label in axis.get_ticklabels(which="both")}
     for text in figure.findobj(Text):
-        text.set_parse_math(False)  # a '$' in a name is a '$'
+        text.set_parse_math(text in powers)  # a '$' in a name is a '$'
     with rc_context({"svg.hashsalt": "gnnplace"}):
         figure.savefig(buffer, format=Path(path).suffix[1:], dpi=110, metadata=FORMATS[Path(path).suffix])
     atomic.write_bytes(path, buffer.getvalue())

@@ -9,7 +9,7 @@ from support.graphs import op
 
 from gnnplace.graph import ComputationGraph
 from gnnplace.report.graph_picture import INTERVALS, at_once, draw_layers, draw_parallelism, write_graph_picture
-from gnnplace.report.picture import FORMATS
+from gnnplace.report.picture import FORMATS, save
 
 MS = 10**6
 
@@ -79,3 +79,15 @@ def test_names_are_drawn_as_they_are(tmp_path, name):
     graph = ComputationGraph.from_ops(name, [op("a", layer=name), op("b", layer=f"{name}/$\\b$")], [(0, 0, 1)])
     write_graph_picture(tmp_path / "graph.svg", graph, np.array([1, 2]) * MS)
     assert f"{name}: 2 ops" in (tmp_path / "graph.svg").read_text()
+
+
+def test_powers_of_ten_on_an_axis_are_drawn_as_such_and_names_as_they_are(tmp_path):
+    figure = Figure()
+    numbers, names = figure.subplots(1, 2)
+    numbers.plot([1, 2], [1, 10**5])
+    numbers.set(yscale="log", title="$x$")
+    names.barh(["$x$", "b"], [1, 2])
+    save(figure, tmp_path / "powers.png")
+    powers = [label for label in numbers.get_yticklabels() if "10^" in label.get_text()]
+    assert powers and all(label.get_parse_math() for label in powers)
+    assert not any(text.get_parse_math() for text in (numbers.title, *names.get_yticklabels()))
