@@ -10,6 +10,7 @@ from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
+from gnnplace.isolation.linux import die_with_parent
 from gnnplace.report import results
 
 Cell = dict[str, Any]
@@ -27,7 +28,7 @@ def compute(path: Path, jobs: Mapping[str, Job], settings: Mapping[str, Any]) ->
     made = {"commit": now["commit"], "hardware": now["hardware"]}
     os.environ["OMP_NUM_THREADS"] = "1"  # of what is spawned: its process has one core
     spawn, cores = multiprocessing.get_context("spawn"), sorted(os.sched_getaffinity(0))
-    with ProcessPoolExecutor(len(cores), mp_context=spawn, initializer=_pin, initargs=(spawn.Value("i", 0), cores)) as pool:
+    with ProcessPoolExecutor(len(cores), mp_context=spawn, initializer=_pin, initargs=(spawn.Value("i", 0), cores, os.getpid())) as pool:
         futures = {pool.submit(function, *values): name for name, (function, values) in missing.items()}
         for future in as_completed(futures):
             cells[futures[future]] = future.result() | made
@@ -36,7 +37,8 @@ def compute(path: Path, jobs: Mapping[str, Job], settings: Mapping[str, Any]) ->
     return cells
 
 
-def _pin(started: Synchronized[int], cores: list[int]) -> None:
+def _pin(started: Synchronized[int], cores: list[int], parent: int) -> None:
+    die_with_parent(parent)
     with started.get_lock():
         os.sched_setaffinity(0, {cores[started.value % len(cores)]})
         started.value += 1
