@@ -7,7 +7,7 @@ and there is no cycle. Ops keep the order of their document, because that order 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -24,8 +24,6 @@ from gnnplace.graph_columns import Categorical as Categorical
 from gnnplace.graph_columns import GraphError as GraphError
 from gnnplace.graph_columns import Op as Op
 from gnnplace.graph_columns import Output as Output
-
-CACHED = {"order", "level"}  # properties that can't be written to, as columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,20 +65,16 @@ class ComputationGraph:
 
     def __post_init__(self) -> None:
         _check(self)
-        self._freeze()
-        assert len(self.order) == self.num_ops  # `order` raises GraphError for a cycle
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Of a pickled graph, whose arrays could be written to again; kernels would be compiled anew for such."""
-        self.__dict__.update(state)
-        self._freeze()
-
-    def _freeze(self) -> None:
-        for name in (*(column.name for column in fields(self)), *(CACHED & self.__dict__.keys())):
-            value = getattr(self, name)
+        for column in fields(self):
+            value = getattr(self, column.name)
             array = value.index if isinstance(value, Categorical) else value
             if isinstance(array, np.ndarray):
                 array.setflags(write=False)
+        assert len(self.order) == self.num_ops  # `order` raises GraphError for a cycle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled graph is built anew, since its arrays could be written to, for which kernels would be compiled anew."""
+        return type(self), tuple(getattr(self, column.name) for column in fields(self))
 
     @classmethod
     def from_ops(cls, name: str, ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> ComputationGraph:

@@ -79,24 +79,18 @@ def portfolio(
     """
     said, evaluate, progress, rule = progress, Watched(evaluate, budget), improvements(progress), rule_of(schedule)
     counted, small = Counted(evaluate, budget), problem.num_ops * problem.num_devices <= MAX_CHOICES
-    tried, for_order = None, FOR_ORDER
+    tried, repaired = None, False
     if starts is None and policy is None and (stages is None or not stages.binding):
         tried = _best_of_all(problem, counted, budget, rule, progress)
     if tried is not None:
         winners = [tried]
     else:
-        if starts is None:
-            starts = _starts(problem, counted, seed, rule, stages)
-        if policy is not None:
-            starts = {**starts, "policy": staged(policy, stages)}
+        starts = _starts(problem, counted, seed, rule, stages) if starts is None else starts
+        starts = starts if policy is None else {**starts, "policy": staged(policy, stages)}
         if stages is not None and stages.binding:
             return best_stages(problem, stages, evaluate, seed, budget, schedule, starts, progress)
-        winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
-        if stages is not None and budget.allows(1):
-            winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)
-        repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
-        found, winners = len(winners), with_repairs(problem, evaluate, winners, repairs, budget, progress)
-        for_order *= (1 - budget.used) if len(winners) > found else 1  # repairs leave less to both searches
+        winners, repaired = _proposed(problem, evaluate, seed, budget, schedule, starts, progress, stages)
+    for_order = FOR_ORDER * (1 - budget.used) if repaired else FOR_ORDER  # repairs leave less to both searches
     before = budget if schedule == rule else budget.until(1 - for_order)
     counted = Counted(evaluate, before)
     if small:
@@ -124,6 +118,26 @@ def _best_of_all(problem: Problem, evaluate: Evaluator, budget: Budget, schedule
     winner = judged(problem, evaluate, f"all {number:,.0f} placements", enumerated(problem, evaluate, schedule=schedule))
     progress(winner.planner, winner.score)
     return winner if winner.score.feasibility == FEASIBLE else None
+
+
+def _proposed(
+    problem: Problem,
+    evaluate: Evaluator,
+    seed: int,
+    budget: Budget,
+    schedule: Schedule,
+    starts: Mapping[str, Planner],
+    progress: Progress,
+    stages: Stages | None,
+) -> tuple[list[Winner], bool]:
+    """What planners propose, the nearest whole modules, stages where there are some, and repairs, best first; whether any is a repair."""
+    counted, rule = Counted(evaluate, budget), rule_of(schedule)
+    winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
+    if stages is not None and budget.allows(1):
+        winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)
+    repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
+    found = with_repairs(problem, evaluate, winners, repairs, budget, progress)
+    return found, len(found) > len(winners)
 
 
 def _starts(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
