@@ -1,8 +1,8 @@
 """Kernels: functions that Numba compiles, and whose machine code it keeps on disk from one process to the next.
 
-The code lies in the user's cache folder (`folder`). Numba compiles a kernel anew when its own file has changed, but machine code also
-contains the kernels that it calls. So here the code of a file is stamped with its text, with the stamps of the files from which it gets
-kernels, and with the text of this one.
+The code lies in the user's cache folder (`folder`), or in the package, where an installation has put it (`ahead_of_time.py`). Numba
+compiles a kernel anew when its own file has changed, but machine code also contains the kernels that it calls. So here the code of a file
+is stamped with its text, with the stamps of the files from which it gets kernels, and with the text of this one.
 
 Where Numba finds machine code on disk, it would make its compiler ready nevertheless, for half a second, and import SciPy for it. `Kept`
 leaves that to the first kernel that has to be compiled.
@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -27,11 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.dispatcher import Dispatcher
 from numba.core.runtime.nrt import rtsys
 
 Kernel = Callable[..., Any]
+PACKAGE = Path(__file__).resolve().parent
+INSTALLED = PACKAGE / "machine_code"
 
 
 class Kept(FunctionCache):
@@ -39,12 +42,23 @@ class Kept(FunctionCache):
 
     def __init__(self, function: Kernel) -> None:
         super().__init__(function)
+        home, base = Path(function.__code__.co_filename).resolve().parent, self._impl.filename_base
         self._cache_file._source_stamp = stamp(function)
+        self._installed = INSTALLED / home.relative_to(PACKAGE) if home.is_relative_to(PACKAGE) else INSTALLED  # of others there is none
+        self._files = (self._cache_file, IndexDataCacheFile(str(self._installed), base, stamp(function)))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The code for a signature, None where there is none: then Numba compiles it, and makes its compiler ready (`refresh`) itself."""
         rtsys.initialize(target_context)  # what allocates, which machine code calls
-        return self._load_overload(sig, target_context)
+        key = self._index_key(sig, target_context.codegen())
+        code = next((code for file in self._files if (code := file.load(key)) is not None), None)
+        return None if code is None else self._impl.rebuild(target_context, code)
+
+    def install(self) -> None:
+        """Copies what is kept of the kernel into the package."""
+        self._installed.mkdir(parents=True, exist_ok=True)
+        for path in Path(self.cache_path).glob(f"{self._impl.filename_base}.*"):
+            shutil.copy(path, self._installed)
 
 
 def folder() -> Path:

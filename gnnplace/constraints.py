@@ -120,8 +120,8 @@ def constrained(problem: Problem, constraint: Constraint) -> Constrained:
         return Constrained(problem, problem, np.arange(problem.num_devices, dtype=np.int32))
     device = _devices(problem.cluster, constraint)
     graph, stages = _tied(problem.graph, constraint, len(device))
-    contended = None if problem.contended_ns is None else problem.contended_ns[:, device]
-    posed = Problem(graph, _part(problem.cluster, device), problem.time_ns[:, device], contended)
+    contended = None if problem.contended_ns is None else problem.contended_ns.take(device, axis=1)
+    posed = Problem(graph, _part(problem.cluster, device), problem.time_ns.take(device, axis=1), contended)
     _require_devices(posed, constraint)
     return Constrained(problem, posed, device, stages)
 

@@ -65,6 +65,20 @@ def test_machine_code_lies_in_the_users_cache_folder(tmp_path, folder, monkeypat
     assert compiled.folder() == Path.home() / ".cache" / "gnnplace"
 
 
+def test_machine_code_that_was_installed_is_read_and_goes_with_its_source(tmp_path, folder, monkeypatch):
+    package = {"PACKAGE": tmp_path, "INSTALLED": tmp_path / "machine_code"}
+    for name, path in package.items():
+        monkeypatch.setattr(compiled, name, path)
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    for home in ("builder", "user", "after a change"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
+        kernel = _outer(folder, 5 if home == "after a change" else 1)
+        assert kernel(1) == (54 if home == "after a change" else 18)
+        assert bool(kernel.stats.cache_hits) == (home == "user") == (not list((tmp_path / home).rglob("*outer*.nbi")))
+        if home == "builder":
+            kernel._cache.install()
+
+
 def test_only_kernels_call_parts():
     """A part called by Python would end the process."""
     files = [path for top in ("gnnplace", "tests", "benchmarks", "experiments") for path in Path(ROOT, top).rglob("*.py")]

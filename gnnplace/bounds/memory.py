@@ -46,7 +46,7 @@ def need(graph: ComputationGraph, among: Bool[np.ndarray, " ops"] | None = None)
         return _needs[graph]
     some = np.ones(graph.num_ops, dtype=bool) if among is None else among
     ops = graph.order[some[graph.order]].astype(np.int64)
-    ops = ops[:: max(1, -(-len(ops) // MOST_OPS))]
+    ops = ops[:: max(1, -(-len(ops) // MOST_OPS))].copy()
     alive = alive_bytes(graph, ops, some) + graph.workspace_bytes[ops]
     most = int(alive.argmax())
     held = some.copy()

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,28 +16,54 @@ from gnnplace.corpus import manifest
 from gnnplace.version import VERSION
 
 ROOT = Path(__file__).parents[2]
-FOLDERS, FILES = ("gnnplace", "checkpoints", "configs", "datasets"), ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE")
-BUILD = "import sys; from setuptools import build_meta; getattr(build_meta, sys.argv[1])(sys.argv[2])"
+FOLDERS, FILES = (
+    ("gnnplace", "checkpoints", "configs", "datasets"),
+    ("pyproject.toml", "build_backend.py", "MANIFEST.in", "README.md", "LICENSE"),
+)
+BUILD = """
+import json, sys
+sys.path.insert(0, ".")
+import build_backend
+print(json.dumps(getattr(build_backend, sys.argv[1])(*map(json.loads, sys.argv[2:]))))
+"""
 BEST_GPU_NS = 386_637_000  # of nmt-2 on k40-2: what no planner of the portfolio falls behind
 FEW = (
     "--training.updates=1", "--training.grouping.updates=1", "--training.groupings=1", "--training.placements=2", "--policy.width=8",
     "--tracking=none",
 )  # fmt: skip
 
+NET = """
+import torch
+from torch import nn
+import gnnplace as gp
+
+
+def step():
+    net = nn.Sequential(*(layer for _ in range(13) for layer in (nn.Linear(1024, 1024), nn.ReLU())))
+    return gp.TorchStep(net, lambda net, x, y: nn.functional.mse_loss(net(x), y), (torch.randn(64, 1024), torch.randn(64, 1024)))
+"""
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """A wheel of a source distribution of this checkout, built beside it."""
-    sources, built, unpacked = (tmp_path_factory.mktemp(name) for name in ("sources", "built", "unpacked"))
+def sources(tmp_path_factory):
+    """What a source distribution of this checkout holds."""
+    copied, built, unpacked = (tmp_path_factory.mktemp(name) for name in ("copied", "built", "unpacked"))
     for folder in FOLDERS:
-        shutil.copytree(ROOT / folder, sources / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / folder, copied / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for file in FILES:
-        shutil.copy(ROOT / file, sources)
-    _checked([sys.executable, "-c", BUILD, "build_sdist", str(built)], sources)
+        shutil.copy(ROOT / file, copied)
+    _build(copied, "build_sdist", str(built))
     shutil.unpack_archive(next(built.glob("*.tar.gz")), unpacked, filter="data")
-    _checked([sys.executable, "-c", BUILD, "build_wheel", str(built)], next(unpacked.iterdir()))
+    return next(unpacked.iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, tmp_path_factory):
+    """A wheel of the source distribution, as `pip install` makes it."""
+    built = tmp_path_factory.mktemp("wheel")
+    _build(sources, "build_wheel", str(built))
     return next(built.glob("*.whl"))
 
 
@@ -60,7 +87,7 @@ def empty(tmp_path):
 
 
 def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
-    names = set(zipfile.ZipFile(wheel).namelist())
+    names = _names(wheel)
     data = {name.removeprefix("gnnplace/data/") for name in names if name.startswith("gnnplace/data/")}
     graphs = {f"datasets/graphs/{name}.arrow" for name in manifest.names()}
     clusters = {f"datasets/clusters/{path.name}" for path in (ROOT / "datasets" / "clusters").iterdir()}
@@ -85,8 +112,37 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
     modules = {
         str(path.relative_to(ROOT)) for path in (ROOT / "gnnplace").rglob("*") if path.suffix in (".py", ".json", ".typed", ".css", ".js")
     }
-    assert {name for name in names if name.startswith("gnnplace/")} == modules | {f"gnnplace/data/{name}" for name in data}
+    code = {name for name in names if name.startswith("gnnplace/machine_code/")}
+    assert {name for name in names if name.startswith("gnnplace/")} == modules | {f"gnnplace/data/{name}" for name in data} | code
     assert {name.split("/")[0] for name in names} == {"gnnplace", f"gnnplace-{VERSION}.dist-info"}
+    assert {Path(name).suffix for name in code} == {".nbi", ".nbc"} and "gnnplace/machine_code/simulator" in {
+        os.path.dirname(name) for name in code
+    }
+
+
+def test_a_wheel_for_other_processors_holds_no_machine_code(sources, wheel, tmp_path):
+    _build(sources, "build_wheel", str(tmp_path), {"machine-code": "no"})
+    assert _names(wheel) - _names(next(tmp_path.glob("*.whl"))) == {name for name in _names(wheel) if "/machine_code/" in name}
+
+
+def test_what_compiles_is_of_the_versions_that_the_package_asks_for(sources):
+    """Code of another version of Numba would not be read."""
+    asked = tomllib.loads((sources / "pyproject.toml").read_text())["project"]["dependencies"]
+    required = json.loads(_build(sources, "get_requires_for_build_wheel", {}))
+    assert set(required) < set(asked) and any(each.startswith("numba>=") for each in required)
+    assert json.loads(_build(sources, "get_requires_for_build_wheel", {"machine-code": "no"})) == []
+    assert json.loads(_build(sources, "get_requires_for_build_editable", {})) == []
+    with pytest.raises(AssertionError, match=r"--config-settings machine-code=perhaps: must be yes or no"):
+        _build(sources, "get_requires_for_build_wheel", {"machine-code": "perhaps"})
+
+
+@pytest.mark.parametrize("granularity", ["op", "module", "stage"])
+def test_a_first_answer_compiles_nothing(environment, empty, tmp_path, granularity):
+    (empty / "net.py").write_text(NET)
+    kept = tmp_path / "cache"
+    asked = ("place", "net.py:step", "--cluster", "2x rtx-4090, pcie4", "--granularity", granularity, "-o", "p.json")
+    assert "compiling" not in _done([str(environment / "gnnplace"), *asked], empty, XDG_CACHE_HOME=str(kept)).stderr
+    assert (empty / "p.json").exists() and not list(kept.rglob("*.nbi"))
 
 
 def test_the_package_that_is_imported_is_the_wheels(environment, empty):
@@ -127,13 +183,26 @@ def test_a_policy_is_trained(environment, empty):
     assert json.loads((empty / "p.json").read_text())["provenance"]["encoder"] == "gnn"
 
 
+def _names(wheel):
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def _build(sources, hook, *arguments):
+    """What a hook of the build backend returns, as JSON."""
+    return _checked([sys.executable, "-c", BUILD, hook, *map(json.dumps, arguments)], sources).splitlines()[-1]
+
+
 def _gnnplace(environment, folder, *arguments):
     return _checked([str(environment / "gnnplace"), *arguments], folder)
 
 
 def _checked(command, folder):
-    """What a command prints. Nothing in its environment names the checkout."""
+    return _done(command, folder).stdout
+
+
+def _done(command, folder, **more):
+    """A command that succeeds. Nothing in its environment names the checkout."""
     variables = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONSAFEPATH", "GNNPLACE_DATASETS")}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, cwd=folder, env=variables | more, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
+    return done
