@@ -75,7 +75,7 @@ def portfolio(
     budget's bound.
 
     Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
-    binding stages are given.
+    binding stages are given; a search for a faster order, with the schedule `given`, is all that can follow.
     """
     said, evaluate, progress, rule = progress, Watched(evaluate, budget), improvements(progress), rule_of(schedule)
     counted, small = Counted(evaluate, budget), problem.num_ops * problem.num_devices <= MAX_CHOICES
@@ -93,10 +93,10 @@ def portfolio(
     for_order = FOR_ORDER * (1 - budget.used) if repaired else FOR_ORDER  # repairs leave less to both searches
     before = budget if schedule == rule else budget.until(1 - for_order)
     counted = Counted(evaluate, before)
-    if small:
-        solved = partial(_solved, evaluate=evaluate, said=said, most_s=planners.EXACT_S, schedule=rule)
-        winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
     if tried is None:
+        if small:
+            solved = partial(_solved, evaluate=evaluate, said=said, most_s=planners.EXACT_S, schedule=rule)
+            winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
         ranks: Sequence[Rank] = [path_estimate] if search == "plain" else [shipped(), path_estimate]
         climbed = partial(_climbed, evaluate=evaluate, seed=seed, ranks=ranks)
         annealed = partial(_annealed, evaluate=evaluate, seed=seed)
