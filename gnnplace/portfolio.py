@@ -6,6 +6,7 @@ Searches rank moves by the learned ranking that comes with the package, unless t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from gnnplace.baselines.best import (
     FOR_ORDER,
     FOR_PLANNERS,
     Progress,
+    Search,
     Winner,
     best,
     improvements,
@@ -77,74 +79,108 @@ def portfolio(
     Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
     binding stages are given; a search for a faster order, with the schedule `given`, is all that can follow.
     """
-    said, evaluate, progress, rule = progress, Watched(evaluate, budget), improvements(progress), rule_of(schedule)
-    counted, small = Counted(evaluate, budget), problem.num_ops * problem.num_devices <= MAX_CHOICES
-    tried, repaired = None, False
-    if starts is None and policy is None and (stages is None or not stages.binding):
-        tried = _best_of_all(problem, counted, budget, rule, progress)
-    if tried is not None:
-        winners = [tried]
-    else:
-        starts = _starts(problem, counted, seed, rule, stages) if starts is None else starts
+    run = _Run(problem, Watched(evaluate, budget), seed, budget, schedule, progress, improvements(progress), stages)
+    winner = run.best_of_all() if starts is None and policy is None and (stages is None or not stages.binding) else None
+    if winner is None:
+        starts = run.starts() if starts is None else starts
         starts = starts if policy is None else {**starts, "policy": staged(policy, stages)}
         if stages is not None and stages.binding:
-            return best_stages(problem, stages, evaluate, seed, budget, schedule, starts, progress)
-        winners, repaired = _proposed(problem, evaluate, seed, budget, schedule, starts, progress, stages)
-    for_order = FOR_ORDER * (1 - budget.used) if repaired else FOR_ORDER  # repairs leave less to both searches
-    before = budget if schedule == rule else budget.until(1 - for_order)
-    counted = Counted(evaluate, before)
-    if tried is None:
-        if small:
-            solved = partial(_solved, evaluate=evaluate, said=said, most_s=planners.EXACT_S, schedule=rule)
-            winners[0] = searched(problem, counted, winners[0], "exact", solved, before, progress)
-        ranks: Sequence[Rank] = [path_estimate] if search == "plain" else [shipped(), path_estimate]
-        climbed = partial(_climbed, evaluate=evaluate, seed=seed, ranks=ranks)
-        annealed = partial(_annealed, evaluate=evaluate, seed=seed)
-        winners = [searched_from_few(problem, counted, winners, ("ranked-climb", climbed), ("annealing", annealed), before, progress)]
-    winner = winners[0]
-    if schedule == rule:
+            return best_stages(problem, stages, run.evaluate, seed, budget, schedule, starts, run.progress)
+        winner = run.refined(*run.proposed(starts), [path_estimate] if search == "plain" else [shipped(), path_estimate])
+    return winner if schedule == run.rule else run.ordered(winner)
+
+
+@dataclass(frozen=True, eq=False)
+class _Run:
+    """One run of the portfolio. `progress` is told what is better than all before, `said` whatever is to be said."""
+
+    problem: Problem
+    evaluate: Evaluator
+    seed: int
+    budget: Budget
+    schedule: Schedule
+    said: Progress
+    progress: Progress
+    stages: Stages | None
+
+    @property
+    def rule(self) -> Schedule:
+        """The schedule that planners plan for, and searches but that for an order."""
+        return rule_of(self.schedule)
+
+    @property
+    def small(self) -> bool:
+        """Whether the problem is searched exactly."""
+        return self.problem.num_ops * self.problem.num_devices <= MAX_CHOICES
+
+    def best_of_all(self) -> Winner | None:
+        """The best of all legal placements; None where they are too many for half of the budget, or none of them fits."""
+        number, part = placements(self.problem), self.budget.left(FOR_PLANNERS)
+        too_short = part.seconds_left is not None and part.seconds_left < LEAST_EXACT_S
+        if number * self.problem.num_ops > ENUMERATED_OPS or too_short or part.allows(int(number)) < number:
+            return None
+        counted = self._counted(self.budget)
+        winner = judged(self.problem, counted, f"all {number:,.0f} placements", enumerated(self.problem, counted, schedule=self.rule))
+        self.progress(winner.planner, winner.score)
+        return winner if winner.score.feasibility == FEASIBLE else None
+
+    def starts(self) -> dict[str, Planner]:
+        """All planners but searches by name, with the one of `stages` where these are binding."""
+        counted = self._counted(self.budget)
+        named = planners.planners(self.problem, counted, self.seed, self.rule)
+        kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
+        return with_stages(self.problem, self.stages, kept, counted, self.rule) if self.stages and self.stages.binding else kept
+
+    def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Winner], bool]:
+        """What planners propose, nearest modules, stages where there are some, and repairs, best first; whether any is a repair."""
+        problem, budget, counted, progress = self.problem, self.budget, self._counted(self.budget), self.progress
+        winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
+        if self.stages is not None and budget.allows(1):
+            winners = with_best_stages(problem, self.evaluate, self.stages, self.seed, budget, self.rule, winners, progress)
+        repairs = _repairs(problem, self.evaluate, [self.rule] if self.schedule == self.rule else [self.rule, "memory"], budget)
+        found = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
+        return found, len(found) > len(winners)
+
+    def refined(self, winners: list[Winner], repaired: bool, ranks: Sequence[Rank]) -> Winner:
+        """What searches make of the best few winners; the last of the budget is left to that for an order where there is one."""
+        for_order = FOR_ORDER * (1 - self.budget.used) if repaired else FOR_ORDER  # repairs leave less to both
+        before = self.budget if self.schedule == self.rule else self.budget.until(1 - for_order)
+        counted = self._counted(before)
+        if self.small:
+            solved = partial(self._solved, most_s=planners.EXACT_S, schedule=self.rule)
+            winners = [searched(self.problem, counted, winners[0], "exact", solved, before, self.progress), *winners[1:]]
+        climb, anneal = ("ranked-climb", partial(self._climbed, ranks=ranks)), ("annealing", self._annealed)
+        winner = searched_from_few(self.problem, counted, winners, climb, anneal, before, self.progress)
+        self.budget.spent = before.spent
         return winner
-    budget.spent = before.spent
-    ordered = partial(_solved, said=said, most_s=ORDER_S, schedule=schedule) if small else partial(reordered, seed=seed)
-    return searched(problem, Counted(evaluate, budget), winner, "order", partial(ordered, evaluate=evaluate), budget, progress)
 
+    def ordered(self, winner: Winner) -> Winner:
+        """What a search for a faster order of the ops makes of a winner."""
+        solved: Search = partial(self._solved, most_s=ORDER_S, schedule=self.schedule)
+        search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.seed)
+        return searched(self.problem, self._counted(self.budget), winner, "order", search, self.budget, self.progress)
 
-def _best_of_all(problem: Problem, evaluate: Evaluator, budget: Budget, schedule: Schedule, progress: Progress) -> Winner | None:
-    """The best of all legal placements; None where they are too many for half of the budget, or none of them fits."""
-    number, part = placements(problem), budget.left(FOR_PLANNERS)
-    too_short = part.seconds_left is not None and part.seconds_left < LEAST_EXACT_S
-    if number * problem.num_ops > ENUMERATED_OPS or too_short or part.allows(int(number)) < number:
-        return None
-    winner = judged(problem, evaluate, f"all {number:,.0f} placements", enumerated(problem, evaluate, schedule=schedule))
-    progress(winner.planner, winner.score)
-    return winner if winner.score.feasibility == FEASIBLE else None
+    def _counted(self, budget: Budget) -> Counted:
+        return Counted(self.evaluate, budget)
 
+    def _climbed(self, problem: Problem, start: Placement, budget: Budget, found: Found, *, ranks: Sequence[Rank]) -> Placement:
+        climb = partial(ranked_climb, ranks=ranks, drawn=LEARNED_DRAWN if len(ranks) > 1 else DRAWN, schedule=rule_of(start.schedule))
+        return climb(problem, self.evaluate, np.random.default_rng(self.seed), start=start, budget=budget, found=found)
 
-def _proposed(
-    problem: Problem,
-    evaluate: Evaluator,
-    seed: int,
-    budget: Budget,
-    schedule: Schedule,
-    starts: Mapping[str, Planner],
-    progress: Progress,
-    stages: Stages | None,
-) -> tuple[list[Winner], bool]:
-    """What planners propose, the nearest whole modules, stages where there are some, and repairs, best first; whether any is a repair."""
-    counted, rule = Counted(evaluate, budget), rule_of(schedule)
-    winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
-    if stages is not None and budget.allows(1):
-        winners = with_best_stages(problem, evaluate, stages, seed, budget, rule, winners, progress)
-    repairs = _repairs(problem, evaluate, [rule] if schedule == rule else [rule, "memory"], budget)
-    found = with_repairs(problem, evaluate, winners, repairs, budget, progress)
-    return found, len(found) > len(winners)
+    def _annealed(self, problem: Problem, start: Placement, budget: Budget, found: Found) -> Placement:
+        anneal = partial(annealing, schedule=rule_of(start.schedule))
+        return anneal(problem, self.evaluate, np.random.default_rng(self.seed), start=start, budget=budget, found=found)
 
-
-def _starts(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
-    """All planners but searches by name, with the one of `stages` where these are binding."""
-    named = planners.planners(problem, evaluate, seed, schedule)
-    kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
-    return with_stages(problem, stages, kept, evaluate, schedule) if stages is not None and stages.binding else kept
+    def _solved(self, problem: Problem, start: Placement, budget: Budget, found: Found, *, most_s: float, schedule: Schedule) -> Placement:
+        """What an exact search finds; the start where there is no time for one, and where its process dies, which is said."""
+        if (limit := _exact_limit(budget, most_s)) is None:
+            return start
+        try:
+            return exact(problem, self._counted(budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+        except ChildProcessError as error:
+            winner = judged(problem, self.evaluate, f"exact: {error}; it goes on from", start)
+            self.said(winner.planner, winner.score)
+            return start
 
 
 def with_stages(
@@ -192,42 +228,6 @@ def improved_by(search: SearchName, problem: Problem, evaluate: Evaluator, seed:
 def shipped() -> Ranking:
     """The learned ranking that comes with the package. Raises ValueError (one line) where its file is damaged or of another version."""
     return read_ranking(SHIPPED)
-
-
-def _climbed(
-    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, ranks: Sequence[Rank]
-) -> Placement:
-    generator, drawn = np.random.default_rng(seed), LEARNED_DRAWN if len(ranks) > 1 else DRAWN
-    return ranked_climb(
-        problem, evaluate, generator, start=start, budget=budget, schedule=rule_of(start.schedule), ranks=ranks, drawn=drawn, found=found
-    )
-
-
-def _annealed(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int) -> Placement:
-    generator, schedule = np.random.default_rng(seed), rule_of(start.schedule)
-    return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, found=found)
-
-
-def _solved(
-    problem: Problem,
-    start: Placement,
-    budget: Budget,
-    found: Found,
-    *,
-    evaluate: Evaluator,
-    said: Progress,
-    most_s: float,
-    schedule: Schedule,
-) -> Placement:
-    """What an exact search finds; the start where there is no time for one, and where its process dies, which is said."""
-    if (limit := _exact_limit(budget, most_s)) is None:
-        return start
-    try:
-        return exact(problem, Counted(evaluate, budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
-    except ChildProcessError as error:
-        winner = judged(problem, evaluate, f"exact: {error}; it goes on from", start)
-        said(winner.planner, winner.score)
-        return start
 
 
 def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
