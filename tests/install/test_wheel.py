@@ -188,8 +188,9 @@ def _names(wheel):
 
 
 def _build(sources, hook, *arguments):
-    """What a hook of the build backend returns, as JSON."""
-    return _checked([sys.executable, "-c", BUILD, hook, *map(json.dumps, arguments)], sources).splitlines()[-1]
+    """What a hook of the build backend returns, as JSON, where Python keeps bytecode."""
+    command = [sys.executable, "-c", BUILD, hook, *map(json.dumps, arguments)]
+    return _done(command, sources, PYTHONDONTWRITEBYTECODE="").stdout.splitlines()[-1]
 
 
 def _gnnplace(environment, folder, *arguments):
