@@ -121,7 +121,7 @@ def measure(
         return measured_step(host, roofline.problem(host.graph, machine), _planner(placement), reference, PROTOCOLS[named], limit_s)
 
 
-def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0) -> PlacedModule:
+def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, check: bool = False) -> PlacedModule:
     """The step's module on the devices of a plan of the step, to be trained in a loop of your own, or to infer.
 
     It is a `torch.nn.Module` with the parameters, buffers and names of the step's module, which move to where devices read them. Called
@@ -133,10 +133,12 @@ def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0) 
         step: what the plan's problem was made of; its optimiser is not used
         plan: of `gp.place`, or `gp.Plan.of(problem, placement)`
         seed: of what ops draw at random (dropout), besides the number of the call and the op
+        check: whether the first call is compared with the unplaced one, in this host's memory: its loss and gradients, or outputs, and the
+            buffers that it leaves. One more forward and backward pass; of use for every new network
 
     Raises ValueError (one line) for a plan of another step, for fused ops, and for a module on the meta device; a call raises it for inputs
     of other shapes or types, and where a tensor of the module was replaced meanwhile. Raises MeasurementError where there are fewer cores
-    than CPU devices, or no GPU, and where a device fails: then all end.
+    than CPU devices, or no GPU, where a device fails, and where `check` finds more than rounding: then all end.
 
         >>> import gnnplace as gp, torch
         >>> net = torch.nn.Linear(4, 1)
@@ -160,7 +162,7 @@ def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0) 
         raise ValueError(f"step: a {type(step).__name__} is no TorchStep or TorchInference, which hold a module with its inputs")
     if not isinstance(plan, Plan):
         raise ValueError(f"plan: a {type(plan).__name__} does not know its problem; give gp.Plan.of(problem, placement)")
-    return torch_placed.placed(step, plan.problem, plan, seed)
+    return torch_placed.placed(step, plan.problem, plan, seed, check)
 
 
 def _planner(given: Placement | Planner) -> Planner:

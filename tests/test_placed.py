@@ -9,7 +9,7 @@ import torch
 from support import placed_steps
 from support.pages import sections
 from support.processes import children
-from torch import nn
+from torch import Tensor, nn
 
 import gnnplace as gp
 from gnnplace.isolation.worker import usable_cores
@@ -102,3 +102,27 @@ def test_the_pages_example_trains(capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(block, "measuring.md", "exec"), {})
     first, last = map(float, capsys.readouterr().out.split())
     assert last < first
+
+
+class State(nn.Module):
+    """A buffer that is written through a view of it, and a lazy conjugate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("rows", torch.zeros(2, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.rows[0].copy_(x)
+        return torch.view_as_real(torch.view_as_complex(x).conj().resolve_conj()) * self.weight * self.rows.sum(0)
+
+
+def test_state_written_through_a_view_and_lazy_conjugates_are_those_of_pytorch() -> None:
+    step = gp.TorchStep(State(), lambda net, x: net(x).sum(), (torch.tensor([3.0, 5.0]),), "sgd")
+    problem = gp.problem(step, placed_steps.cluster("cpu", "cpu"))
+    views = problem.graph.kind.among(["aten.select", "aten._conj", "aten.view_as_complex"])
+    apart = gp.Plan.of(problem, gp.Placement((views & (problem.graph.colocation.index < 0)).astype("int32")))
+    assert 0 < apart.device.sum() < problem.graph.num_ops
+    with gp.placed(step, apart, check=True) as model:
+        assert model(torch.tensor([3.0, 5.0])).item() == 3 * 3 - 5 * 5
+        assert model.rows.tolist() == [[3.0, 5.0], [0.0, 0.0]]

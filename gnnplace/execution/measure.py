@@ -6,9 +6,10 @@ the step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -70,8 +71,10 @@ def reference_kind(plans: Sequence[Plan]) -> str:
     return "gpu" if any(device.kind == "gpu" for plan in plans for device in plan.devices) else "cpu"
 
 
-def difference(placed: Outputs, unplaced: Outputs, words: str) -> Difference:
+def difference(placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})) -> Difference:
     """The largest relative deviation of a placed step's losses and variables from the unplaced ones; `words` describes the unplaced step.
+
+    It is relative to the largest element of a variable, or to what is said to be the `least` that counts for it.
 
     Raises MeasurementError(wrong_output) if the two have different variables.
     """
@@ -81,9 +84,19 @@ def difference(placed: Outputs, unplaced: Outputs, words: str) -> Difference:
     steps = len(unplaced.losses)
     losses = [_relative(np.array(a), np.array(b)) for a, b in zip(placed.losses[:steps], unplaced.losses, strict=True)]
     found = {f"the loss of step {step + 1}": value for step, value in enumerate(losses)}
-    found |= {name: _relative(placed.variables[name], value) for name, value in unplaced.variables.items()}
+    found |= {name: _relative(placed.variables[name], value, least.get(name, 0.0)) for name, value in unplaced.variables.items()}
     worst = max(found, key=lambda name: found[name])
     return Difference(found[worst], worst, len(unplaced.variables), steps, words)
+
+
+def checked(placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})) -> Difference:
+    """The `difference` of two outputs. Raises MeasurementError(wrong_output) where it is more than `TOLERANCE`."""
+    found = difference(placed, unplaced, words, least)
+    if not found.largest <= TOLERANCE:
+        after = f" after {found.steps} steps" if found.steps else ""
+        reason = f"{found.worst} differs by {found.largest:.2g} (relative) from {words}{after}; {TOLERANCE:g} is allowed"
+        raise MeasurementError("wrong_output", reason)
+    return found
 
 
 def _start(host: Host, plan: Plan, started: ExitStack) -> PlacedStep:
@@ -94,17 +107,14 @@ def _start(host: Host, plan: Plan, started: ExitStack) -> PlacedStep:
 
 def _check(step: PlacedStep, unplaced: Outputs, words: str) -> Difference:
     step.run(len(unplaced.losses) - len(step.outputs().losses))  # some executors run their first step when they start
-    found = difference(step.outputs(), unplaced, words)
-    if not found.largest <= TOLERANCE:
-        reason = f"{found.worst} differs by {found.largest:.2g} (relative) from {words} after {found.steps} steps; {TOLERANCE:g} is allowed"
-        raise MeasurementError("wrong_output", reason)
-    return found
+    return checked(step.outputs(), unplaced, words)
 
 
-def _relative(value: np.ndarray, other: np.ndarray) -> float:
-    """The largest difference relative to the largest element; infinite if only one side is NaN or infinite."""
-    if not value.size or np.array_equal(value, other, equal_nan=value.dtype.kind == "f"):
+def _relative(value: np.ndarray, other: np.ndarray, least: float = 0.0) -> float:
+    """The largest difference relative to the largest element, or to `least`; infinite if only one side is NaN or infinite."""
+    if not value.size or np.array_equal(value, other, equal_nan=value.dtype.kind in "fc"):
         return 0.0
+    wide = np.result_type(value, np.float64)  # complex numbers stay complex
     with np.errstate(invalid="ignore"):
-        distance = np.abs(value.astype(float) - other.astype(float)).max() / max(np.abs(other.astype(float)).max(), 1e-30)
+        distance = np.abs(value.astype(wide) - other.astype(wide)).max() / max(np.abs(other.astype(wide)).max(), least, 1e-30)
     return float(distance) if np.isfinite(distance) else float("inf")

@@ -16,15 +16,13 @@ from time import monotonic_ns
 import numpy as np
 import torch
 from jaxtyping import Int32
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import lanes
 from gnnplace.execution.torch.processes import TorchProcesses
-from gnnplace.execution.torch.program import Message, Program, Receive, Send, stale_edges
+from gnnplace.execution.torch.program import Message, Program, Receive, Send
 from gnnplace.execution.torch.shared_memory import SharedMemory
 from gnnplace.execution.torch.slots import slots
 from gnnplace.execution.torch.streams import Streams
@@ -62,15 +60,11 @@ def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -
 
 
 def _drawn(step: TracedStep, generator: np.random.Generator) -> Int32[np.ndarray, " ops"]:
-    """A device for each colocation group; what would read elsewhere what is changed in place meanwhile stands with what made it."""
-    graph = step.graph
-    member = np.flatnonzero(graph.colocation.index != NONE)
-    group = graph.num_ops + graph.colocation.index[member]
-    together = [*zip(member.tolist(), group.tolist(), strict=True), *((source, op) for source, _, op in stale_edges(step, graph.order))]
-    ends = np.array(together, dtype=np.int64).reshape(-1, 2).T
-    size = graph.num_ops + len(graph.colocation.values)
-    count, label = connected_components(coo_array((np.ones(len(together)), tuple(ends)), shape=(size, size)), directed=False)
-    return generator.integers(2, size=count, dtype=np.int32)[label[: graph.num_ops]]
+    """A device for each colocation group, and for each op of none."""
+    group = step.graph.colocation.index
+    alone = len(step.graph.colocation.values) + np.arange(step.graph.num_ops)
+    _, unit = np.unique(np.where(group == NONE, alone, group), return_inverse=True)
+    return generator.integers(2, size=unit.max() + 1, dtype=np.int32)[unit]
 
 
 def _in_a_loop(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:

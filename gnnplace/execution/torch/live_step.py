@@ -12,12 +12,10 @@ from torch import Tensor, nn
 from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import lanes
 from gnnplace.execution.torch.live import LiveTensors, beside, check_values, fill, shared, synchronize
-from gnnplace.execution.torch.program import written_roots
 from gnnplace.execution.torch.values import Node, is_random
 from gnnplace.execution.torch.workload import check_plan, started
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch.training import TracedStep
-from gnnplace.isolation.outcome import MeasurementError
 
 
 class LiveStep:
@@ -29,11 +27,12 @@ class LiveStep:
     def __init__(self, traced: TracedStep, plan: Plan, module: nn.Module, results: Mapping[Node, Tensor], draws: int) -> None:
         check_plan(traced.graph, plan)
         check_values(module)
-        _refuse_changed(traced, plan, results)
         self._traced, self._plan, self._module = traced, plan, module
         kinds = [device.kind for device in plan.devices]
         self._devices = [lane.device for lane in lanes(kinds)]
         self._gpus = {device for device, kind in zip(self._devices, kinds, strict=True) if kind == "gpu"}
+        inputs = [node for node, argument in zip(self._placeholders(), traced.trace.arguments, strict=True) if argument.role == "input"]
+        self._changed = [index for index, node in enumerate(inputs) if (traced.op_of[node], 0) in traced.written]  # in place, the caller's
         self._draws = any(map(is_random, traced.trace.graph.nodes))
         held = self._held(results, draws)
         self._step = started(traced, plan, held)
@@ -56,6 +55,9 @@ class LiveStep:
         except BaseException:
             self.close()
             raise
+        for index in self._changed:
+            with torch.no_grad():
+                inputs[index].copy_(self._inputs[index])
         return [place.clone() for place in self._results]
 
     def close(self) -> None:
@@ -66,8 +68,7 @@ class LiveStep:
 
     def _held(self, results: Mapping[Node, Tensor], draws: int) -> Held:
         """What the step starts from: the module's own tensors, moved; places for inputs and results; constants."""
-        trace = self._traced.trace
-        nodes = [node for node in trace.graph.nodes if node.op == "placeholder"]
+        trace, nodes = self._traced.trace, self._placeholders()
         found = dict(zip(nodes, self._made([(node, node.meta["val"]) for node in nodes]), strict=True))
         roles = list(zip(nodes, trace.arguments, strict=True))
         self._inputs = [found[node] for node, argument in roles if argument.role == "input"]
@@ -75,6 +76,9 @@ class LiveStep:
         self._results = self._made(list(results.items()))
         constants = {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
         return Held(found | constants, {}, None, dict(zip(results, self._results, strict=True)), draws)
+
+    def _placeholders(self) -> list[Node]:
+        return [node for node in self._traced.trace.graph.nodes if node.op == "placeholder"]
 
     def _made(self, likes: Sequence[tuple[Node, Tensor]]) -> list[Tensor]:
         if not self._gpus:
@@ -99,13 +103,3 @@ def _made_by(traced: TracedStep, node: Node) -> tuple[int, int]:
         assert isinstance(source, Node) and isinstance(output, int)
         return traced.op_of[source], output
     return traced.op_of[node], 0
-
-
-def _refuse_changed(traced: TracedStep, plan: Plan, results: Mapping[Node, Tensor]) -> None:
-    """Raises MeasurementError(unsupported) for a result that is changed in place after it was made: devices keep it at once."""
-    graph, position, written = traced.graph, plan.order.argsort(), written_roots(traced)
-    for op, output in (_made_by(traced, node) for node in results if node.op == "call_function"):
-        writers = written.get(int(graph.output_root[graph.output_ptr[op] + output]), ())
-        if late := [writer for writer in writers if position[writer] > position[op]]:
-            reason = f"result {graph.op_names[op]!r} is changed in place by {graph.op_names[late[0]]!r} after it was made"
-            raise MeasurementError("unsupported", reason)

@@ -21,6 +21,7 @@ from gnnplace.execution.part import without_updates
 from gnnplace.execution.torch import distributed
 from gnnplace.execution.torch.given import Given
 from gnnplace.execution.torch.live_step import LiveStep
+from gnnplace.execution.torch.unplaced import GRADIENT, Unplaced, as_outputs
 from gnnplace.execution.torch.values import Node
 from gnnplace.frontends.torch.gradients import GradientStep, gradient_step
 from gnnplace.frontends.torch.inference import example_output
@@ -32,11 +33,13 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 
 
-def placed(step: TorchStep | TorchInference, problem: Problem, placement: Placement, seed: int) -> PlacedModule:
+def placed(step: TorchStep | TorchInference, problem: Problem, placement: Placement, seed: int, check: bool) -> PlacedModule:
     """The module of a step on the devices of a placement of the step's problem. Raises ValueError and MeasurementError as `gp.placed`."""
     if distributed.launched():
         raise MeasurementError("unsupported", "gp.placed starts devices itself, not under torchrun")
-    return PlacedStep(step, problem, placement, seed) if isinstance(step, TorchStep) else PlacedInference(step, problem, placement, seed)
+    if isinstance(step, TorchStep):
+        return PlacedStep(step, problem, placement, seed, check)
+    return PlacedInference(step, problem, placement, seed, check)
 
 
 class PlacedModule(nn.Module, ABC):
@@ -49,6 +52,11 @@ class PlacedModule(nn.Module, ABC):
         self._parameters, self._buffers, self._modules = own._parameters, own._buffers, own._modules
         self.training = own.training
         self._casts = _casts()
+
+    _step: LiveStep
+    _nodes: list[Node]  # of its results
+    _draws: int
+    _unplaced: Unplaced | None  # until the first call
 
     @abstractmethod
     def forward(self, *inputs: Any, **named: Any) -> Any:
@@ -87,10 +95,31 @@ class PlacedModule(nn.Module, ABC):
     def _apply(self, *_: Any, **__: Any) -> NoReturn:
         raise ValueError("placed: stays where its plan says; close it, convert or move the module, and place it anew")
 
-    def _start(self, traced: TracedStep, problem: Problem, placement: Placement, results: Mapping[Node, Tensor], seed: int) -> None:
+    @abstractmethod
+    def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
+        """What a call makes, by name, out of the values of nodes."""
+
+    def _run(self, inputs: list[Tensor]) -> list[Tensor]:
+        """A step's results. Raises MeasurementError where the first was to be compared with the unplaced one, and differs: then all end."""
+        unplaced, self._unplaced = self._unplaced, None
+        expected = None if unplaced is None else unplaced.outputs(inputs, self._draws + 1, self._named)
+        made = self._step.run(inputs)
+        if unplaced is not None and expected is not None:
+            try:
+                unplaced.check(as_outputs(self._named(dict(zip(self._nodes, made, strict=True))), self._own[0]), expected)
+            except MeasurementError:
+                self.close()
+                raise
+        return made
+
+    def _start(
+        self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, placement: Placement,
+        results: Mapping[Node, Tensor], seed: int, check: bool,
+    ) -> None:  # fmt: skip
         plan = without_updates(planned(problem, legal(problem, placement)), problem.graph, traced.graph)
-        draws = int(np.random.SeedSequence(seed).generate_state(1)[0])
-        self._step = LiveStep(traced, plan, self._own[0], results, draws)
+        self._nodes, self._draws = list(results), int(np.random.SeedSequence(seed).generate_state(1)[0])
+        self._unplaced = Unplaced(step, traced, problem, plan) if check else None
+        self._step = LiveStep(traced, plan, self._own[0], results, self._draws)
         self._end = weakref.finalize(self, _close, os.getpid(), self._step)
 
     def _read(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
@@ -102,20 +131,24 @@ class PlacedModule(nn.Module, ABC):
 class PlacedStep(PlacedModule):
     """A training step: a call returns the loss, whose backward pass gives the parameters their gradients."""
 
-    def __init__(self, step: TorchStep, problem: Problem, placement: Placement, seed: int) -> None:
+    def __init__(self, step: TorchStep, problem: Problem, placement: Placement, seed: int, check: bool) -> None:
         super().__init__(step)
         traced = gradient_step(step, problem.graph.name)
         self._gradients = _Gradients(traced, dict(step.module.named_parameters()))
         self._modes = self._mode()
-        self._start(traced.traced, problem, placement, self._gradients.results, seed)
+        self._start(step, traced.traced, problem, placement, self._gradients.results, seed, check)
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """The loss of inputs; without gradients where PyTorch records none, though they are computed all the same."""
         self._check_modes()
-        tensors, step, gradients = self._read(inputs, named), self._step, self._gradients
+        tensors, gradients = self._read(inputs, named), self._gradients
         if torch.is_grad_enabled():
-            return _Step.apply(lambda: gradients.of(step.run(tensors)), *gradients.parameters.values())
-        return step.run(tensors)[0]
+            return _Step.apply(lambda: gradients.of(self._run(tensors)), *gradients.parameters.values())
+        return self._run(tensors)[0]
+
+    def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
+        loss, gradients = self._gradients.of([values[node] for node in self._nodes])
+        return {"loss": loss} | {f"{GRADIENT}{name}": made for name, made in zip(self._gradients.parameters, gradients, strict=True)}
 
     def _check_modes(self) -> None:
         for (name, was), (_, now) in zip(self._modes, self._mode(), strict=False):
@@ -133,17 +166,20 @@ class PlacedStep(PlacedModule):
 class PlacedInference(PlacedModule):
     """A forward pass in eval mode: a call returns what the module returns, without gradients."""
 
-    def __init__(self, step: TorchInference, problem: Problem, placement: Placement, seed: int) -> None:
+    def __init__(self, step: TorchInference, problem: Problem, placement: Placement, seed: int, check: bool) -> None:
         super().__init__(step)
         traced = step.traced(problem.graph.name)
         self._example, self._made = example_output(step.module, step.inputs), _results(traced)
-        self._kept = dict.fromkeys(self._made)
-        self._start(traced, problem, placement, {node: torch.empty_like(node.meta["val"], device="meta") for node in self._kept}, seed)
+        results = {node: torch.empty_like(node.meta["val"], device="meta") for node in self._made}
+        self._start(step, traced, problem, placement, results, seed, check)
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """What the module returns for inputs, in its own containers."""
-        found = dict(zip(self._kept, self._step.run(self._read(inputs, named)), strict=True))
+        found = dict(zip(self._nodes, self._run(self._read(inputs, named)), strict=True))
         return with_tensors(self._example, iter([found[node] for node in self._made]))
+
+    def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
+        return {f"output {number}": values[node] for number, node in enumerate(self._made)}
 
 
 class _Gradients:

@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from operator import getitem
 
 import numpy as np
-import torch
-from jaxtyping import Int32
 from torch import Tensor
 
 from gnnplace.execution.control_messages import needed
 from gnnplace.execution.torch.values import Node, as_sent, is_whole
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.torch.training import TracedStep
-from gnnplace.graph import CONTROL, NONE, ComputationGraph
-from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.graph import CONTROL, ComputationGraph
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,10 +100,7 @@ class Program:
 
 
 def programs(step: TracedStep, plan: Plan) -> tuple[Program, ...]:
-    """One program for each device of the plan. Numbers of messages and signals are distinct over all of them.
-
-    Raises MeasurementError(unsupported) where a buffer would be sent before a writer changes it for a later reader elsewhere.
-    """
+    """One program for each device of the plan. Numbers of messages and signals are distinct over all of them."""
     writer = _Writer(step, plan)
     for op in plan.order.tolist():
         writer.add(op)
@@ -129,8 +123,7 @@ class _Writer:
         self._signals: dict[tuple[int, int], Signal] = {}
         self._position = np.argsort(plan.order)
         self._inputs, self._consumers = _edges_between_devices(graph, plan)
-        self._written = written_roots(step)
-        self._stale = {(source, op): writer for source, writer, op in stale_edges(step, plan.order)}
+        self._written = {int(graph.output_ptr[op]) + output: writers for (op, output), writers in step.written.items()}
 
     def add(self, op: int) -> None:
         """Receives what the op needs, runs it, sends what it makes."""
@@ -155,7 +148,6 @@ class _Writer:
 
     def _receive(self, source: int, output: int, op: int) -> None:
         node, here = self._values[source, output], self._device[op]
-        self._refuse_stale(source, op)
         if (node, here) not in self._arrived:
             self._arrived.add((node, here))
             self._lines[here].append(Receive(self._messages[node, here]))
@@ -181,13 +173,6 @@ class _Writer:
     @property
     def _count(self) -> int:
         return len(self._messages) + len(self._signals)
-
-    def _refuse_stale(self, source: int, op: int) -> None:
-        if (source, op) in self._stale:
-            names = self._graph.op_names
-            writer = names[self._stale[source, op]]
-            reason = f"{names[op]!r} would read elsewhere what {writer!r} has changed in place since {names[source]!r} made it"
-            raise MeasurementError("unsupported", reason)
 
 
 def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Node], list[tuple[Node, int]]]:
@@ -225,24 +210,3 @@ def _edges_between_devices(
     for sources in inputs.values():
         sources.sort(key=lambda each: each[1] == CONTROL)
     return inputs, consumers
-
-
-def stale_edges(step: TracedStep, order: Int32[np.ndarray, " ops"]) -> list[tuple[int, int, int]]:
-    """`(source, writer, op)` where an op takes what a source made and a writer changes in place between the two: it is not to be sent."""
-    graph, position, written = step.graph, np.argsort(order), written_roots(step)
-    data = np.flatnonzero(graph.edge_data != NONE)
-    root = graph.output_root[graph.edge_data[data]]
-    touched = np.isin(root, list(written))
-    columns = (column[data[touched]].tolist() for column in (graph.edge_src, graph.edge_dst))
-    edges = zip(root[touched].tolist(), *columns, strict=True)
-    return [(s, w, d) for root, s, d in edges for w in written[root] if position[s] < position[w] < position[d]]
-
-
-def written_roots(step: TracedStep) -> dict[int, list[int]]:
-    """Of each root that is written in place, the ops that do so."""
-    graph, written = step.graph, defaultdict(list)
-    for node, op in step.op_of.items():
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            for output in range(graph.output_ptr[op], graph.output_ptr[op + 1]):
-                written[int(graph.output_root[output])].append(op)
-    return dict(written)

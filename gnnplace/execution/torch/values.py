@@ -17,8 +17,9 @@ def as_sent(tensor: Tensor) -> Tensor:
 
 
 def is_whole(tensor: Tensor, sent: Tensor) -> bool:
-    """Whether what is sent of a tensor (`as_sent`) is all of its memory, byte by byte."""
-    return sent.stride() == tensor.stride() and sent.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+    """Whether what is sent of a tensor (`as_sent`) is all of its memory, byte by byte: a lazy conjugate is sent resolved."""
+    resolved = not (tensor.is_conj() or tensor.is_neg())
+    return resolved and sent.stride() == tensor.stride() and sent.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
 
 
 def once(tensor: Tensor) -> tuple[slice, ...]:

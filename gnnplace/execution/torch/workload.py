@@ -16,11 +16,11 @@ from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.order import in_order
 from gnnplace.execution.torch import distributed
-from gnnplace.execution.torch.device import seed
 from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.links import gpu_link_samples, link_samples
 from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.threads import TorchThreads
+from gnnplace.execution.torch.unplaced import run_trace
 from gnnplace.execution.torch.values import Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
 from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
@@ -103,14 +103,7 @@ class TorchWorkload:
         assert self._held.loss is not None
         losses = []
         for step in range(1, steps + 1):
-            values = dict(held)
-            for node in self._traced.trace.graph.nodes:
-                if node.op == "call_function":
-                    if is_random(node):
-                        torch.manual_seed(seed(step, self._traced.op_of[node], self.graph.num_ops))
-                    arguments, named = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-                    values[node] = node.target(*arguments, **(named | ({"device": device} if "device" in named else {})))
-            losses.append(values[self._held.loss].item())
+            losses.append(run_trace(self._traced, held, step, device)[self._held.loss].item())
         return Outputs(tuple(losses), {name: held[node].cpu().numpy() for node, name in self._held.names.items()})
 
 

@@ -7,22 +7,29 @@ edges where no path says so already; and the writer stands with the op that owns
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from torch import Tensor
 
 from gnnplace.graph import CONTROL
 
 Ref = tuple[int, int]  # (op, output)
 Edge = tuple[int, int, int]
+MOST_WORK = 100_000  # candidates that NumPy tries before it gives up on whether two strided tensors have a byte in common
 
 
 @dataclass
 class _Storage:
     owner: int
-    writer: int | None = None
     readers: list[int] = field(default_factory=list)
+    writes: list[tuple[int, Tensor]] = field(default_factory=list)
+
+    @property
+    def writer(self) -> int | None:
+        """The last."""
+        return self.writes[-1][0] if self.writes else None
 
 
 class Buffers:
@@ -46,23 +53,31 @@ class Buffers:
     def own(self, op: int, tensors: Iterable[Tensor]) -> None:
         """Notes the op's outputs; the first op that shows a storage owns it."""
         for tensor in tensors:
-            self._storages.setdefault(_storage(tensor), _Storage(op))
+            self._storages.setdefault(storage_of(tensor), _Storage(op))
+
+    def take(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
+        """An op, a view too, takes these outputs: one that was written since it was made is as it is now only where its owner stands."""
+        for (source, _), tensor in sources.items():
+            if held := self._storages.get(storage_of(tensor)):
+                for writer in [writer for writer, written in held.writes if writer > source and overlap(tensor, written)]:
+                    self._follow(op, writer)
+                    self.together(held.owner, op)
 
     def read(self, op: int, tensors: Iterable[Tensor]) -> None:
         """A kernel reads these tensors: after the last write to their storages."""
-        for storage in {_storage(tensor): None for tensor in tensors}:
+        for storage in {storage_of(tensor): None for tensor in tensors}:
             if storage in self._storages:
                 self._follow(op, self._storages[storage].writer)
                 self._storages[storage].readers.append(op)
 
     def write(self, op: int, tensors: Iterable[Tensor]) -> None:
         """A kernel changes these tensors in place: after every earlier reader, and where their owner stands."""
-        for storage in {_storage(tensor): None for tensor in tensors}:
-            if storage in self._storages:
-                held = self._storages[storage]
+        for tensor in tensors:
+            if held := self._storages.get(storage_of(tensor)):
                 for reader in held.readers:
                     self._follow(op, reader)
-                held.writer, held.readers = op, []
+                held.readers = []
+                held.writes.append((op, tensor))
                 self.together(held.owner, op)
 
     def together(self, first: int, second: int) -> None:
@@ -87,8 +102,50 @@ class Buffers:
 
 def shares(tensor: Tensor, other: Tensor) -> bool:
     """Whether two tensors lie in one storage."""
-    return _storage(tensor) == _storage(other)
+    return storage_of(tensor) == storage_of(other)
 
 
-def _storage(tensor: Tensor) -> int:
+def storage_of(tensor: Tensor) -> int:
+    """The number of a tensor's storage, as long as that lives."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def view_of(tensor: Tensor) -> tuple[object, ...]:
+    """The bytes that a tensor shows of its storage, and how it reads them: a lazy conjugate is another view of the same bytes."""
+    read = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
+    return (storage_of(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), *read)
+
+
+def same_view(tensor: Tensor, other: Tensor) -> bool:
+    """Whether two tensors are one."""
+    return view_of(tensor) == view_of(other)
+
+
+def overlap(tensor: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one storage have a byte in common; yes where that is too hard to say.
+
+    >>> rows = torch.zeros(4, 6)
+    >>> overlap(rows[:, :3], rows[:, 3:]), overlap(rows[:, :3], rows[1])
+    (False, True)
+    """
+    try:
+        return np.shares_memory(_Extent(tensor).array, _Extent(other).array, max_work=MOST_WORK)  # type: ignore[arg-type]  # NumPy's stubs know its two names for limits alone
+    except np.exceptions.TooHardError:
+        return True
+
+
+class _Extent:
+    """Where a tensor lies in its storage, as NumPy reads it of foreign memory; at made-up addresses, which nobody opens."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        size = tensor.element_size()
+        strides = tuple(stride * size for stride in tensor.stride())
+        data = (1 << 40) + tensor.storage_offset() * size, True
+        self.__array_interface__ = {
+            "version": 3, "shape": tuple(tensor.shape), "typestr": f"|V{size}", "strides": strides, "data": data
+        }  # fmt: skip
+
+    @property
+    def array(self) -> np.ndarray:
+        """An array without readable elements."""
+        return np.asarray(self)

@@ -6,7 +6,7 @@ Promises: ops keep the order of the trace; what shares a storage is an alias; a 
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import getitem
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from gnnplace.frontends.torch import flops
 from gnnplace.frontends.torch.buffers import Buffers, Ref, shares
-from gnnplace.frontends.torch.calls import Call, tensor_bytes
+from gnnplace.frontends.torch.calls import Call, call_of, tensor_bytes, values_of
 from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
@@ -33,13 +33,14 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class TracedStep:
     """The graph of a step, how many ops of each kind have no flop rule (bytes alone cost them), the trace, with the op of its nodes,
-    and by which of torch's ways it was captured."""
+    by which of torch's ways it was captured, and which ops write each root in place, by (op, output)."""
 
     graph: ComputationGraph
     uncounted: Mapping[str, int]
     trace: Trace
     op_of: Mapping[torch.fx.Node, int]
     capture: Capture
+    written: Mapping[Ref, tuple[int, ...]]
 
 
 def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
@@ -50,7 +51,8 @@ def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
     graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
     if builder.uncounted:
         log.warning("%s", printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"))
-    return TracedStep(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))), traced, MappingProxyType(builder.op_of), capture)
+    uncounted, written = dict(sorted(builder.uncounted.items())), {root: tuple(ops) for root, ops in builder.written.items()}
+    return TracedStep(graph, MappingProxyType(uncounted), traced, MappingProxyType(builder.op_of), capture, MappingProxyType(written))
 
 
 class _Builder:
@@ -60,6 +62,7 @@ class _Builder:
         self.buffers = Buffers()
         self.uncounted: Counter[str] = Counter()
         self.op_of: dict[torch.fx.Node, int] = {}
+        self.written: dict[Ref, list[int]] = defaultdict(list)
         self._ops: list[Op] = []
         self._refs: dict[torch.fx.Node, tuple[Ref, ...]] = {}
         self._arguments = iter(traced.arguments)
@@ -129,7 +132,9 @@ class _Builder:
         self.buffers.together(variable, read)
 
     def _add_call(self, node: torch.fx.Node) -> None:
-        call = _call(node)
+        call = call_of(node)
+        if call is None:
+            raise ValueError(f"{node.name}: calls {node.target}, which is no ATen op")
         sources = self._sources(node)
         shown = call.outputs or call.written[:1]  # an update returns nothing: what it changes is its output
         outputs = tuple(_output(tensor, _alias(tensor, sources)) for tensor in shown)
@@ -139,17 +144,30 @@ class _Builder:
         op = self._append(replace(described, time_step=None) if made_of_parameters else described, sources)
         if made_of_parameters:
             self._parameters.add(op)
+        self.buffers.take(op, {ref: tensor for ref, tensor in sources.items() if not any(tensor is each for each in call.unread)})
         if moved:
             self.buffers.read(op, call.inputs)
             self.buffers.write(op, call.written)
+            self._reach(op, [ref for ref, tensor in sources.items() if any(tensor is each for each in call.written)])
         self._is(node, op, shown)
         if scope_of(node).phase == "update" and call.written:
             self._note_update(op, sources)
 
+    def _reach(self, op: int, refs: Sequence[Ref]) -> None:
+        """A writer stands with every view through which it reaches a buffer: elsewhere it would write into a copy."""
+        for ref in refs:
+            reached: Ref | None = ref
+            while reached is not None:
+                source, output = reached
+                self.buffers.together(source, op)
+                root, reached = reached, self._ops[source].outputs[output].alias_of
+            if op not in self.written[root]:
+                self.written[root].append(op)
+
     def _sources(self, node: torch.fx.Node) -> dict[Ref, Tensor]:
         """The outputs that the node consumes, and what they are; the optimiser's state has none."""
-        pairs = [(ref, tensor) for parent in node.all_input_nodes for ref, tensor in zip(self._refs[parent], _values(parent), strict=False)]
-        return {ref: tensor for ref, tensor in pairs if tensor is not None}
+        pairs = [zip(self._refs[parent], values_of(parent), strict=False) for parent in node.all_input_nodes]
+        return {ref: tensor for each in pairs for ref, tensor in each if tensor is not None}
 
     def _op(self, node: torch.fx.Node, call: Call, outputs: tuple[Output, ...], kernel: bool) -> Op:
         canonical, scope = flops.canonical_kind(call), scope_of(node)
@@ -204,23 +222,6 @@ def _common(left: frozenset[str] | None, right: frozenset[str] | None) -> frozen
     if left is None or right is None:
         return right if left is None else left
     return left & right
-
-
-def _call(node: torch.fx.Node) -> Call:
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        raise ValueError(f"{node.name}: calls {target}, which is no ATen op")
-    args = torch.fx.node.map_arg(node.args, lambda parent: parent.meta["val"])
-    kwargs = torch.fx.node.map_arg(node.kwargs, lambda parent: parent.meta["val"])
-    names = [argument.name for argument in target._schema.arguments]
-    return Call(target, dict(zip(names, args, strict=False)) | dict(kwargs), _values(node))
-
-
-def _values(node: torch.fx.Node) -> tuple[Tensor | None, ...]:
-    value = node.meta.get("val")
-    if isinstance(value, list | tuple):
-        return tuple(item if isinstance(item, Tensor) else None for item in value)
-    return () if value is None else (value,)
 
 
 def _alias(tensor: Tensor | None, sources: Mapping[Ref, Tensor]) -> Ref | None:

@@ -40,8 +40,32 @@ class Call:
         return tuple(tensor for name in names for tensor in tensors(self.arguments.get(name)))
 
     @cached_property
+    def unread(self) -> tuple[Tensor, ...]:
+        """What the op takes and does not look at: batch norm's gradient in training takes the running statistics."""
+        unread = self.base == "native_batch_norm_backward" and self.arguments["train"]
+        return tuple(tensor for name in ("running_mean", "running_var") for tensor in tensors(self.arguments[name])) if unread else ()
+
+    @cached_property
     def inputs(self) -> tuple[Tensor, ...]:
         return tuple(tensor for value in self.arguments.values() for tensor in tensors(value))
+
+
+def call_of(node: torch.fx.Node) -> Call | None:
+    """The call of a traced node; None where it calls no ATen op."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return None
+    args = torch.fx.node.map_arg(node.args, lambda parent: parent.meta["val"])
+    kwargs = torch.fx.node.map_arg(node.kwargs, lambda parent: parent.meta["val"])
+    names = [argument.name for argument in node.target._schema.arguments]
+    return Call(node.target, dict(zip(names, args, strict=False)) | dict(kwargs), values_of(node))
+
+
+def values_of(node: torch.fx.Node) -> tuple[Tensor | None, ...]:
+    """What a traced node makes: fake tensors, None for what is none."""
+    value = node.meta.get("val")
+    if isinstance(value, list | tuple):
+        return tuple(item if isinstance(item, Tensor) else None for item in value)
+    return () if value is None else (value,)
 
 
 def tensor_bytes(tensor: Tensor) -> int:

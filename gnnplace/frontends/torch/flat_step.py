@@ -5,7 +5,7 @@ It computes the loss, `autograd.grad` of every trained parameter, for each micro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
@@ -63,6 +63,21 @@ def layers_of(module: nn.Module) -> dict[str, tuple[str, ...]]:
     return {name: tuple(owners[id(tensor)]) for name, tensor in distinct}
 
 
+def replaced(held: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """The buffers that a module has replaced by other tensors, by name: what a step leaves in the place of each.
+
+    Raises ValueError for a parameter, and for another shape or type.
+    """
+    for name, value in values.items():
+        if value is not held[name]:
+            if isinstance(held[name], nn.Parameter) or held[name].requires_grad:
+                raise ValueError(f"module: {name}: a call replaces this parameter; a step that is captured keeps its parameters")
+            if (value.shape, value.dtype) != (held[name].shape, held[name].dtype):
+                was, now = (f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in (held[name], value))
+                raise ValueError(f"module: {name}: a call replaces this buffer, {was}, by {now}; a step keeps shapes and types")
+            yield name, value
+
+
 class FlatStep:
     """The step of a module, with its flat `tensors` and what each of them is.
 
@@ -95,10 +110,14 @@ class FlatStep:
     def run(self, *tensors: Tensor) -> Tensor:
         """The traced function; returns the loss."""
         rest = iter(tensors)
+        held = dict(zip(self._names, tensors, strict=False))
         values = dict(zip(self._names, islice(rest, len(self._names)), strict=True))
         states = {name: {key: next(rest) for key in rule.found(values[name]).state} for name, rule in self._rules.items()}
         loss, gradients, rows = self._gradients(values, rest)
         with torch.no_grad():
+            for name, value in replaced(held, values):
+                self._enter(name, "forward")
+                held[name].copy_(value)
             for name, gradient in self._clipped(gradients).items():
                 self._enter(name, "update")
                 self._rules[name].update(values[name], gradient, states[name])
@@ -138,6 +157,7 @@ class FlatStep:
             note_lookups(self._tables, lookups, hooks)
             renamed = {f"module.{name}": tensor for name, tensor in values.items()}
             loss = functional_call(self._bound, renamed, *self._inputs.call(inputs))
+            values.update({name: renamed[f"module.{name}"] for name in values})  # what the module has replaced
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             raise ValueError(f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor")
         if not loss.requires_grad:
@@ -154,7 +174,7 @@ class FlatStep:
             gradients = clipping.by_value(gradients, self._updating.clip_value, at)
         return gradients
 
-    def _enter(self, name: str, phase: Literal["backward", "update"]) -> None:
+    def _enter(self, name: str, phase: Literal["forward", "backward", "update"]) -> None:
         self._scopes.enter(Scope(self._layers[name][0], phase))
 
 

@@ -12,12 +12,14 @@ from typing import NamedTuple
 
 import torch
 
+from gnnplace.frontends.torch import updates  # noqa: F401, whose op is one of those below
 from gnnplace.frontends.torch.builder import TracedStep, traced_step
 from gnnplace.frontends.torch.scopes import scope_of
 from gnnplace.frontends.torch.step import TorchStep
 
 Node = torch.fx.Node
 _aten = torch.ops.aten
+UPDATES = (_aten._fused_sgd_.default, torch.ops.gnnplace.update_.default, _aten.index_add_.default)
 
 
 class Rows(NamedTuple):
@@ -48,6 +50,9 @@ def gradient_step(step: TorchStep, name: str) -> GradientStep:
         if node.target is _aten._fused_sgd_.default:
             (parameter,), (gradient,) = node.args[0], node.args[1]
             dense[names[parameter]] = gradient
+        elif node.target is torch.ops.gnnplace.update_.default:  # of a complex parameter
+            parameter, gradient = node.args[:2]
+            dense[names[parameter]] = gradient
         elif node.target is _aten.index_add_.default:
             table = changed[node] = changed.get(node.args[0], node.args[0])
             sparse[names[table]] = (*sparse.get(names[table], ()), Rows(node.args[2], node.args[3]))
@@ -55,6 +60,6 @@ def gradient_step(step: TorchStep, name: str) -> GradientStep:
     pairs = [node for lookups in sparse.values() for rows in lookups for node in rows]
     graph.output_node().args = ([loss, *dense.values(), *pairs],)
     for node in reversed(graph.nodes):
-        if node.target in (_aten._fused_sgd_.default, _aten.index_add_.default) and scope_of(node).phase == "update":
+        if node.target in UPDATES and scope_of(node).phase == "update":
             graph.erase_node(node)
     return GradientStep(traced_step(replace(traced.trace, graph=graph), name, traced.capture), loss, dense, sparse)

@@ -25,8 +25,9 @@ from torch.export.graph_signature import InputKind
 from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from gnnplace.frontends.torch.buffers import shares
 from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
-from gnnplace.frontends.torch.flat_step import Argument
+from gnnplace.frontends.torch.flat_step import Argument, replaced
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
 from gnnplace.frontends.torch.outputs import tensors_in
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
@@ -73,10 +74,14 @@ class _Call(nn.Module):
 
     def forward(self, *tensors: Tensor) -> list[Tensor]:
         (module,), scopes = self._module, Scopes()
-        values = dict(zip(self._names, tensors, strict=False))
+        held = dict(zip(self._names, tensors, strict=False))
+        values = dict(held)
         with ExitStack() as hooks:
             scopes.follow_forward(module, hooks)
             results = list(tensors_in(functional_call(module, values, *self._inputs.call(tensors[len(self._names) :]))))
+        for name, value in list(replaced(held, values)):
+            results = [result.clone() if shares(result, held[name]) else result for result in results]  # as it was
+            held[name].copy_(value)
         scopes.close()
         return results
 

@@ -15,9 +15,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
+from gnnplace.frontends.torch.buffers import view_of
 from gnnplace.frontends.torch.flat_step import Argument, FlatStep, Loss, Updating, layers_of
 from gnnplace.frontends.torch.inputs import Inputs, uncompiled
 from gnnplace.frontends.torch.refusals import NEEDS_VALUES, check_built, explained, silenced
+from gnnplace.frontends.torch.versions import take_anew
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], mod
     """What make_fx traced of a module, with `arguments` for its placeholders, without views and notes for profilers that are no ops."""
     _drop_notes(program.graph)
     _fold_views(program.graph)
+    take_anew(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}
     return Trace(program.graph, arguments, layers_of(module), constants)
 
@@ -71,7 +74,7 @@ def _fold_views(graph: torch.fx.Graph) -> None:
         tensor = node.meta.get("val")
         if not isinstance(tensor, Tensor):
             continue
-        view = (tensor.untyped_storage()._cdata, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+        view = view_of(tensor)
         pure = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
         if pure and view in seen:
             node.replace_all_uses_with(seen[view])

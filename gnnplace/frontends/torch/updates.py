@@ -1,9 +1,9 @@
 """The update of one parameter as one op: what it reads and writes, its arithmetic, and how it is run.
 
-Adam, AdamW and SGD are ATen's own fused kernels. Every other optimiser is one op `gnnplace::update_`, which a device runs by the
-optimiser's own code, kernel after kernel; its cost is that of an ideal fused kernel all the same. Its state and its arithmetic are found by
-two steps of that code under fake tensors (the first may differ), so an optimiser of somebody else's is known, too. What its code asks of
-the values of tensors, such as the number of the step, is answered as late in a training (`arithmetic.LATE`).
+Adam, AdamW and SGD are ATen's own fused kernels, but for complex parameters. Every other update is one op `gnnplace::update_`, which a
+device runs by the optimiser's own code, kernel after kernel; its cost is that of an ideal fused kernel all the same. Its state and its
+arithmetic are found by two steps of that code under fake tensors (the first may differ), so an optimiser of somebody else's is known, too.
+What its code asks of the values of tensors, such as the number of the step, is answered as late in a training (`arithmetic.LATE`).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Rule:
 
     def update(self, parameter: Tensor, gradient: Tensor, state: Mapping[str, Tensor]) -> None:
         """Calls the op that updates a parameter and its state in place."""
-        if self.optimizer not in FUSED:
+        if self.optimizer not in FUSED or parameter.is_complex():  # no fused kernel takes complex numbers
             torch.ops.gnnplace.update_(
                 parameter, gradient, list(state.values()), list(state), self.name, self.found(parameter).flops, self.number
             )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from support import fake_cuda, placed_steps, torch_steps
@@ -18,7 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import gnnplace as gp
+from gnnplace.execution.torch.live_step import LiveStep
 from gnnplace.isolation.worker import usable_cores
+from gnnplace.units.units import expand, units
 
 pytestmark = pytest.mark.skipif(len(usable_cores()) < 2, reason="two CPU devices need two cores")
 MODELS = (placed_steps.mlp, placed_steps.convolutions, placed_steps.transformer)
@@ -307,14 +310,12 @@ class Overwrites(nn.Module):
         return view, made
 
 
-def test_a_result_that_is_changed_later_is_right_or_refused() -> None:
+def test_a_result_that_is_changed_later_is_as_it_is_at_the_end() -> None:
     step = gp.TorchInference(Overwrites(), (torch.ones(2, 2),))
-    try:
-        with gp.placed(step, placed_steps.split(step)) as placed:
+    for seed in range(3):
+        with gp.placed(step, placed_steps.split(step, seed=seed)) as placed:
             view, made = placed(torch.ones(2, 2))
             assert torch.equal(view, made.view(-1)) and made[0, 0] == 3
-    except gp.MeasurementError as refused:
-        assert "is changed in place by" in refused.reason
 
 
 def test_cross_entropy_of_half_precision_under_autocast() -> None:
@@ -328,3 +329,125 @@ def test_cross_entropy_of_half_precision_under_autocast() -> None:
     with gp.placed(step, placed_steps.split(step)) as placed:
         assert placed_steps.train(placed, placed, OPTIMIZERS["adamw"], data) == expected
     assert_equal(placed, net)
+
+
+class InPlace(nn.Module):
+    """State that is written through a slice and replaced, an intermediate that is written in part, an input that is changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(4, 4)
+        self.register_buffer("rows", torch.zeros(2, 4))
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.mix(x * 1.0)
+        before = hidden * 2
+        hidden[:, :2] += 1
+        self.rows[1].copy_(hidden.detach().mean(0))
+        self.mean = 0.5 * self.mean + self.rows.sum(0)
+        x.mul_(0.5)
+        return hidden + before * self.mean.detach() + self.rows[1]
+
+
+class Conjugates(nn.Module):
+    """A complex parameter, read through a lazy conjugate and the view of its imaginary part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(4, dtype=torch.complex64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = x * self.filter.conj()
+        return made.abs() + made.conj().imag + torch.view_as_real(self.filter.conj().resolve_conj()).sum()
+
+
+def _every_single_op_away(step: gp.TorchStep | gp.TorchInference) -> Iterator[gp.Plan]:
+    """Each colocation group in turn on the second device."""
+    problem = gp.problem(step, placed_steps.cluster("cpu", "cpu"))
+    closed = units(problem.graph, "ops")
+    for unit in range(closed.num_units):
+        yield gp.Plan.of(problem, gp.Placement(expand(closed, (np.arange(closed.num_units) == unit).astype(np.int32))))
+
+
+def _two_steps(net: nn.Module, call: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
+    """Losses, and the sum of the gradients of both."""
+    net.zero_grad()
+    made = []
+    for _ in range(2):
+        made.append(call(x))
+        made[-1].backward()
+    return [*made, *(parameter.grad for parameter in net.parameters())]
+
+
+@pytest.mark.parametrize("make", [InPlace, Conjugates, lambda: nn.InstanceNorm1d(2, affine=True, track_running_stats=True)])
+def test_state_is_written_where_it_is_stored_whichever_op_stands_elsewhere(make: Callable[[], nn.Module]) -> None:
+    net, given = make(), torch.randn(2, 4)
+    step = gp.TorchStep(net, lambda net, x: net(x).square().sum(), (given,), "sgd")
+    start, plain, x = copy.deepcopy(net.state_dict()), copy.deepcopy(net), given.clone()
+    expected = _two_steps(plain, lambda x: step.loss(plain, x), x)
+    for plan in _every_single_op_away(step):
+        net.load_state_dict(start)
+        mine = given.clone()
+        with gp.placed(step, plan, check=True) as placed:
+            found = _two_steps(net, placed, mine)
+        assert torch.equal(mine, x)
+        assert_equal(net, plain)
+        for value, other in zip(found, expected, strict=True):
+            torch.testing.assert_close(value, other)
+
+
+class Attribute(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.seen = nn.Parameter(torch.ones(2)), torch.zeros(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.add_(x)
+        return (self.seen * self.weight).sum()
+
+
+class Grows(Attribute):
+    def __init__(self) -> None:
+        super().__init__()
+        del self.seen
+        self.register_buffer("seen", torch.zeros(0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen = torch.cat([self.seen, x])
+        return self.seen.sum() * self.weight.sum()
+
+
+@pytest.mark.parametrize(("make", "words"), [(Attribute, "neither parameter nor buffer"), (Grows, r"float32 \[0\], by float32 \[2\]")])
+def test_state_that_would_be_lost_is_refused(make: Callable[[], nn.Module], words: str) -> None:
+    for step in (gp.TorchStep(make(), None, (torch.ones(2),)), gp.TorchInference(make(), (torch.ones(2),))):
+        with pytest.raises(ValueError, match=f"^module: .*{words}[^\n]*$"):
+            gp.problem(step, placed_steps.cluster("cpu", "cpu"))
+
+
+@pytest.mark.parametrize("name", ["batch norm", "dropout", "inference"])
+def test_a_check_passes_what_is_equal_and_ends_what_is_not(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "inference":
+        step = gp.TorchInference(nn.Linear(4, 4), (torch.ones(2, 4),))
+    else:
+        net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4) if name == "batch norm" else nn.Dropout(0.5), nn.Linear(4, 2))
+        step = gp.TorchStep(net, lambda net, x: net(x).square().sum(), (torch.ones(3, 4),))
+    plan, x = placed_steps.split(step), torch.randn(step.inputs[0].shape)
+    with gp.placed(step, plan, seed=3, check=True) as placed:
+        placed(x), placed(x)
+    before, run = children(), LiveStep.run
+    monkeypatch.setattr(LiveStep, "run", lambda self, inputs: [value + 0.1 for value in run(self, inputs)])
+    placed = gp.placed(step, plan, check=True)
+    with pytest.raises(
+        gp.MeasurementError, match=r"wrong_output: \S.* differs by .* from (eager PyTorch|the traced step); 0.001 is allowed"
+    ):
+        placed(x)
+    assert children() <= before
+
+
+def test_a_check_says_where_the_unplaced_step_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    step, before = placed_steps.mlp(), children()
+    monkeypatch.setattr(os, "sysconf", lambda name: 1)
+    with pytest.raises(ValueError, match=r"^check: the unplaced step needs \d+ bytes, and this host has 1 free; place it without check$"):
+        gp.placed(step, placed_steps.split(step), check=True)
+    assert children() <= before
