@@ -8,6 +8,8 @@ Nothing is computed and no memory is allocated: module and inputs may be on the 
   `read` that aliases it; an unused parameter is an op without edges;
 - views and in-place ops alias the buffer of an input; a view that equals an earlier tensor (`detach`, a transpose of a
   transpose) is that tensor, not an op;
+- a writer stands with its buffer and with the views through which it writes; what is read after a write is taken anew from the buffer,
+  by an op `alias` that stands there, too; a buffer that the module replaces is written once, at the end;
 - each parameter has one fused in-place update, after all reads of the parameter and on its device; a sparse embedding has one row-wise
   update for each lookup; gradients of micro-batches are added, and clipped ones scaled, by ops of their own;
 - `layer` is the module path, also of the gradients of a module's ops; `block` is the first number in it;
