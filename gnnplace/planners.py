@@ -32,6 +32,7 @@ from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.rations import shares
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.bounds.bounds import least_times
 from gnnplace.formats import strict_json
@@ -137,7 +138,8 @@ PLACE_UNITS: dict[UnitPlannerName, _PlacesUnits] = {
 
 
 def _on_units(problem: Problem, baseline: _PlacesUnits, evaluate: Evaluator, schedule: Schedule) -> Placement:
-    found = [baseline(problem, evaluate, units_name=name, schedule=schedule) for name in UNITS]
+    shared = zip(UNITS, shares(evaluate, len(UNITS)), strict=True)
+    found = [baseline(problem, part, units_name=name, schedule=schedule) for name, part in shared]
     return fastest(problem, found, evaluate)
 
 

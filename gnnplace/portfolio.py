@@ -36,6 +36,7 @@ from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.searching.clock import running_s
+from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.choices import SEARCH, SearchName
@@ -79,7 +80,8 @@ def portfolio(
     Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
     binding stages are given; a search for a faster order, with the schedule `given`, is all that can follow.
     """
-    run = _Run(problem, Watched(evaluate, budget), seed, budget, schedule, progress, improvements(progress), stages)
+    watched = Watched(evaluate, budget)
+    run = _Run(problem, watched, Rationed(watched, budget), seed, budget, schedule, progress, improvements(progress), stages)
     winner = run.best_of_all() if starts is None and policy is None and (stages is None or not stages.binding) else None
     if winner is None:
         starts = run.starts() if starts is None else starts
@@ -96,6 +98,7 @@ class _Run:
 
     problem: Problem
     evaluate: Evaluator
+    tried: Rationed
     seed: int
     budget: Budget
     schedule: Schedule
@@ -126,15 +129,14 @@ class _Run:
 
     def starts(self) -> dict[str, Planner]:
         """All planners but searches by name, with the one of `stages` where these are binding."""
-        counted = self._counted(self.budget)
-        named = planners.planners(self.problem, counted, self.seed, self.rule)
+        named = planners.planners(self.problem, self.tried, self.seed, self.rule)
         kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
-        return with_stages(self.problem, self.stages, kept, counted, self.rule) if self.stages and self.stages.binding else kept
+        return with_stages(self.problem, self.stages, kept, self.tried, self.rule) if self.stages and self.stages.binding else kept
 
     def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Winner], bool]:
         """What planners propose, nearest modules, stages where there are some, and repairs, best first; whether any is a repair."""
-        problem, budget, counted, progress = self.problem, self.budget, self._counted(self.budget), self.progress
-        winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
+        problem, budget, tried, progress = self.problem, self.budget, self.tried, self.progress
+        winners = with_nearest_modules(problem, tried, best(problem, tried, starts, budget, progress), budget, progress)
         if self.stages is not None and budget.allows(1):
             winners = with_best_stages(problem, self.evaluate, self.stages, self.seed, budget, self.rule, winners, progress)
         repairs = _repairs(problem, self.evaluate, [self.rule] if self.schedule == self.rule else [self.rule, "memory"], budget)

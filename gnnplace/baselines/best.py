@@ -13,9 +13,10 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, Planner, Score, score
+from gnnplace.result import FEASIBLE, OVERFLOWS, TIMELESS, Evaluator, Planner, Score, score
 
 FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
 FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
@@ -46,27 +47,41 @@ class Winner(NamedTuple):
 
 def best(
     problem: Problem,
-    evaluate: Evaluator,
+    evaluate: Rationed,
     planners: Mapping[str, Planner],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Winner]:
     """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct placements, best first.
 
-    It asks no further planner once one has used more than is left of that half.
-    Evaluations within planners count if their evaluator is `Counted` against the budget. Raises ValueError if there are no planners.
+    Evaluations of that half are shared out evenly among the planners that `evaluate` rations; what one leaves goes to those after it. None
+    is asked once one has used more than is left. A placement that can't be faster than one that fits is left out.
+    Raises ValueError if there are no planners.
     """
     found: dict[Identity, Winner] = {}
     used = last = 0.0
-    for name, plan in planners.items():
+    for place, (name, plan) in enumerate(planners.items()):
         if not found or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
-            winner = judged(problem, evaluate, name, plan(problem))
-            found.setdefault(identity(winner.placement), winner)
-            progress(name, winner.score)
+            evaluate.left = _ration(budget, len(planners) - place)
+            placement = plan(problem)
+            evaluate.left = None if evaluate.left is None else max(1, evaluate.left)
+            winner = judged(problem, evaluate, name, placement)
+            if winner.score.feasibility != TIMELESS or not found:
+                found.setdefault(identity(winner.placement), winner)
+                progress(name, winner.score)
             last, used = budget.used - used, budget.used
+    evaluate.left = None
     if not found:
         raise ValueError("planners: at least one is needed")
     return sorted(found.values(), key=BY_SCORE)
+
+
+def _ration(budget: Budget, planners: int) -> int | None:
+    """What the next of so many planners may evaluate: twice its part, since most leave something; None where time is what is short."""
+    if budget.evaluations is None:
+        return None
+    left = budget.until(FOR_PLANNERS).allows(budget.evaluations)
+    return max(1, min(left, 2 * left // planners))
 
 
 def with_repairs(
