@@ -7,7 +7,7 @@ names from `PlannerName`. Other packages add theirs by entry points of the group
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -34,7 +34,9 @@ from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import shares
 from gnnplace.baselines.single import single_cpu, single_gpu
+from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds.bounds import least_times
+from gnnplace.constraints import Stages
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement, Schedule, rule_of
 from gnnplace.problems import Problem
@@ -106,6 +108,19 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(exact, evaluate=evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
         case _:
             return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=rule)
+
+
+def with_stages(
+    problem: Problem, stages: Stages | None, named: Mapping[str, Planner], evaluate: Evaluator, schedule: Schedule
+) -> dict[str, Planner]:
+    """Planners by name, and `stages`, which plans these, where there are any; where they are binding, the others but searches are followed
+    by the nearest stages to what they propose.
+    """
+    if stages is None:
+        return dict(named)
+    own: Planner = partial(planned_stages, evaluate=evaluate, stages=stages, schedule=rule_of(schedule))
+    kept = [name for name in named if not stages.binding or name not in SEARCHES]
+    return {"stages": own} | {name: staged(named[name], stages) for name in kept}
 
 
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:

@@ -21,6 +21,7 @@ from gnnplace.result import FEASIBLE, OVERFLOWS, TIMELESS, Evaluator, Planner, S
 FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
 FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
+LEAST_BRIEF = 5  # evaluations: the start and one round of moves
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
 
@@ -172,6 +173,8 @@ def searched(
         return winner
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.score))
+    if identity(placement) == identity(winner.placement):
+        return winner
     found = min(winner, judged(problem, evaluate, name, placement), key=BY_SCORE)
     progress(found.planner, found.score)
     return found
@@ -188,9 +191,9 @@ def searched_from_few(
 ) -> Winner:
     """A brief search from each of the best `FEW` winners, then a long one from the best result; both have names.
 
-    The brief ones share `FOR_FEW` of the budget.
+    The brief ones share `FOR_FEW` of the budget; there are fewer where that is less than `LEAST_BRIEF` evaluations for each.
     """
-    few = list(winners[:FEW])
+    few = list(winners[: max(1, min(FEW, budget.left(FOR_FEW).allows(FEW * LEAST_BRIEF) // LEAST_BRIEF))])
     for place, winner in enumerate(few if len(few) > 1 else []):
         part = budget.left(FOR_FEW / (len(few) - FOR_FEW * place))
         few[place] = searched(problem, evaluate, winner, *brief, part, progress)
