@@ -34,7 +34,6 @@ from gnnplace.baselines.near_modules import with_nearest_modules
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.repair import WAYS, Repair
-from gnnplace.baselines.sampled_lists import best_of_lists
 from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.searching.clock import running_s
 from gnnplace.baselines.searching.rations import Rationed
@@ -130,11 +129,9 @@ class _Run:
         return winner if winner.score.feasibility == FEASIBLE else None
 
     def starts(self) -> dict[str, Planner]:
-        """All planners but searches by name, random list schedules last, with the one of `stages` where these are binding."""
+        """All planners but searches by name, with the one of `stages` where these are binding."""
         named = planners.planners(self.problem, self.tried, self.seed, self.rule)
         kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
-        generator = np.random.default_rng(self.seed)
-        kept["lists"] = partial(best_of_lists, evaluate=self.tried, generator=generator, schedule=self.rule)
         return planners.with_stages(self.problem, self.stages, kept, self.tried, self.rule) if self.stages and self.stages.binding else kept
 
     def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Winner], bool]:

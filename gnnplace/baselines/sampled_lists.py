@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Bool, Float, Int64
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import on_accelerators
 from gnnplace.baselines.scheduling.instance import Guide, instance
 from gnnplace.baselines.scheduling.list_schedule import VIEWS, schedule_units
@@ -21,10 +20,7 @@ from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import sequence
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, UnitsName, allowed, expand, units
-
-LEAST_LISTS, MOST_LISTS, LISTED_OPS = 8, 48, 4 * 10**5  # list schedules, and their ops together
 
 
 class Settings(NamedTuple):
@@ -100,14 +96,6 @@ def list_schedule(problem: Problem, settings: Settings, generator: np.random.Gen
 def list_schedules(problem: Problem, generator: np.random.Generator, schedule: Schedule = "critical-path") -> Callable[[], Placement]:
     """A source of random list schedules of a problem."""
     return lambda: list_schedule(problem, drawn(generator), generator, schedule)
-
-
-def best_of_lists(
-    problem: Problem, evaluate: Evaluator, generator: np.random.Generator, *, schedule: Schedule = "critical-path"
-) -> Placement:
-    """The fastest of `MOST_LISTS` random list schedules, of fewer on a large graph. Raises ValueError where a unit is allowed nowhere."""
-    count = max(LEAST_LISTS, min(MOST_LISTS, LISTED_OPS // problem.num_ops))
-    return fastest(problem, [list_schedule(problem, drawn(generator), generator, schedule) for _ in range(count)], evaluate)
 
 
 def _devices(problem: Problem, made: Units, settings: Settings, used: Int64[np.ndarray, " used"]) -> Bool[np.ndarray, "units devices"]:
