@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from support.by_hand import gpus, link, made, op
@@ -11,7 +13,7 @@ from support.graphs import chains, equal_gpus
 from experiments.optimality.graphs import Kind, drawn
 from gnnplace import planners, portfolio
 from gnnplace.baselines import reorder
-from gnnplace.baselines.enumeration import every_placement
+from gnnplace.baselines.enumeration import every_placement, placements
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
@@ -83,6 +85,11 @@ def test_few_placements_are_all_tried_and_no_planner_is_asked(monkeypatch: pytes
     assert schedules == ([] if schedule == "critical-path" else [schedule])
     monkeypatch.undo()
     assert "all" not in portfolio.portfolio(posed, simulate, 0, Budget(evaluations=2 * few - 1), schedule).planner
+
+
+def test_placements_that_no_float_counts_are_infinitely_many_and_nothing_warns():
+    with warnings.catch_warnings(action="error"):
+        assert placements(chains(1100, 1, 2)) == float("inf")
 
 
 def test_planners_and_repairs_are_asked_where_none_of_all_placements_fits(monkeypatch: pytest.MonkeyPatch):

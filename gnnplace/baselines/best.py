@@ -1,8 +1,10 @@
 """A portfolio (Huberman, Lukose and Hogg, 1997): planners one after another, then searches from the best placements, until the budget ends.
 
-Planners get the first half of the budget and the searches the rest, because searches find better placements. Placements that overflow a
-memory but would be faster than all that fit are repaired in between. Which start leads to the best result is unknown in advance: the best
-few share a tenth of the rest for a search that is quick to improve, and the best result of these gets what is left.
+Planners get the first half of the budget and the searches the rest, because searches find better placements. Where evaluations are
+counted, each planner has a share of that half (`searching/rations`), so that none is left out because others have more to try on one
+device more or with more memory. Placements that overflow a memory but would be faster than all that fit are repaired in between. Which
+start leads to the best result is unknown in advance: the best few share a tenth of the rest for a search that is quick to improve, and the
+best result of these gets what is left.
 """
 
 from __future__ import annotations
