@@ -4,20 +4,18 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from growing.cases import Case
+from growing.cases import EVALUATIONS, Case
 from growing.problems import Growth, pair
 
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
 
-BEFORE: dict[Growth, tuple[int, ...]] = {
-    "memory doubled": (),
-    "one device more": (),
-}  # were worse while planners were asked until half was used
+# some that were worse by 11 to 21 % at 120 evaluations, when the first planners could use up the evaluations of all
+SAMPLE: list[tuple[Growth, int]] = [("one device more", 6), ("one device more", 10), ("memory doubled", 25), ("memory doubled", 28)]
 
 
 @pytest.mark.parametrize("kind", get_args(Growth))
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=() if seed == 1 else pytest.mark.slow) for seed in range(6)])
 def test_the_larger_problem_has_every_placement_of_the_smaller_and_none_takes_longer(kind, seed):
     small, large = pair(kind, seed)
     there = [large.cluster.device_names.index(name) for name in small.cluster.device_names]
@@ -30,6 +28,6 @@ def test_the_larger_problem_has_every_placement_of_the_smaller_and_none_takes_lo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "seed"), [(kind, seed) for kind, seeds in BEFORE.items() for seed in seeds])
+@pytest.mark.parametrize(("kind", "seed"), SAMPLE)
 def test_more_is_never_worse(kind, seed, tmp_path):
-    assert [Case(kind, seed, evaluations).broken(tmp_path) for evaluations in (120, 300)] == [None, None]
+    assert [Case(kind, seed, evaluations).broken(tmp_path) for evaluations in EVALUATIONS] == [None, None]
