@@ -159,8 +159,8 @@ def compared(
 
 
 def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
-    """Every planner by name, with stages where there are any (`portfolio.with_stages`)."""
-    return portfolio.with_stages(problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule)
+    """Every planner by name, with stages where there are any (`planners.with_stages`)."""
+    return planners.with_stages(problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule)
 
 
 def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> Planner:

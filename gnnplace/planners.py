@@ -7,7 +7,7 @@ names from `PlannerName`. Other packages add theirs by entry points of the group
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
@@ -32,8 +32,11 @@ from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.rations import shares
 from gnnplace.baselines.single import single_cpu, single_gpu
+from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds.bounds import least_times
+from gnnplace.constraints import Stages
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement, Schedule, rule_of
 from gnnplace.problems import Problem
@@ -107,6 +110,19 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=rule)
 
 
+def with_stages(
+    problem: Problem, stages: Stages | None, named: Mapping[str, Planner], evaluate: Evaluator, schedule: Schedule
+) -> dict[str, Planner]:
+    """Planners by name, and `stages`, which plans these, where there are any; where they are binding, the others but searches are followed
+    by the nearest stages to what they propose.
+    """
+    if stages is None:
+        return dict(named)
+    own: Planner = partial(planned_stages, evaluate=evaluate, stages=stages, schedule=rule_of(schedule))
+    kept = [name for name in named if not stages.binding or name not in SEARCHES]
+    return {"stages": own} | {name: staged(named[name], stages) for name in kept}
+
+
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
     """The baseline that a user names. Raises ValueError with the names that the problem's cluster allows."""
     named = planners(problem, evaluate, seed)
@@ -137,7 +153,8 @@ PLACE_UNITS: dict[UnitPlannerName, _PlacesUnits] = {
 
 
 def _on_units(problem: Problem, baseline: _PlacesUnits, evaluate: Evaluator, schedule: Schedule) -> Placement:
-    found = [baseline(problem, evaluate, units_name=name, schedule=schedule) for name in UNITS]
+    shared = zip(UNITS, shares(evaluate, len(UNITS)), strict=True)
+    found = [baseline(problem, part, units_name=name, schedule=schedule) for name, part in shared]
     return fastest(problem, found, evaluate)
 
 

@@ -36,7 +36,8 @@ from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget, Counted, Watched
 from gnnplace.baselines.searching.clock import running_s
-from gnnplace.baselines.staged import planned_stages, staged
+from gnnplace.baselines.searching.rations import Rationed
+from gnnplace.baselines.staged import staged
 from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.choices import SEARCH, SearchName
 from gnnplace.constraints import Stages
@@ -47,6 +48,7 @@ from gnnplace.result import FEASIBLE, Evaluator, Planner
 
 SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
 HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training and validation split, for claims about the others
+CLIMBED = 400  # evaluations in which a climb gains more than annealing does; seconds are worth more to annealing, which chooses faster
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
 ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
@@ -79,7 +81,8 @@ def portfolio(
     Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
     binding stages are given; a search for a faster order, with the schedule `given`, is all that can follow.
     """
-    run = _Run(problem, Watched(evaluate, budget), seed, budget, schedule, progress, improvements(progress), stages)
+    watched = Watched(evaluate, budget)
+    run = _Run(problem, watched, Rationed(watched, budget), seed, budget, schedule, progress, improvements(progress), stages)
     winner = run.best_of_all() if starts is None and policy is None and (stages is None or not stages.binding) else None
     if winner is None:
         starts = run.starts() if starts is None else starts
@@ -96,6 +99,7 @@ class _Run:
 
     problem: Problem
     evaluate: Evaluator
+    tried: Rationed
     seed: int
     budget: Budget
     schedule: Schedule
@@ -126,15 +130,14 @@ class _Run:
 
     def starts(self) -> dict[str, Planner]:
         """All planners but searches by name, with the one of `stages` where these are binding."""
-        counted = self._counted(self.budget)
-        named = planners.planners(self.problem, counted, self.seed, self.rule)
+        named = planners.planners(self.problem, self.tried, self.seed, self.rule)
         kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
-        return with_stages(self.problem, self.stages, kept, counted, self.rule) if self.stages and self.stages.binding else kept
+        return planners.with_stages(self.problem, self.stages, kept, self.tried, self.rule) if self.stages and self.stages.binding else kept
 
     def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Winner], bool]:
         """What planners propose, nearest modules, stages where there are some, and repairs, best first; whether any is a repair."""
-        problem, budget, counted, progress = self.problem, self.budget, self._counted(self.budget), self.progress
-        winners = with_nearest_modules(problem, counted, best(problem, counted, starts, budget, progress), budget, progress)
+        problem, budget, tried, progress = self.problem, self.budget, self.tried, self.progress
+        winners = with_nearest_modules(problem, tried, best(problem, tried, starts, budget, progress), budget, progress)
         if self.stages is not None and budget.allows(1):
             winners = with_best_stages(problem, self.evaluate, self.stages, self.seed, budget, self.rule, winners, progress)
         repairs = _repairs(problem, self.evaluate, [self.rule] if self.schedule == self.rule else [self.rule, "memory"], budget)
@@ -142,7 +145,10 @@ class _Run:
         return found, len(found) > len(winners)
 
     def refined(self, winners: list[Winner], repaired: bool, ranks: Sequence[Rank]) -> Winner:
-        """What searches make of the best few winners; the last of the budget is left to that for an order where there is one."""
+        """What searches make of the best few winners; the last of the budget is left to that for an order where there is one.
+
+        Where evaluations are counted, a climb goes on from the best of the few, and annealing from there.
+        """
         for_order = FOR_ORDER * (1 - self.budget.used) if repaired else FOR_ORDER  # repairs leave less to both
         before = self.budget if self.schedule == self.rule else self.budget.until(1 - for_order)
         counted = self._counted(before)
@@ -150,6 +156,10 @@ class _Run:
             solved = partial(self._solved, most_s=planners.EXACT_S, schedule=self.rule)
             winners = [searched(self.problem, counted, winners[0], "exact", solved, before, self.progress), *winners[1:]]
         climb, anneal = ("ranked-climb", partial(self._climbed, ranks=ranks)), ("annealing", self._annealed)
+        if before.evaluations is not None and (left := before.allows(before.evaluations)):
+            first = before.left(min(1.0, CLIMBED / left))
+            winners = [searched_from_few(self.problem, self._counted(first), winners, climb, climb, first, self.progress)]
+            before.spent += first.spent
         winner = searched_from_few(self.problem, counted, winners, climb, anneal, before, self.progress)
         self.budget.spent = before.spent
         return winner
@@ -181,19 +191,6 @@ class _Run:
             winner = judged(problem, self.evaluate, f"exact: {error}; it goes on from", start)
             self.said(winner.planner, winner.score)
             return start
-
-
-def with_stages(
-    problem: Problem, stages: Stages | None, named: Mapping[str, Planner], evaluate: Evaluator, schedule: Schedule
-) -> dict[str, Planner]:
-    """Planners by name, and `stages`, which plans these, where there are any; where they are binding, the others but searches are followed
-    by the nearest stages to what they propose.
-    """
-    if stages is None:
-        return dict(named)
-    own: Planner = partial(planned_stages, evaluate=evaluate, stages=stages, schedule=rule_of(schedule))
-    kept = [name for name in named if not stages.binding or name not in planners.SEARCHES]
-    return {"stages": own} | {name: staged(named[name], stages) for name in kept}
 
 
 def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:

@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-MODULES = ("tests.hostile.cases", "faults.cases", "execution.operator_cases")
+MODULES = ("tests.hostile.cases", "faults.cases", "execution.operator_cases", "growing.cases")
 
 
 @runtime_checkable

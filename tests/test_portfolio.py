@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from support.by_hand import gpus, link, made, op
@@ -11,7 +13,7 @@ from support.graphs import chains, equal_gpus
 from experiments.optimality.graphs import Kind, drawn
 from gnnplace import planners, portfolio
 from gnnplace.baselines import reorder
-from gnnplace.baselines.enumeration import every_placement
+from gnnplace.baselines.enumeration import every_placement, placements
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
@@ -63,7 +65,8 @@ def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.Monkey
     ops = [op("feed", 1, 1), op("urgent", 1, 1), op("tail", 10), op("long", 5), op("short", 2)]
     posed, device = made(ops, [(0, 0, 1), (1, 0, 2)], gpus(link(0, 1), link(1, 0))), np.array([1, 0, 1, 0, 0], np.int32)
     monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
-    monkeypatch.setattr(portfolio, "annealing", lambda *rest, start, **more: start)
+    for search in ("annealing", "ranked_climb"):
+        monkeypatch.setattr(portfolio, search, lambda *rest, start, **more: start)
     for schedule, name, time_ns in (("critical-path", "mine", 17), ("given", "order from mine", 14)):
         found = portfolio.portfolio(posed, simulate, 0, Budget(evaluations=600), schedule, starts={"mine": lambda _: Placement(device)})
         assert (found.planner, found.score.step_time_ns, found.placement.schedule) == (name, time_ns, schedule)
@@ -84,6 +87,11 @@ def test_few_placements_are_all_tried_and_no_planner_is_asked(monkeypatch: pytes
     assert "all" not in portfolio.portfolio(posed, simulate, 0, Budget(evaluations=2 * few - 1), schedule).planner
 
 
+def test_placements_that_no_float_counts_are_infinitely_many_and_nothing_warns():
+    with warnings.catch_warnings(action="error"):
+        assert placements(chains(1100, 1, 2)) == float("inf")
+
+
 def test_planners_and_repairs_are_asked_where_none_of_all_placements_fits(monkeypatch: pytest.MonkeyPatch):
     ops, asked = [op(f"o{i}", 100, persistent_bytes=60) for i in range(4)], list[str]()
     posed = problem(ComputationGraph.from_ops("large", ops, []), equal_gpus(2, memory_bytes=110))
@@ -98,13 +106,13 @@ def test_planners_and_repairs_are_asked_where_none_of_all_placements_fits(monkey
 def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_order_its_end(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Each planner makes 20 evaluations, and one for its placement is added: a fifth would end after half of the budget."""
+    """Each planner makes 20 evaluations, and the first one another for its placement: a fifth would end after half of the budget."""
     posed, start, called, shares = chains(2, 2, 2), Placement(np.zeros(4, np.int32)), [], []
 
     def asked(problem, counted, seed, rule):
         def named(name):
             def plan(problem):
-                counted(problem, [start] * 20)
+                counted(problem, [start] * 20, timeline=True)
                 called.append(name)
                 return start
 
@@ -118,12 +126,13 @@ def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_
         return start
 
     monkeypatch.setattr(planners, "planners", asked)
-    for module, name, replaced in ((portfolio, "annealing", searching), (reorder, "reorder", searching), (portfolio, "MAX_CHOICES", 7)):
-        monkeypatch.setattr(module, name, replaced)
-    monkeypatch.setattr(portfolio, "ENUMERATED_OPS", 0)
+    for module, name in ((portfolio, "ranked_climb"), (portfolio, "annealing"), (reorder, "reorder")):
+        monkeypatch.setattr(module, name, searching)
+    for name, value in (("MAX_CHOICES", 7), ("ENUMERATED_OPS", 0), ("CLIMBED", 10)):
+        monkeypatch.setattr(portfolio, name, value)
     portfolio.portfolio(posed, simulate, 0, Budget(evaluations=200), "given")
     assert called == ["one", "two", "three", "four"]
-    assert shares == [(140, 4 * 21), (200, 141)]  # and one for what annealing found
+    assert shares == [(10, 0), (140, 4 * 20 + 1 + 10), (200, 140)]  # a climb, annealing, the order
 
 
 def test_time_for_exact_search_is_a_part_of_what_is_left():

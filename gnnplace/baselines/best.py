@@ -1,8 +1,10 @@
 """A portfolio (Huberman, Lukose and Hogg, 1997): planners one after another, then searches from the best placements, until the budget ends.
 
-Planners get the first half of the budget and the searches the rest, because searches find better placements. Placements that overflow a
-memory but would be faster than all that fit are repaired in between. Which start leads to the best result is unknown in advance: the best
-few share a tenth of the rest for a search that is quick to improve, and the best result of these gets what is left.
+Planners get the first half of the budget and the searches the rest, because searches find better placements. Where evaluations are
+counted, each planner has a share of that half (`searching/rations`), so that none is left out because others have more to try on one
+device more or with more memory. Placements that overflow a memory but would be faster than all that fit are repaired in between. Which
+start leads to the best result is unknown in advance: the best few share a tenth of the rest for a search that is quick to improve, and the
+best result of these gets what is left.
 """
 
 from __future__ import annotations
@@ -13,13 +15,15 @@ from operator import attrgetter
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.result import FEASIBLE, OVERFLOWS, Evaluator, Planner, Score, score
+from gnnplace.result import FEASIBLE, OVERFLOWS, TIMELESS, Evaluator, Planner, Score, score
 
 FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
 FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
+LEAST_BRIEF = 5  # evaluations: the start and one round of moves
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 BY_SCORE = attrgetter("score")
 
@@ -46,27 +50,41 @@ class Winner(NamedTuple):
 
 def best(
     problem: Problem,
-    evaluate: Evaluator,
+    evaluate: Rationed,
     planners: Mapping[str, Planner],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Winner]:
     """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct placements, best first.
 
-    It asks no further planner once one has used more than is left of that half.
-    Evaluations within planners count if their evaluator is `Counted` against the budget. Raises ValueError if there are no planners.
+    Evaluations of that half are shared out evenly among the planners that `evaluate` rations; what one leaves goes to those after it. None
+    is asked once one has used more than is left. A placement that can't be faster than one that fits is left out.
+    Raises ValueError if there are no planners.
     """
     found: dict[Identity, Winner] = {}
     used = last = 0.0
-    for name, plan in planners.items():
+    for place, (name, plan) in enumerate(planners.items()):
         if not found or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
-            winner = judged(problem, evaluate, name, plan(problem))
-            found.setdefault(identity(winner.placement), winner)
-            progress(name, winner.score)
+            evaluate.left = _ration(budget, len(planners) - place)
+            placement = plan(problem)
+            evaluate.left = None if evaluate.left is None else max(1, evaluate.left)
+            winner = judged(problem, evaluate, name, placement)
+            if winner.score.feasibility != TIMELESS or not found:
+                found.setdefault(identity(winner.placement), winner)
+                progress(name, winner.score)
             last, used = budget.used - used, budget.used
+    evaluate.left = None
     if not found:
         raise ValueError("planners: at least one is needed")
     return sorted(found.values(), key=BY_SCORE)
+
+
+def _ration(budget: Budget, planners: int) -> int | None:
+    """What the next of so many planners may evaluate: twice its part, since most leave something; None where time is what is short."""
+    if budget.evaluations is None:
+        return None
+    left = budget.until(FOR_PLANNERS).allows(budget.evaluations)
+    return max(1, min(left, 2 * left // planners))
 
 
 def with_repairs(
@@ -157,6 +175,8 @@ def searched(
         return winner
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.score))
+    if identity(placement) == identity(winner.placement):
+        return winner
     found = min(winner, judged(problem, evaluate, name, placement), key=BY_SCORE)
     progress(found.planner, found.score)
     return found
@@ -173,9 +193,9 @@ def searched_from_few(
 ) -> Winner:
     """A brief search from each of the best `FEW` winners, then a long one from the best result; both have names.
 
-    The brief ones share `FOR_FEW` of the budget.
+    The brief ones share `FOR_FEW` of the budget; there are fewer where that is less than `LEAST_BRIEF` evaluations for each.
     """
-    few = list(winners[:FEW])
+    few = list(winners[: max(1, min(FEW, budget.left(FOR_FEW).allows(FEW * LEAST_BRIEF) // LEAST_BRIEF))])
     for place, winner in enumerate(few if len(few) > 1 else []):
         part = budget.left(FOR_FEW / (len(few) - FOR_FEW * place))
         few[place] = searched(problem, evaluate, winner, *brief, part, progress)

@@ -12,6 +12,7 @@ from gnnplace.baselines.annealing import Found
 from gnnplace.baselines.best import BY_SCORE, FOR_ORDER, Progress, Winner, best, searched, searched_from_few
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.baselines.single import on_each
 from gnnplace.baselines.staged import nearest_if_any, planned_stages, search_stages
 from gnnplace.constraints import Stages
@@ -37,7 +38,7 @@ def best_stages(
     With the schedule `given`, the last of the budget goes to a search for a faster order of ops.
     """
     rule = rule_of(schedule)
-    winners = best(problem, Counted(evaluate, budget), starts, budget, progress)
+    winners = best(problem, Rationed(evaluate, budget), starts, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     moved = ("cuts", partial(_cut, evaluate=evaluate, seed=seed, stages=stages))
     winner = searched_from_few(problem, Counted(evaluate, before), winners, moved, moved, before, progress)

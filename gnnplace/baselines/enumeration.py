@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice, product
+from math import prod
 
 import numpy as np
 
@@ -18,7 +19,7 @@ BATCH = 1024  # placements evaluated together
 
 def placements(problem: Problem) -> float:
     """How many legal placements there are. Raises ValueError where a colocation group is allowed on no device."""
-    return float(np.prod(allowed(problem, units(problem.graph, "ops")).sum(axis=1, dtype=np.float64)))
+    return prod(allowed(problem, units(problem.graph, "ops")).sum(axis=1).tolist(), start=1.0)  # infinite where a float can't count them
 
 
 def every_placement(problem: Problem, schedule: Schedule = "critical-path") -> Iterator[Placement]:

@@ -1,13 +1,17 @@
 """The portfolio: in order, within its budget, never worse than any of its planners, and it says who won."""
 
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.best import Winner, best, improvements, searched, searched_from_few, with_repairs
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.best import BY_SCORE, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
@@ -16,6 +20,21 @@ from gnnplace.simulator.simulator import simulate
 
 POSED = chains(2, 3, 2)
 DEVICES = {"one": [0] * 6, "cut": [0, 0, 1, 1, 1, 1], "split": [0, 0, 0, 1, 1, 1]}
+
+
+def ask(planners, budget, *tell):
+    """The winners among planners that make no evaluations of their own."""
+    return best(POSED, Rationed(simulate, budget), planners, budget, *tell)
+
+
+def variants(name, rows, called):
+    """A planner that evaluates placements and takes the fastest."""
+
+    def plan(posed, evaluate):
+        called.append(name)
+        return fastest(posed, [Placement(np.array(row, np.int32)) for row in rows], evaluate)
+
+    return plan
 
 
 def planners(*names, called=None):
@@ -31,23 +50,42 @@ def planners(*names, called=None):
 
 
 @pytest.mark.parametrize("order", [("one", "cut", "split"), ("split", "one", "cut")])
-def test_the_fastest_comes_first_by_its_name(order):
-    found = best(POSED, simulate, planners(*order), Budget(evaluations=100))
-    assert [winner.planner for winner in found] == ["split", "cut", "one"]
+def test_the_fastest_comes_first_by_its_name_and_what_is_surely_slower_is_left_out(order):
+    budget = Budget(evaluations=100)
+    found = ask(planners(*order), budget)
+    assert [winner.planner for winner in found] == (["split", "cut", "one"] if order[0] == "one" else ["split"])
+    assert budget.spent == len(found)
     assert found[0].placement.device.tolist() == DEVICES["split"] and found[0].score == (0, 0, 3000)
 
 
 def test_a_placement_that_two_propose_is_the_first_ones():
     twice = planners("one", "split") | {"again": planners("split")["split"]}
-    assert [winner.planner for winner in best(POSED, simulate, twice, Budget(evaluations=100))] == ["split", "one"]
+    assert [winner.planner for winner in ask(twice, Budget(evaluations=100))] == ["split", "one"]
 
 
 def test_the_first_planner_is_asked_whatever_the_budget_and_no_other_after_half_of_it():
     called, budget = [], Budget(evaluations=4)
-    found = best(POSED, Counted(simulate, budget), planners("one", "cut", "split", called=called), budget)
+    found = ask(planners("one", "cut", "split", called=called), budget)
     assert called == ["one", "cut"] and found[0].planner == "cut" and budget.spent == 2
     budget.spent = 10
-    assert [winner.planner for winner in best(POSED, simulate, planners("one", "split"), budget)] == ["one"]
+    assert [winner.planner for winner in ask(planners("one", "split"), budget)] == ["one"]
+
+
+def test_every_planner_is_asked_though_the_first_would_use_all_evaluations():
+    """Of four planners with eleven variants each, whose steps differ, the last one has the fastest."""
+    rows, called, budget = [list(row) for row in product((0, 1), repeat=6)], [], Budget(evaluations=40)
+    evaluate = Rationed(simulate, budget)
+    asked = {
+        f"p{i}": partial(
+            variants(f"p{i}", [*rows[10 * i + 1 : 10 * i + 11], *([DEVICES["split"]] if i == 3 else [])], called), evaluate=evaluate
+        )
+        for i in range(4)
+    }
+    found = best(POSED, evaluate, asked, budget)
+    assert called == ["p0", "p1", "p2", "p3"] and found[0].score.step_time_ns == 3000 and budget.spent <= 20
+    spent, called[:] = budget.spent, []
+    best(POSED, evaluate, asked, Budget(seconds=100.0))
+    assert budget.spent > spent and evaluate.left is None and called[:1] == ["p0"]
 
 
 def test_a_search_that_finds_nothing_better_does_not_win_and_none_starts_without_a_budget():
@@ -59,7 +97,7 @@ def test_a_search_that_finds_nothing_better_does_not_win_and_none_starts_without
     def tell(*news):
         said.append(news)
 
-    (winner, *_) = best(POSED, simulate, planners("one", "cut"), Budget(evaluations=100), tell)
+    (winner, *_) = ask(planners("one", "cut"), Budget(evaluations=100), tell)
     up = searched(POSED, simulate, winner, "up", search("split"), Budget(evaluations=100), tell)
     assert (up.planner, up.score.step_time_ns) == ("up from cut", 3000)
     assert searched(POSED, simulate, up, "down", search("one"), Budget(evaluations=100), tell) is up
@@ -74,7 +112,8 @@ def test_a_tenth_of_a_search_goes_to_the_best_few_in_equal_parts_and_the_rest_to
     """The search gets nowhere but from `cut`, the third of four, from which it gets to `split`; the fifth is not asked."""
     rows = [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]]
     proposed = {f"p{i}": lambda _, row=row: Placement(np.array(row, dtype=np.int32)) for i, row in enumerate(rows)}
-    winners, asked = best(POSED, simulate, proposed, Budget(evaluations=100)), []
+    winners, asked = [judged(POSED, simulate, name, plan(POSED)) for name, plan in proposed.items()], []
+    winners.sort(key=BY_SCORE)
     third = winners[2].placement.device.tolist()
 
     def search(posed, start, budget, tell):
@@ -82,12 +121,25 @@ def test_a_tenth_of_a_search_goes_to_the_best_few_in_equal_parts_and_the_rest_to
         budget.spent = budget.evaluations
         return Placement(np.array(DEVICES["split"], dtype=np.int32)) if start.device.tolist() == third else start
 
-    budget = Budget(evaluations=100)
+    budget = Budget(evaluations=500)
     budget.spent = 20
     found = searched_from_few(POSED, simulate, winners, ("search", search), ("search", search), budget)
     starts = [winner.placement.device.tolist() for winner in winners[:4]]
-    assert asked == [*((start, 2) for start in starts), (DEVICES["split"], 72)] and budget.spent == 100
+    assert asked == [*((start, 12) for start in starts), (DEVICES["split"], 432)] and budget.spent == 500
     assert found.planner == f"search from {winners[2].planner}" and found.score == (0, 0, 3000)
+
+
+@pytest.mark.parametrize(("evaluations", "few"), [(99, 1), (100, 2), (199, 3), (200, 4), (1000, 4)])
+def test_brief_searches_are_fewer_where_they_could_evaluate_no_round_of_moves(evaluations, few):
+    asked = []
+
+    def search(posed, start, budget, tell):
+        asked.append(budget.evaluations)
+        return start
+
+    winners = [judged(POSED, simulate, name, Placement(np.array(row, np.int32))) for name, row in DEVICES.items()] * 2
+    searched_from_few(POSED, simulate, winners, ("brief", search), ("long", search), Budget(evaluations=evaluations))
+    assert len(asked) == (few + 1 if few > 1 else 1) and min(asked) >= 5 and asked[-1] == evaluations
 
 
 def test_one_start_gets_all_of_a_search():
@@ -97,7 +149,7 @@ def test_one_start_gets_all_of_a_search():
         asked.append(budget.evaluations)
         return start
 
-    winners = best(POSED, simulate, planners("one"), Budget(evaluations=100))
+    winners = ask(planners("one"), Budget(evaluations=100))
     assert searched_from_few(POSED, simulate, winners, ("search", search), ("search", search), Budget(evaluations=100)) is winners[
         0
     ] and asked == [100]
@@ -111,7 +163,7 @@ def test_a_search_is_heard_when_it_finds_a_good_deal_more():
             tell(Score(*found))
         return start
 
-    (winner,) = best(POSED, simulate, planners("one"), Budget(evaluations=9))
+    (winner,) = ask(planners("one"), Budget(evaluations=9))
     searched(POSED, simulate, winner, "search", search, Budget(evaluations=9), lambda *news: said.append(news))
     assert [score.step_time_ns for name, score in said if name == "search from one"] == [5900, 5000]
 
@@ -126,7 +178,7 @@ def test_only_what_is_better_than_all_before_is_news():
 
 def test_nobody_to_ask():
     with pytest.raises(ValueError, match="at least one is needed"):
-        best(POSED, simulate, {}, Budget(evaluations=1))
+        ask({}, Budget(evaluations=1))
 
 
 TIGHT = problem(ComputationGraph.from_ops("tight", [op(f"w{i}", 10 + i, persistent_bytes=30) for i in range(4)], []),
