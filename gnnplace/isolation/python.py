@@ -11,10 +11,11 @@ import sys
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of a Python that is given `arguments`: `-m MODULE ...` or `-c CODE ...`."""
-    return [sys.executable, "-P", *arguments]
+    """The command line of a Python that is given `arguments`: `-m MODULE ...`, a module of ours, or `-c CODE ...`."""
+    own = ("-m", "gnnplace.isolation.child") if arguments[0] == "-m" else arguments[:1]
+    return [sys.executable, "-P", *own, *arguments[1:]]
 
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of this process with its import path, and `more`, which wins over both."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | more
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))} | more

@@ -56,15 +56,15 @@ def _from_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _look_in(path.parent, Path.cwd())
+    _look_in(path.absolute().parent)
     with theirs(f"{path}: can't be imported"):
         spec.loader.exec_module(module)
     return module
 
 
-def _look_in(*folders: Path) -> None:
-    """Adds folders to the import path, after the standard library: a workload in profile.py must not hide the module `profile`."""
-    sys.path[:0] = [get_path("stdlib"), *map(str, folders)]
+def _look_in(folder: Path) -> None:
+    """Adds a folder to the import path, after the standard library: a workload in profile.py must not hide the module `profile`."""
+    sys.path[:0] = [get_path("stdlib"), str(folder)]
 
 
 @contextmanager

@@ -1,0 +1,61 @@
+"""Has libraries that look for settings in the current folder as they are imported look in one that holds none.
+
+What lies in the folder in which a user happens to be was not named: Numba's `.numba_config.yaml`, matplotlib's `matplotlibrc`. Commands and
+their children leave it unread. A program that imports this package keeps what these libraries promise it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any
+
+NUMBA, MATPLOTLIB = "numba.core.config", "matplotlib"
+EMPTY = "/"  # of settings; root alone writes there
+
+
+def leave_those_of_this_folder() -> None:
+    """From now on the libraries are imported so, and relative entries of Python's path, which lead to the current folder, are gone."""
+    sys.path[:] = filter(os.path.isabs, sys.path)
+    if not any(isinstance(finder, _Elsewhere) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Elsewhere())
+
+
+class _Elsewhere(MetaPathFinder):
+    """Finds the libraries as Python does, and has them executed elsewhere."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        found = PathFinder.find_spec(name, path, target) if name in (NUMBA, MATPLOTLIB) else None
+        if found is not None and found.loader is not None:
+            loader: Any = found.loader
+            loader.exec_module = _executing(loader.exec_module)
+        return found
+
+
+def _executing(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def executed(module: ModuleType) -> None:
+        with _elsewhere():
+            execute(module)
+        if module.__name__ == NUMBA:
+            module._config_fname = os.devnull  # type: ignore[attr-defined]  # it would look again whenever it compiles
+        else:  # without a home it says, in two lines, where it keeps a list of fonts
+            logging.getLogger(MATPLOTLIB).addFilter(lambda record: record.levelno > logging.WARNING)
+
+    return executed
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    here = os.open(os.curdir, os.O_PATH | os.O_DIRECTORY)
+    try:
+        os.chdir(EMPTY)
+        yield
+    finally:
+        os.fchdir(here)
+        os.close(here)
