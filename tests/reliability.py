@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-MODULES = ("tests.hostile.cases", "faults.cases")
+MODULES = ("tests.hostile.cases", "faults.cases", "traps.cases", "caches.cases")
 
 
 @runtime_checkable
