@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+
+CHILD = str(Path(__file__).resolve().with_name("child.py"))
 
 
 def command(*arguments: str) -> list[str]:
     """The command line of a Python that is given `arguments`: `-m MODULE ...`, a module of ours, or `-c CODE ...`."""
-    own = ("-m", "gnnplace.isolation.child") if arguments[0] == "-m" else arguments[:1]
-    return [sys.executable, "-P", *own, *arguments[1:]]
+    return [sys.executable, "-P", CHILD, *(arguments[1:] if arguments[0] == "-m" else arguments)]
 
 
 def environment(**more: str) -> dict[str, str]:
