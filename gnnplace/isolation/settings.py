@@ -18,10 +18,15 @@ from typing import Any
 
 NUMBA, MATPLOTLIB = "numba.core.config", "matplotlib"
 EMPTY = "/"  # of settings; root alone writes there
+NO_HOME = "/nonexistent"  # as Debian calls it
 
 
 def leave_those_of_this_folder() -> None:
-    """From now on the libraries are imported so, and relative entries of Python's path, which lead to the current folder, are gone."""
+    """From now on the libraries are imported so. What else would lead to the current folder is gone: relative entries of Python's path, and
+    a home that is relative, or unknown, which MLflow can't be imported without.
+    """
+    if not os.path.isabs(os.path.expanduser("~")):
+        os.environ["HOME"] = NO_HOME
     sys.path[:] = filter(os.path.isabs, sys.path)
     if not any(isinstance(finder, _Elsewhere) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Elsewhere())
@@ -40,12 +45,12 @@ class _Elsewhere(MetaPathFinder):
 
 def _executing(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
     def executed(module: ModuleType) -> None:
+        if module.__name__ == MATPLOTLIB:  # without a home it says, in two lines, where it keeps a list of fonts
+            logging.getLogger(MATPLOTLIB).addFilter(lambda record: record.levelno > logging.WARNING)
         with _elsewhere():
             execute(module)
-        if module.__name__ == NUMBA:
-            module._config_fname = os.devnull  # type: ignore[attr-defined]  # it would look again whenever it compiles
-        else:  # without a home it says, in two lines, where it keeps a list of fonts
-            logging.getLogger(MATPLOTLIB).addFilter(lambda record: record.levelno > logging.WARNING)
+        if module.__name__ == NUMBA:  # it would look again whenever it compiles
+            module._config_fname = os.devnull  # type: ignore[attr-defined]
 
     return executed
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from gnnplace.isolation import python
+from gnnplace.isolation import python, settings
 
 NOTES = "import os\nFOLDER, _config_fname = os.getcwd(), '.numba_config.yaml'\n"
 PROGRAM = """
@@ -58,3 +59,18 @@ def test_children_leave_them_too(libraries, monkeypatch):
     here = libraries.parent / "here"
     done = subprocess.run(python.command("-m", "of_a_test", "asked"), cwd=here, env=python.environment(), check=True, capture_output=True)
     assert json.loads(done.stdout) == ["/", "/", os.devnull, str(here), []]
+
+
+@pytest.mark.parametrize(("home", "expected"), [("relative", settings.NO_HOME), (None, settings.NO_HOME), ("/home/me", "/home/me")])
+def test_a_home_is_absolute(monkeypatch, home, expected):
+    def unknown(user):
+        raise KeyError(user)
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("HOME", str(home))
+    if home is None:
+        monkeypatch.delenv("HOME")
+    settings.leave_those_of_this_folder()
+    assert os.path.expanduser("~") == expected
