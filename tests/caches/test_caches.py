@@ -5,7 +5,7 @@ from caches.cases import cases
 
 SAMPLE = {
     ("damaged cache", "cut"),
-    ("no room for the cache", "simulate, with a picture"),
+    ("no room for the cache", "explain"),
     ("no home", "nobody, whose home is missing: simulate, with a picture"),
     ("no home", "a number without a name: place a module, with a report"),
     ("no home", "a number without a name: train"),
