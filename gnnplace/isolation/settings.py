@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 NUMBA, MATPLOTLIB = "numba.core.config", "matplotlib"
+NAMED = ("MATPLOTLIBRC", "MPLCONFIGDIR")  # by the user, who may mean the current folder
 EMPTY = "/"  # of settings; root alone writes there
 NO_HOME = "/nonexistent"  # as Debian calls it
 
@@ -47,6 +48,7 @@ def _executing(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], 
     def executed(module: ModuleType) -> None:
         if module.__name__ == MATPLOTLIB:  # without a home it says, in two lines, where it keeps a list of fonts
             logging.getLogger(MATPLOTLIB).addFilter(lambda record: record.levelno > logging.WARNING)
+            os.environ |= {name: os.path.abspath(os.environ[name]) for name in NAMED if os.environ.get(name)}
         with _elsewhere():
             execute(module)
         if module.__name__ == NUMBA:  # it would look again whenever it compiles

@@ -13,13 +13,14 @@ import pytest
 
 from gnnplace.isolation import python, settings
 
-NOTES = "import os\nFOLDER, _config_fname = os.getcwd(), '.numba_config.yaml'\n"
+NOTES = "import os\nassert os.environ['MATPLOTLIBRC'].endswith('mine')\nFOLDER, _config_fname = os.getcwd(), '.numba_config.yaml'\n"
 PROGRAM = """
 import json, os, sys
 {begin}
 import matplotlib
 from numba.core import config
 relative = [each for each in sys.path if not os.path.isabs(each)]
+assert {begin!r} == 'import gnnplace' or os.path.isabs(os.environ['MATPLOTLIBRC'])
 print(json.dumps([matplotlib.FOLDER, config.FOLDER, config._config_fname, os.getcwd(), relative]))
 """
 
@@ -39,7 +40,7 @@ def libraries(tmp_path) -> Path:
 def _said(libraries: Path, begin: str):
     here = libraries.parent / "here"
     command = [sys.executable, "-c", PROGRAM.format(begin=begin)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(libraries), *filter(os.path.isabs, sys.path)])}
+    environment = os.environ | {"MATPLOTLIBRC": "mine", "PYTHONPATH": os.pathsep.join([str(libraries), *filter(os.path.isabs, sys.path)])}
     return json.loads(subprocess.run(command, cwd=here, env=environment, check=True, capture_output=True).stdout)
 
 
@@ -56,6 +57,7 @@ def test_once_they_are_left_no_library_looks_for_settings_in_the_current_folder(
 def test_children_leave_them_too(libraries, monkeypatch):
     (libraries / "of_a_test.py").write_text(PROGRAM.format(begin="assert __name__ == '__main__' and sys.argv[1:] == ['asked']"))
     monkeypatch.syspath_prepend(str(libraries))
+    monkeypatch.setenv("MATPLOTLIBRC", "mine")
     here = libraries.parent / "here"
     done = subprocess.run(python.command("-m", "of_a_test", "asked"), cwd=here, env=python.environment(), check=True, capture_output=True)
     assert json.loads(done.stdout) == ["/", "/", os.devnull, str(here), []]
