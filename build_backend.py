@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from setuptools import build_meta
@@ -63,12 +62,11 @@ class BuildWithData(build_py):
             self._compile()
 
     def _compile(self) -> None:
-        """Has what is built compile itself, and leave nothing in the user's cache folder, nor bytecode."""
+        """Has what is built compile itself, and leave no bytecode."""
         self.announce("compiling kernels, for a minute or two", level=2)
         path = os.pathsep.join([str(Path(self.build_lib).resolve()), os.environ.get("PYTHONPATH", "")])
-        with TemporaryDirectory() as kept:
-            environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "XDG_CACHE_HOME": kept, "NUMBA_CACHE_DIR": ""}
-            subprocess.run([sys.executable, "-m", "gnnplace.ahead_of_time"], cwd=self.build_lib, env=environment, check=True)
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        subprocess.run([sys.executable, "-m", "gnnplace.ahead_of_time"], cwd=self.build_lib, env=environment, check=True)
 
     def _copy(self, pattern: str) -> None:
         paths = sorted(Path().glob(pattern))

@@ -7,14 +7,13 @@ call is compiled by the first command that does.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 from gnnplace import candidates, portfolio
-from gnnplace.compiled import Kept
 from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
+from gnnplace.kept import Kept
 from gnnplace.problems import Problem
 from gnnplace.sources import graphs
 from gnnplace.units.granularity import GRANULARITIES
@@ -45,12 +44,9 @@ def tight(problem: Problem) -> Problem:
 
 
 def main() -> None:
-    """Compiles, and keeps the machine code of all kernels in the package."""
+    """Compiles, and keeps the machine code in the package."""
+    Kept.installs = True
     compile_kernels()
-    modules = [module for name, module in sys.modules.items() if name.startswith("gnnplace.")]
-    values = [value for module in modules for value in vars(module).values()]
-    for kept in {kept for value in values if isinstance(kept := getattr(value, "_cache", None), Kept)}:
-        kept.install()
 
 
 if __name__ == "__main__":

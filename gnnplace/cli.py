@@ -18,6 +18,7 @@ from types import FrameType, ModuleType
 
 from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, USAGE, Parser
 from gnnplace.complaints import UsageError
+from gnnplace.isolation import settings
 from gnnplace.printable import printable
 from gnnplace.version import VERSION
 
@@ -53,6 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", choices=tuple(COMMANDS), metavar="COMMAND", help="one of those below; COMMAND --help says more")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's arguments")
     chosen = parser.parse_args(arguments)
+    settings.leave_those_of_this_folder()
     came = list[BaseException]()
     heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     previous = {number: signal.signal(number, _raising(SIGNALS[number], came)) for number in heard}

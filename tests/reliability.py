@@ -15,7 +15,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-MODULES = ("tests.hostile.cases", "faults.cases", "execution.operator_cases", "growing.cases")
+MODULES = (
+    "tests.hostile.cases",
+    "faults.cases",
+    "execution.operator_cases",
+    "growing.cases",
+    "traps.cases",
+    "caches.cases",
+)
 
 
 @runtime_checkable

@@ -5,11 +5,12 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import FunctionType
+from typing import NamedTuple
 
-import numba
+import numpy as np
 import pytest
 
-from gnnplace import compiled
 from gnnplace.baselines.repairing import relief
 from gnnplace.compiled import stamp
 
@@ -56,27 +57,13 @@ def test_the_stamp_of_a_kernel_covers_files_that_its_callees_import():
     assert stamp(relief.relieve.py_func) == stamp(relief.hasten.py_func)
 
 
-def test_machine_code_lies_in_the_users_cache_folder(tmp_path, folder, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    assert _outer(folder, 1)(1) == 18
-    assert list((tmp_path / "mine" / "gnnplace").rglob("*outer*.nbi")) and numba.config.CACHE_DIR == ""
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # to be ignored, says the specification
-    assert compiled.folder() == Path.home() / ".cache" / "gnnplace"
-
-
-def test_machine_code_that_was_installed_is_read_and_goes_with_its_source(tmp_path, folder, monkeypatch):
-    package = {"PACKAGE": tmp_path, "INSTALLED": tmp_path / "machine_code"}
-    for name, path in package.items():
-        monkeypatch.setattr(compiled, name, path)
-    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    for home in ("builder", "user", "after a change"):
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / home))
-        kernel = _outer(folder, 5 if home == "after a change" else 1)
-        assert kernel(1) == (54 if home == "after a change" else 18)
-        assert bool(kernel.stats.cache_hits) == (home == "user") == (not list((tmp_path / home).rglob("*outer*.nbi")))
-        if home == "builder":
-            kernel._cache.install()
+def test_the_stamp_of_a_kernel_covers_constants_of_other_files():
+    """Numba compiles their values in, and the places of fields."""
+    pairs = [NamedTuple("Pair", [(name, int) for name in names]) for names in (("a", "b"), ("b", "a"))]
+    known = ({}, {"A": 1}, {"A": 2}, {"A": np.float32(2)}, {"A": (1, ("x", 2.5))}, {"A": pairs[0]}, {"A": pairs[1]})
+    stamps = [stamp(FunctionType(_forget.__code__, names)) for names in known]
+    assert len(set(stamps)) == len(known)
+    assert stamp(FunctionType(_forget.__code__, {"A": object(), "__doc__": "other"})) == stamps[0]  # what has no text of its own
 
 
 def test_only_kernels_call_parts():

@@ -16,6 +16,7 @@ import os
 import resource
 import statistics
 import subprocess
+import sys
 import tarfile
 import time
 from contextlib import suppress
@@ -98,7 +99,7 @@ def timed(row: Row, folder: Path) -> dict[str, float]:
     cache = folder / "-".join(["cache", row.package, *(file for file in LAYERS if f"{file}:step" in row.command)])
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     environment = python.environment(PYTHONPATH=str(folder / row.package), XDG_CACHE_HOME=str(cache), NUMBA_CACHE_DIR="")
-    done = subprocess.run(python.command(*row.command), cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-P", *row.command], cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     wall = time.monotonic() - began

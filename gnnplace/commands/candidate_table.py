@@ -12,7 +12,7 @@ from gnnplace.baselines.searching.clock import compiling_s, watch_compiling
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, Say
 from gnnplace.choices import BEST
-from gnnplace.compiled import folder
+from gnnplace.kept import folder, why_not
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import FEASIBLE, Score, StepResult, metrics
@@ -46,14 +46,16 @@ def progress(quiet: bool) -> Progress:
 
 def say_compiling(quiet: bool) -> None:
     """Tells the user, on stderr, when this process compiles: a first run after an installation does."""
-    line = f"compiling once, for a minute or more; the machine code is kept in {folder()}"
+    kept = f"compiling once, for a minute or more; the machine code is kept in {folder()}"
+    line = "compiling, for a minute or more" if why_not() else kept
     watch_compiling(None if quiet else terminal.Wait("compiling", line))
 
 
 def say_compiled(quiet: bool) -> None:
-    """Tells the user, on stderr, how long a first run after an installation compiled."""
+    """Tells the user, on stderr, how long this process compiled, and why the next one will again."""
     if compiling_s() > SAID_S:
-        terminal.progress(quiet)(f"compiling took {compiling_s():.0f} s, once after an installation; budgets don't count it")
+        again = f"and its machine code is not kept: {why}" if (why := why_not()) else "once after an installation"
+        terminal.progress(quiet)(f"compiling took {compiling_s():.0f} s, {again}; budgets don't count it")
 
 
 def proof(problem: Problem, candidate: Candidate) -> str:

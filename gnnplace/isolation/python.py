@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+
+CHILD = str(Path(__file__).resolve().with_name("child.py"))
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of a Python that is given `arguments`: `-m MODULE ...` or `-c CODE ...`."""
-    return [sys.executable, "-P", *arguments]
+    """The command line of a Python that is given `arguments`: `-m MODULE ...`, a module of ours, or `-c CODE ...`."""
+    return [sys.executable, "-P", CHILD, *(arguments[1:] if arguments[0] == "-m" else arguments)]
 
 
 def environment(**more: str) -> dict[str, str]:
     """The environment of this process with its import path, and `more`, which wins over both."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | more
+    return os.environ | {"PYTHONPATH": os.pathsep.join(filter(os.path.isabs, sys.path))} | more

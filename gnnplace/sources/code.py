@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,10 +57,16 @@ def _from_file(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    _look_in(path.parent, Path.cwd())
+    _look_in(*_around(path))
     with theirs(f"{path}: can't be imported"):
         spec.loader.exec_module(module)
     return module
+
+
+def _around(path: Path) -> list[Path]:
+    """Where a file finds modules: beside it, and in the current folder where that is its own, too. Whose file it is not adds nothing."""
+    file, here = Path(os.path.abspath(path)), Path.cwd()
+    return [file.parent, here] if file.is_relative_to(here) else [file.parent]
 
 
 def _look_in(*folders: Path) -> None:

@@ -1,6 +1,7 @@
 """A model that the corpus doesn't have goes from code, or from another program's file, to a placement in one command."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_a_file_beside_the_code_may_have_the_name_of_a_module_of_pythons(capsys,
     for graph in ("nets:tagger", "nets.py:tagger"):
         status, out, err = run(capsys, "graphs", "show", graph, "--json")
         assert (status, json.loads(out)["name"], err) == (0, "nets.tagger", "")
+
+
+@pytest.mark.parametrize(("here", "found"), [("project", True), ("project/nets", False), ("elsewhere", False)])
+def test_a_file_finds_modules_of_the_current_folder_if_it_lies_in_it(capsys, tmp_path, monkeypatch, here, found):
+    for path in ("project/nets", "elsewhere"):
+        (tmp_path / path).mkdir(parents=True)
+    for folder in ("project", "elsewhere"):
+        (tmp_path / folder / "beside_of_test.py").write_text(CODE.read_text())
+    (tmp_path / "project" / "nets" / "net.py").write_text("from beside_of_test import tagger\n")
+    monkeypatch.chdir(tmp_path / here)
+    status, _, err = run(capsys, "graphs", "show", os.path.relpath(tmp_path / "project" / "nets" / "net.py") + ":tagger", "--json")
+    assert (status, "No module named 'beside_of_test'" in err) == ((0, False) if found else (4, True))
 
 
 def line(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 import gnnplace
-from gnnplace import cli, compiled
+from gnnplace import cli, kept
 from gnnplace.baselines.heft import heft
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.commands import clusters, graphs, place, simulate, train  # once, before cases are forked
@@ -117,7 +117,7 @@ def _limit(cpu_s: int, memory_bytes: int) -> None:
 def _watch(folder: Path, named: Sequence[str], seen: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
     """An audit hook that notes what a command in `folder` must not do."""
     ours = {os.path.realpath(folder / name) for name in named}
-    roots = (*READ, os.path.realpath(compiled.folder()))
+    roots = (*READ, os.path.realpath(kept.folder() or os.devnull))
     temporary = os.path.realpath(tempfile.gettempdir())
 
     def within(path: str, places: Iterable[str]) -> bool:

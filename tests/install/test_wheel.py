@@ -120,7 +120,7 @@ def test_a_wheel_holds_package_and_data_and_nothing_else(wheel):
     code = {name for name in names if name.startswith("gnnplace/machine_code/")}
     assert {name for name in names if name.startswith("gnnplace/")} == modules | {f"gnnplace/data/{name}" for name in data} | code
     assert {name.split("/")[0] for name in names} == {"gnnplace", f"gnnplace-{VERSION}.dist-info"}
-    assert {Path(name).suffix for name in code} == {".nbi", ".nbc"} and "gnnplace/machine_code/simulator" in {
+    assert {Path(name).suffix for name in code} == {".nbi"} and "gnnplace/machine_code/simulator" in {
         os.path.dirname(name) for name in code
     }
 

@@ -7,7 +7,7 @@ from numba.core import event
 
 from gnnplace.baselines.searching.clock import watch_compiling
 from gnnplace.commands import candidate_table
-from gnnplace.compiled import folder
+from gnnplace.kept import folder
 
 
 class Terminal(io.StringIO):
