@@ -211,7 +211,8 @@ def export(
         ...     pathlib.Path(f"{folder}/map.json").read_text().count(": 0")
         26
     """
-    targets.export(problem, placement, to, path, None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches)))
+    read = None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches))
+    targets.export(problem, placement, to, path, read, partial(warnings.warn, stacklevel=4))
 
 
 def write_report(problem: Problem, placement: Placement, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
