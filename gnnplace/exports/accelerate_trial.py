@@ -6,14 +6,15 @@ can't move a fake one.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from gnnplace.exports.homes import Device, Homes
 from gnnplace.exports.lent import lent
@@ -24,6 +25,8 @@ from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs, as_written
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
 from gnnplace.frontends.torch.trace import fake
+
+TWO_DEVICES = re.compile("same device|different device|two devices|expected device|but is on")  # as PyTorch says it
 
 
 def accelerated(step: TorchStep | TorchInference, homes: Homes) -> tuple[Divided, Tried]:
@@ -42,31 +45,46 @@ def accelerated(step: TorchStep | TorchInference, homes: Homes) -> tuple[Divided
 def tried(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) -> Tried:
     """Dispatches the step's module by a map, and calls it as the step does. The module is left as it was.
 
-    Where it fails on one accelerator, too, and not because of devices, the trial says nothing of the map.
+    Where it fails on one accelerator, too, and not because two devices meet, the trial says nothing of the map.
     """
     if find_spec("accelerate") is None:
         return Tried(untried='for accelerate is not installed (pip install "gnnplace[accelerate]")')
-    fault = _fault(step, device_map)
-    if fault is None or "" in device_map or "device" in fault.what:
+    main = main_device(device_map)
+    hooked = (main, "cpu") if len(set(device_map.values())) > 1 else (main,)  # where inputs may be: on one device there are no hooks
+    if (fault := _faults(step, device_map, hooked)) is None:
+        return Tried()
+    alone = _faults(step, {"": 0}, (0, "cpu"))
+    if alone is None:
         return Tried(fault)
-    alone = _fault(step, {"": 0})
-    return Tried(fault) if alone is None else Tried(untried=f"for the module can't be run on a pretended accelerator ({alone.what})")
+    if TWO_DEVICES.search(alone.what):
+        return Tried(alone._replace(always=True))
+    return Tried(untried=f"for the module can't be run on a pretended accelerator ({alone.what})")
 
 
-def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) -> Fault | None:
+def _faults(step: TorchStep | TorchInference, device_map: Mapping[str, Device], inputs: Sequence[Device]) -> Fault | None:
+    """The fault with inputs on the first device; None where there is none with inputs on some."""
+    found = None
+    for device in inputs:
+        if (fault := _fault(step, device_map, device)) is None:
+            return None
+        found = found or fault
+    return found
+
+
+def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], inputs_on: Device) -> Fault | None:
     from accelerate import dispatch_model
 
     module, main = step.module, _named(main_device(device_map))
     inputs = ExampleInputs(step.inputs)
     inside: list[str] = []
     with ExitStack() as held:
-        held.enter_context(lent(module))
+        held.enter_context(lent(module, fallbacks=False))
         held.enter_context(_moving_fakes())
         held.enter_context(pretended())
         try:
             dispatch_model(module, {name: _named(device) for name, device in device_map.items()}, main_device=main, force_hooks=True)
             _follow(module, inside, held)
-            arguments = [_argument(tensor, main) for tensor in inputs.tensors]
+            arguments = [fake(tensor).to(_named(inputs_on)) for tensor in inputs.tensors]
             if isinstance(step, TorchStep):
                 step.loss_of(module, arguments)
             else:
@@ -80,10 +98,6 @@ def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) -
 
 def _named(device: Device) -> str:
     return device if isinstance(device, str) else f"cuda:{device}"
-
-
-def _argument(tensor: Tensor, device: str) -> Tensor:
-    return fake(tensor).to(device)
 
 
 def _follow(module: nn.Module, inside: list[str], held: ExitStack) -> None:

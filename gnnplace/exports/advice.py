@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterable
 from itertools import takewhile
 
+from gnnplace.choices import Granularity
+
 ONE_DEVICE = "--devices with one device would"
 
 
@@ -25,11 +27,21 @@ def around(module: str, other: str) -> list[str]:
     return [part for part, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
 
 
-def whole(paths: Iterable[str]) -> str:
+def beside(module: str, other: str) -> str:
+    """What keeps two modules on one device, and nothing else there.
+
+    >>> beside("wte", "lm_head")
+    'place with --granularity module --keep-whole wte+lm_head'
+    """
+    return f"place with --granularity module --keep-whole {shlex.quote(f'{module}+{other}')}"
+
+
+def whole(paths: Iterable[str], granularity: Granularity = "module") -> str:
     """What keeps each of some modules whole, and those that are numbered like them.
 
-    >>> whole(["blocks.0", "blocks.3", "encoder.mix"])
+    >>> whole(["blocks.0.mlp", "blocks.3", "encoder.mix"])
     "place with --granularity module --keep-whole 'blocks.*' encoder.mix"
     """
     patterns = dict.fromkeys(".".join("*" if part.isdigit() else part for part in path.split(".")) for path in paths)
-    return f"place with --granularity module --keep-whole {' '.join(map(shlex.quote, patterns))}"
+    outer = [each for each in patterns if not any(each.startswith(f"{other}.") for other in patterns)]
+    return f"place with --granularity {granularity} --keep-whole {' '.join(map(shlex.quote, outer))}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 
-from gnnplace.exports.advice import ONE_DEVICE, together, whole
+from gnnplace.exports.advice import ONE_DEVICE, beside, whole
 from gnnplace.exports.homes import Device, homes, module_devices
 from gnnplace.exports.meeting import Meeting, meetings
 from gnnplace.exports.outermost import Divided
@@ -20,6 +20,7 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 
 TARGET = "accelerate"
+ON_ANY_DEVICE = "hold tensors as parameters or buffers, and make others on the device of an input"
 
 
 def device_map(problem: Problem, placement: Placement, say: Say = warnings.warn, trial: Trial | None = None) -> dict[str, Device]:
@@ -67,7 +68,7 @@ def _check_divided(divided: Divided) -> None:
     if divided.tied:
         name, first = divided.tied[0]
         raise UnsayableError(
-            f"{TARGET}: a tensor has one home, and {name} is {first}, on another device; {together(*map(_owner, divided.tied[0]))}"
+            f"{TARGET}: a tensor has one home, and {name} is {first}, on another device; {beside(*map(_owner, divided.tied[0]))}"
         )
     if divided.torn:
         raise UnsayableError(
@@ -84,6 +85,8 @@ def _check_divided(divided: Divided) -> None:
 
 def _refuse(problem: Problem, of_module: dict[str, int], fault: Fault | None, met: list[Meeting]) -> None:
     """Raises UnsayableError for a fault of a trial, or where the graph says that tensors meet."""
+    if fault is not None and fault.always:
+        raise UnsayableError(f"{TARGET}: the step does not run on one accelerator either ({fault.what}); {ON_ANY_DEVICE}")
     names = problem.cluster.device_names
     within = list(dict.fromkeys(each.where for each in met if each.where))
     if fault is not None and fault.where and fault.where not in within:
@@ -92,11 +95,11 @@ def _refuse(problem: Problem, of_module: dict[str, int], fault: Fault | None, me
     what = f" ({fault.what})" if fault is not None else ""
     if outside is not None and (fault is None or not fault.where):
         first, other = (f"{module} ({names[of_module[module]]})" for module in outside)
-        raise UnsayableError(f"{TARGET}: the model's own code gets tensors of {first} and {other}{what}; {together(*outside)}")
+        raise UnsayableError(f"{TARGET}: the model's own code gets tensors of {first} and {other}{what}; {beside(*outside)}")
     if within:
         raise UnsayableError(f"{TARGET}: the code of {listed(within)} gets tensors of two devices{what}; {whole(within)}")
     if fault is not None:
-        raise UnsayableError(f"{TARGET}: the model's own code fails{what}; no granularity would do, {ONE_DEVICE}")
+        raise UnsayableError(f"{TARGET}: the step's own code fails{what}; {ON_ANY_DEVICE}")
 
 
 def _owner(tensor: str) -> str:

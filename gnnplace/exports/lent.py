@@ -15,15 +15,16 @@ from gnnplace.frontends.torch.trace import fake
 
 
 @contextmanager
-def lent(module: nn.Module) -> Iterator[None]:
+def lent(module: nn.Module, fallbacks: bool = True) -> Iterator[None]:
     """Within, the module's parameters and buffers are fake ones on the CPU, and nothing is computed; afterwards it is as it was before.
 
-    What holds for attributes: those of each module, and the contents of the containers that they are.
+    That holds for the attributes of each module and the contents of the containers among them. `fallbacks`: an op that has no fake form
+    is computed, of zeros.
     """
     parts = list(module.modules())
     before = [(part, dict(vars(part)), _contents(part)) for part in parts]
     try:
-        with uncompiled(), FakeTensorMode(allow_non_fake_inputs=True), silenced():
+        with uncompiled(), FakeTensorMode(allow_non_fake_inputs=True, allow_fallback_kernels=fallbacks), silenced():
             made: dict[int, Tensor] = {}
             for part in parts:
                 for name, tensor in _own(part):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from gnnplace.exports.homes import LATER, NO_MODULES, Device
+from gnnplace.exports.outermost import as_captured
 from gnnplace.frontends.origin import INPUT_LAYER, ROOT_LAYER
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.units.modules import modules
@@ -25,6 +26,7 @@ class Meeting(NamedTuple):
 
 def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: Device) -> list[Meeting]:
     """One for each divided module and pair of modules."""
+    device_map = {as_captured(name): device for name, device in device_map.items()}
     of_layer = {layer: _device(layer, device_map) for layer in graph.layer.values}
     named, later, found = modules(graph), graph.phase.among(LATER), dict[Meeting, None]()
     device: list[Device | None] = [None] * graph.num_ops
@@ -33,7 +35,7 @@ def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: De
         if later[op] or layer is None:
             continue
         if graph.kind[op] in ("parameter", "buffer"):
-            own = _device(graph.op_names[op].rpartition(".")[0], device_map)
+            own = _device(as_captured(graph.op_names[op]).rpartition(".")[0], device_map)
             device[op] = main if own is None else own
         elif layer == INPUT_LAYER:
             device[op] = main

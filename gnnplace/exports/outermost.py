@@ -67,6 +67,11 @@ def outermost(homes: Homes, also: Mapping[str, str], names: Mapping[str, str]) -
     return found._replace(bare={} if "" in found.map else found.bare, torn=tuple(torn), tied=tied)
 
 
+def as_captured(name: str) -> str:
+    """A path as layers have it, without what `torch.compile` put between."""
+    return ".".join(_path(name))
+
+
 def _path(name: str) -> tuple[str, ...]:
     """The parts of a path, as it was before `torch.compile`."""
     return tuple(part for part in name.split(".") if part != "_orig_mod")

@@ -6,8 +6,9 @@ for one ends the process. Here these methods are done on the CPU, as far as shap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partialmethod
 from typing import Any
 
 import torch
@@ -17,42 +18,55 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 ASKING = ("__getitem__", "__setitem__", "__invert__", "contiguous", "new_tensor")
+RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu")  # whose kernels for CUDA have no fake form
+CPU = torch.device("cpu")
 
 
 @contextmanager
 def pretended() -> Iterator[None]:
     """Within, fake tensors may be on any accelerator, and gradients are off."""
-    with ExitStack() as held, torch.no_grad(), _NoGradients():
+    methods = {name: partialmethod(_by_shape, getattr(Tensor, name), (CPU,)) for name in ASKING} | {"copy_": _copied}
+    with ExitStack() as held, torch.no_grad(), _Pretending():
         held.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
         torch.backends.mha.set_fastpath_enabled(False)  # one call of a whole layer, which has no fake form
-        for name in ASKING:
-            setattr(FakeTensor, name, _by_shape(getattr(Tensor, name)))
+        for name, method in methods.items():
+            setattr(FakeTensor, name, method)
             held.callback(delattr, FakeTensor, name)
         yield
 
 
-class _NoGradients(TorchFunctionMode):
-    """Within, nobody switches gradients on."""
+class _Pretending(TorchFunctionMode):
+    """Within, nobody switches gradients on, and recurrent networks are done on the CPU."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*((False,) if func is torch._C._set_grad_enabled else args), **(kwargs or {}))
+        if func is torch._C._set_grad_enabled:
+            return func(False)
+        if getattr(func, "__name__", "") in RECURRENT:
+            return _by_shape(args[0], func, (), *args[1:], **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
 
 
-def _by_shape(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of tensors that finds a result's shape on the CPU. Raises RuntimeError where CUDA would, for tensors of two devices."""
+def _by_shape(first: Tensor, function: Callable[..., Any], beside: Sequence[torch.device], *arguments: Any, **named: Any) -> Any:
+    """What a function returns, found on the CPU, where the first tensor is.
 
-    def found(tensor: Tensor, *arguments: Any, **named: Any) -> Any:
-        given = [each for each in pytree.tree_leaves((tensor, arguments, named)) if isinstance(each, Tensor)]
-        device = named.pop("device", None) or tensor.device
-        if all(each.device.type == "cpu" for each in given):
-            return method(tensor, *arguments, **named)
-        strange = [each.device for each in given if each.device not in (tensor.device, torch.device("cpu"))]
-        if strange or (tensor.device.type == "cpu" and len({each.device for each in given}) > 1):
-            raise RuntimeError(f"Expected all tensors to be on the same device, but found {tensor.device} and {(strange or [device])[0]}")
-        made = method(*pytree.tree_map_only(Tensor, lambda each: _on(each, "cpu"), (tensor, *arguments)), **named)
-        return made if made is None else _on(made, device)
+    Raises RuntimeError where CUDA would, for tensors that are neither there nor on one of the devices `beside`.
+    """
+    places = {each.device for each in pytree.tree_leaves((first, arguments, named)) if isinstance(each, Tensor)}
+    if strange := places - {first.device, *(beside if first.device != CPU else ())}:
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found two devices, {first.device} and {strange.pop()}")
+    if first.device == CPU:
+        return function(first, *arguments, **named)
+    device = named.pop("device", None) or first.device
+    made = function(*pytree.tree_map_only(Tensor, lambda each: _on(each, CPU), (first, *arguments)), **named)
+    return pytree.tree_map_only(Tensor, lambda each: _on(each, device), made)
 
-    return found
+
+def _copied(tensor: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
+    """`copy_`, which may be from another device."""
+    if tensor.device == source.device == CPU:
+        return Tensor.copy_(tensor, source, non_blocking)
+    Tensor.copy_(_on(tensor, CPU), _on(source, CPU))  # refuses other shapes
+    return tensor
 
 
 def _on(tensor: Tensor, device: torch.device | str) -> Tensor:

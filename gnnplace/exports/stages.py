@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.exports.advice import ONE_DEVICE, around, together
+from gnnplace.exports.advice import ONE_DEVICE, around, together, whole
 from gnnplace.exports.homes import LATER, module_devices, target_names
 from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.exports.trial import Say, Trial, Tried, tried
@@ -99,7 +99,10 @@ def _check_order(graph: ComputationGraph, found: list[_Stage]) -> None:
         now = stage_of[name]
     repeated = [stage.modules[0] for stage in found[1:] if calls.count(stage.modules[0]) > 1]
     if repeated:
-        raise UnsayableError(f"{TARGET}: a stage begins at every call of its first module, and {listed(repeated)} runs several times")
+        raise UnsayableError(
+            f"{TARGET}: a stage begins at every call of its first module, and {listed(repeated)} runs several times; "
+            f"{whole(repeated, 'stage')}"
+        )
 
 
 def _running(graph: ComputationGraph, stage_of: dict[str, int]) -> list[str]:

@@ -20,10 +20,11 @@ Trial = Callable[..., Any]
 
 
 class Fault(NamedTuple):
-    """What went wrong, and the path of the module in whose own code it did ("" is the model's)."""
+    """What went wrong, the path of the module in whose own code it did ("" is the model's), and whether it does so on one device, too."""
 
     what: str
     where: str
+    always: bool = False
 
 
 class Tried(NamedTuple):
