@@ -12,7 +12,7 @@ import warnings
 
 from gnnplace.exports.advice import ONE_DEVICE, beside, whole
 from gnnplace.exports.homes import Device, homes, module_devices
-from gnnplace.exports.meeting import Meeting, meetings
+from gnnplace.exports.meeting import Meeting, meetings, shared
 from gnnplace.exports.outermost import Divided
 from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.exports.trial import Fault, Say, Trial, main_device, tried
@@ -42,6 +42,7 @@ def device_map(problem: Problem, placement: Placement, say: Say = warnings.warn,
     _check_divided(divided)
     made = divided.map | divided.bare
     if came.fault or came.untried:
+        _check_shared(problem, placement)
         _refuse(problem, of_module, came.fault, meetings(problem.graph, divided.map, main_device(made)))
         say(f"{TARGET}: not tried, only checked by the graph, {came.untried}")
     return made
@@ -80,6 +81,15 @@ def _check_divided(divided: Divided) -> None:
         raise UnsayableError(
             f"{TARGET}: the model's own tensors are on the first accelerator of the map, {_said(main)}, and {listed(strange)} are on "
             f"{_said(divided.bare[strange[0]])}; no granularity would do, {ONE_DEVICE}, or a cluster that lists this one first"
+        )
+
+
+def _check_shared(problem: Problem, placement: Placement) -> None:
+    """Raises UnsayableError where a module reads a parameter that is on another device."""
+    if pair := shared(problem, placement):
+        name, reader = pair
+        raise UnsayableError(
+            f"{TARGET}: a tensor has one home, and {reader} reads {name}, on another device; {beside(_owner(name) or reader, reader)}"
         )
 
 

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from gnnplace.exports.homes import LATER, NO_MODULES, Device
 from gnnplace.exports.outermost import as_captured
 from gnnplace.frontends.origin import INPUT_LAYER, ROOT_LAYER
 from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.placement import Placement
+from gnnplace.problems import Problem
 from gnnplace.units.modules import modules
 
 
@@ -22,6 +26,17 @@ class Meeting(NamedTuple):
 
     where: str
     modules: tuple[str, str]
+
+
+def shared(problem: Problem, placement: Placement) -> tuple[str, str] | None:
+    """A parameter, and a module on another device that reads it in the forward pass: a table that is tied."""
+    graph = problem.graph
+    data = np.flatnonzero(graph.edge_data != NONE)
+    holder, reader = graph.output_op[graph.output_root[graph.edge_data[data]]], graph.edge_dst[data]
+    reads = graph.kind.among(["parameter"])[holder] & graph.kernel[reader] & ~graph.phase.among(LATER)[reader]
+    apart = np.flatnonzero(reads & (placement.device[holder] != placement.device[reader]))
+    found = modules(graph)
+    return (graph.op_names[holder[apart[0]]], found.names[found.module[reader[apart[0]]]]) if len(apart) else None
 
 
 def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: Device) -> list[Meeting]:

@@ -50,13 +50,15 @@ def posed(name: str, trains: bool = False) -> Problem:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["convolutions", "branches"])
+@pytest.mark.parametrize("name", ["convolutions", "language", "attention"])
 def test_a_dispatched_model_computes_what_the_model_computes(name: str, tmp_path: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     torch.manual_seed(0)
-    whole = getattr(torch_steps, name)()
+    whole = torch_steps.convolutions() if name == "convolutions" else step(name, trains=True)
     problem = gp.problem(whole, cluster="k40-2")
-    made = on(problem, ["item" if name == "branches" else "head"]).device_map()
+    made = on(
+        problem, ["head", "blocks.1", "blocks.2"] if name == "language" else ["head"] if name == "convolutions" else ["1.mlp", "2"]
+    ).device_map()
     accelerate.utils.check_device_map(whole.module, made)  # every parameter has a device
     here = {module: "cpu" if where == 0 else "disk" for module, where in made.items()}
     with torch.no_grad():
