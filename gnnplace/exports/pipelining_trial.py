@@ -74,8 +74,8 @@ def _unfit(call: Call) -> str | None:
     strange = [type(leaf).__name__ for leaf in pytree.tree_leaves(call, is_leaf=lambda leaf: leaf is None) if not isinstance(leaf, Tensor)]
     if strange:
         return f"PyTorch gives a stage tensors alone, and the module is called with {listed(strange)}"
-    rows = {tensor.size(0) if tensor.dim() else "no" for tensor in pytree.tree_leaves(call)}
-    return f"inputs are cut along their first dimension, and they have {listed([*map(str, rows)])} rows" if len(rows) > 1 else None
+    rows = list(dict.fromkeys(str(tensor.size(0)) if tensor.dim() else "no" for tensor in pytree.tree_leaves(call)))
+    return f"inputs are cut along their first dimension, and they have {listed(rows)} rows" if len(rows) > 1 else None
 
 
 def _cut(pipe: Pipe, stages: int, trains: bool) -> str | None:

@@ -9,7 +9,6 @@ import pytest
 
 from gnnplace.exports.targets import TARGETS
 
-
 ALSO = ("targets", "advice", "outermost", "in_turn")
 
 

@@ -110,7 +110,7 @@ def test_a_device_map_covers_every_module_and_refuses_split_ones():
     problem = gp.problem("squeezenet", cluster="mixed-4")
     found, accelerators = modules(problem.graph), [1, 2, 3, 4]
     assert [problem.cluster.devices[device].kind for device in accelerators] == ["gpu"] * 4
-    layer = np.maximum.accumulate([int((name.split(".") + ["0"])[1]) for name in found.names])  # a whole one each
+    layer = np.maximum.accumulate([int([*name.split("."), "0"][1]) for name in found.names])  # a whole one each
     cut = np.searchsorted([2, 4, 7], layer, side="right")
     with pytest.warns(UserWarning, match="not tried"):
         made = device_map(problem, Placement(np.array(accelerators, dtype=np.int32)[cut][found.module]))
