@@ -200,7 +200,6 @@ def export(
 
     `onnxruntime` and `openvino` need the `model` (a file) that the graph was read from, with the `dims` it was read with; `tensorflow`
     writes a GraphDef besides where it is given one, with the `fetches`. It must give the graph that was placed.
-
     `accelerate` and `torch-pipelining` try it with the module of a `TorchStep` or `TorchInference`, which lives as long as its problem, and
     warn where there is none. Raises ValueError for another target or model, and for what the target can't say or run; OSError for a file.
 
