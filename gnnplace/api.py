@@ -200,18 +200,18 @@ def export(
 
     `onnxruntime` and `openvino` need the `model` (a file) that the graph was read from, with the `dims` it was read with; `tensorflow`
     writes a GraphDef besides where it is given one, with the `fetches`. It must give the graph that was placed.
-
-    Raises ValueError for another target, for another model, and where the target can't say the placement; OSError where nothing can be
-    written.
+    `accelerate` and `torch-pipelining` try it with the module of a `TorchStep` or `TorchInference`, which lives as long as its problem, and
+    warn where there is none. Raises ValueError for another target or model, and for what the target can't say or run; OSError for a file.
 
         >>> import gnnplace as gp, pathlib, tempfile
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     gp.export(problem, gp.place(problem, "gpu"), "accelerate", f"{folder}/map.json")
-        ...     pathlib.Path(f"{folder}/map.json").read_text().count(": 0")
-        26
+        ...     gp.export(problem, gp.place(problem, "gpu"), "dot", f"{folder}/step.dot")
+        ...     pathlib.Path(f"{folder}/step.dot").read_text().count("fillcolor")
+        315
     """
-    targets.export(problem, placement, to, path, None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches)))
+    read = None if model is None else Model(os.fspath(model), dict(dims or {}), tuple(fetches))
+    targets.export(problem, placement, to, path, read, partial(warnings.warn, stacklevel=4))
 
 
 def write_report(problem: Problem, placement: Placement, path: PathText, candidates: Sequence[Candidate] = ()) -> None:

@@ -30,8 +30,8 @@ class Constraint:
     """What a placement has to keep to; by default nothing.
 
     `keep_whole` are names of modules, or of what modules are in (`h.0`), perhaps with wildcards that stand for a part of a name (`h.*`):
-    each of these stays on one device. `devices` are all that may be used, where there are any; `accelerators_only` leaves the CPUs out.
-    There are at most `max_cuts` boundaries between stages. Raises ValueError.
+    each of these stays on one device, and names with a `+` between (`wte+lm_head`) on the same. `devices` are all that may be used, where
+    there are any; `accelerators_only` leaves the CPUs out. There are at most `max_cuts` boundaries between stages. Raises ValueError.
     """
 
     granularity: Granularity = "op"
@@ -166,17 +166,26 @@ def _tied(graph: ComputationGraph, constraint: Constraint, devices: int) -> tupl
 
 
 def _kept_whole(made: Modules, names: Sequence[str]) -> Iterator[Bool[np.ndarray, " modules"]]:
-    """The modules that stay together, for each name, or for each that a name with wildcards means. Raises ValueError for a name of none."""
+    """The modules that stay together, for each name, or for each that a name with wildcards means; of a sum of names for all.
+
+    Raises ValueError for a name of none.
+    """
     parts = [re.split(r"[/.]", name) for name in made.names]
     for name in names:
-        wanted = re.split(r"[/.]", name)
-        held: dict[tuple[str, ...], Bool[np.ndarray, " modules"]] = {}
-        for index, part in enumerate(parts):
-            if len(part) >= len(wanted) and all(map(fnmatchcase, part, wanted)):
-                held.setdefault(tuple(part[: len(wanted)]), np.zeros(len(parts), dtype=bool))[index] = True
-        if not held:
-            raise ValueError(f"keep_whole: {strict_json.unknown('module', name, made.names)}")
-        yield from held.values()
+        both = [_meant(made, parts, each) for each in name.split("+")]
+        yield from both[0] if len(both) == 1 else [np.logical_or.reduce([members for each in both for members in each])]
+
+
+def _meant(made: Modules, parts: list[list[str]], name: str) -> list[Bool[np.ndarray, " modules"]]:
+    """The modules that a name means, or each name that one with wildcards stands for. Raises ValueError where there are none."""
+    wanted = re.split(r"[/.]", name)
+    held: dict[tuple[str, ...], Bool[np.ndarray, " modules"]] = {}
+    for index, part in enumerate(parts):
+        if len(part) >= len(wanted) and all(map(fnmatchcase, part, wanted)):
+            held.setdefault(tuple(part[: len(wanted)]), np.zeros(len(parts), dtype=bool))[index] = True
+    if not held:
+        raise ValueError(f"keep_whole: {strict_json.unknown('module', name, made.names)}")
+    return list(held.values())
 
 
 def _items(made: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.exports import device_map, targets
+from gnnplace.exports import targets
+from gnnplace.exports.device_map import device_map
 from gnnplace.formats import documents
 from gnnplace.formats.documents import PathText
 from gnnplace.moves.neighbourhood import neighbourhood
@@ -56,8 +58,11 @@ class Plan(Placement):
         return lower_bound(self.problem, self.fusion is not None)
 
     def device_map(self) -> dict[str, int | str]:
-        """Module -> device, as accelerate and transformers read it. Raises ValueError where a module is split."""
-        return device_map.device_map(self.problem, self)
+        """Module -> device, as accelerate and transformers read it; "" is the whole model.
+
+        Raises ValueError for what accelerate does not run as placed, and warns where that could not be tried: see `gp.export`.
+        """
+        return device_map(self.problem, self, partial(warnings.warn, stacklevel=3))
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row for each op (of fused ops one for all), in the order in which they start.
@@ -108,7 +113,7 @@ class Plan(Placement):
 
     def export(self, to: str, path: PathText) -> None:
         """Writes the plan as another program reads it: see `gp.export`."""
-        targets.export(self.problem, self, to, path)
+        targets.export(self.problem, self, to, path, say=partial(warnings.warn, stacklevel=4))
 
     def save(self, path: PathText) -> None:
         """Writes the placement as a document that `gp.load` reads."""

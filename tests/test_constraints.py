@@ -265,3 +265,15 @@ def test_whole_modules_are_placed_where_no_stages_are_possible():
     assert plan.step.step_time_ns > plan.bound_ns and gp.granularity(problem, plan) == "module"
     with pytest.raises(ValueError, match="no run of modules for each device is allowed"):
         gp.place(problem, evaluations=40, granularity="stage")
+
+
+def test_a_sum_of_names_stays_on_one_device_together():
+    problem = gp.problem("gpt2", cluster="k40-2")
+    found = gp.modules(problem.graph)
+    for seed in range(3):
+        plan = gp.place(problem, "random", granularity="module", keep_whole=["wte+lm_head", "h.0+h.1.mlp"], seed=seed)
+        of = {name: set(plan.device[found.module == number].tolist()) for number, name in enumerate(found.names)}
+        assert of["wte"] == of["lm_head"] and len(of["wte"]) == 1
+        assert len(set.union(*(devices for name, devices in of.items() if name.startswith(("h.0.", "h.1.mlp"))))) == 1
+    with pytest.raises(ValueError, match="keep_whole: 'nothing' is no module"):
+        gp.place(problem, "random", keep_whole=["wte+nothing"])

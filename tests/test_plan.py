@@ -51,8 +51,8 @@ def test_its_files(plan, tmp_path):
     plan.picture(tmp_path / "plan.svg")
     plan.export("chrome-trace", tmp_path / "trace.json")
     assert (tmp_path / "plan.svg").stat().st_size > 1000 and (tmp_path / "trace.json").stat().st_size > 1000
-    whole = gp.place(plan.problem, "heft", granularity="module")
-    assert whole.device_map().keys() == set(gp.modules(plan.problem.graph).names)
+    with pytest.warns(UserWarning, match="not tried"):  # a graph of the corpus
+        assert gp.place(plan.problem, "gpu").device_map() == {"": 0}
     with pytest.raises(ValueError, match="granularity"):
         plan.device_map()
     with pytest.raises(ValueError, match="ending"):

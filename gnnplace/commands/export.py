@@ -17,11 +17,14 @@ from gnnplace.sources import graphs as sources
 
 def main(chosen: argparse.Namespace) -> int:
     """Writes the placement for the target."""
-    problem = inputs.problem(chosen)
-    placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
-    try:
-        export(problem, placement, chosen.to, chosen.output, Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch)))
-    except UnsayableError as refused:
-        raise UsageError(f"--to {refused}") from refused
-    terminal.progress(chosen.quiet)(f"written to {chosen.output}")
+    told, model = terminal.progress(chosen.quiet), Model(chosen.graph, dict(chosen.dim), tuple(chosen.fetch))
+    cluster = sources.cluster(chosen.cluster)
+    with sources.opened(chosen.graph, inputs.reading(chosen)) as (graph, trial):
+        problem = sources.costed(graph, cluster, chosen.costs, told)
+        placement = read_placement(chosen.placement, problem.graph, cluster)
+        try:
+            export(problem, placement, chosen.to, chosen.output, model, terminal.warn, trial)
+        except UnsayableError as refused:
+            raise UsageError(f"--to {refused}") from refused
+    told(f"written to {chosen.output}")
     return DONE

@@ -74,6 +74,10 @@ class Host:
         """The workload's `links`."""
         return self._ask("links", *arguments)
 
+    def tried(self, *arguments: Any) -> Any:
+        """The workload's `tried`."""
+        return self._ask("tried", *arguments)
+
     @property
     def alive(self) -> bool:
         """Whether the child is running."""
@@ -201,7 +205,7 @@ class _Life:
             number = next(self._numbers)
             self._steps[number] = self._workload.start(*arguments)
             return number
-        if what in ("as_run", "unplaced", "links"):
+        if what in ("as_run", "unplaced", "links", "tried"):
             return getattr(self._workload, what)(*arguments)
         number, *rest = arguments
         if what == "close":

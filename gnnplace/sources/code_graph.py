@@ -8,11 +8,14 @@ the `meta` device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from gnnplace.execution.host import Host
+from gnnplace.exports import trial
+from gnnplace.exports.trial import Trial
 from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
@@ -48,12 +51,28 @@ class Loaded(NamedTuple):
 
     graph: ComputationGraph
 
+    def tried(self, target: str, *given: Any) -> Any:
+        """What came of the trial of an export."""
+        return trial.tried(self.graph, target, *given)
+
 
 def code_graph(text: str) -> ComputationGraph:
     """The graph, read in a child process. Raises ValueError, with the line, if the code fails or ends that process."""
+    with opened(text) as (graph, _):
+        return graph
+
+
+@contextmanager
+def opened(text: str) -> Iterator[tuple[ComputationGraph, Trial]]:
+    """As `code_graph`, and trials of exports in the child process, which lives until the context closes."""
     try:
         with Host(LOADER, text, limit_s=LOADING_S) as host:
-            return host.graph
+
+            def ask(target: str, *given: Any) -> Any:
+                host.allow(LOADING_S)
+                return host.tried(target, *given)
+
+            yield host.graph, ask
     except MeasurementError as failed:
         raise ValueError(f"{text}: {failed}") from failed
 

@@ -6,7 +6,8 @@ Each form has a reader of its own, which is imported where a text is of that for
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple, assert_never
 
@@ -14,6 +15,7 @@ from gnnplace.choices import HERE, Format, Mode
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
+from gnnplace.exports.trial import Trial
 from gnnplace.formats.clusters import read_cluster
 from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
@@ -46,6 +48,19 @@ BY_ITS_ENDING = Reading()
 def graph(text: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
     """The graph that `text` refers to. Raises ValueError (one line) if it is none or can't be read so, OSError if it is unreadable."""
     return _read(text, _form(text), how) if how.format == "gnnplace" else _published(text, how)
+
+
+@contextmanager
+def opened(text: str, how: Reading = BY_ITS_ENDING) -> Iterator[tuple[ComputationGraph, Trial | None]]:
+    """As `graph`; with trials of exports where `text` is code, whose process lives until the context closes."""
+    if how.format != "gnnplace" or _form(text) != "code":
+        yield graph(text, how), None
+        return
+    _refuse_choices(text, "code", how)
+    from gnnplace.sources.code_graph import opened as opened_code
+
+    with opened_code(text) as found:
+        yield found
 
 
 def graph_file(path: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
@@ -110,11 +125,7 @@ def _form(text: str) -> Form:
 
 
 def _read(text: str, form: Form, how: Reading) -> ComputationGraph:
-    """Raises ValueError for `dims` or `fetches` with a format that takes none."""
-    if how.dims and form not in SIZED:
-        raise ValueError(f"--dim {how.dims[0][0]}={how.dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
-    if how.fetches and form != "graphdef":
-        raise ValueError(f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
+    _refuse_choices(text, form, how)
     match form:
         case "onnx":
             from gnnplace.frontends.onnx.read import read_onnx
@@ -141,6 +152,14 @@ def _read(text: str, form: Form, how: Reading) -> ComputationGraph:
             return manifest.graph(text)
         case _:
             assert_never(form)
+
+
+def _refuse_choices(text: str, form: Form, how: Reading) -> None:
+    """Raises ValueError for `dims` or `fetches` with a format that takes none."""
+    if how.dims and form not in SIZED:
+        raise ValueError(f"--dim {how.dims[0][0]}={how.dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
+    if how.fetches and form != "graphdef":
+        raise ValueError(f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
 
 
 def _published(path: str, how: Reading) -> ComputationGraph:

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Int32, Int64
 from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.units.cells import leader
+from gnnplace.units.framework import of_pytorch
 from gnnplace.units.units import colocation_closure
 from gnnplace.units.variables import SCALAR_BYTES, families
 
@@ -86,7 +87,8 @@ def _module_of_layer(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus
     if not holds.any():
         return np.append(np.arange(len(values)), NONE)
     number = {name: index for index, name in enumerate(values) if holds[index]}
-    return np.array([next((number[name] for name in _around(value) if name in number), NONE) for value in values] + [NONE])
+    scopes = {value: [value] if of_pytorch(graph) else _around(value) for value in values}  # PyTorch has "/" in a name, and no scopes
+    return np.array([next((number[name] for name in scopes[value] if name in number), NONE) for value in values] + [NONE])
 
 
 def _holding(graph: ComputationGraph) -> Bool[np.ndarray, " layers"]:

@@ -9,8 +9,10 @@ import pytest
 
 from gnnplace.exports.targets import TARGETS
 
+ALSO = ("targets", "advice", "outermost", "in_turn")
 
-@pytest.mark.parametrize("module", sorted({target.module for target in TARGETS.values()} | {"gnnplace.exports.targets"}))
+
+@pytest.mark.parametrize("module", sorted({target.module for target in TARGETS.values()} | {f"gnnplace.exports.{name}" for name in ALSO}))
 def test_examples_of_docstrings_run(module: str) -> None:
     found = doctest.testmod(import_module(module))
     assert found.failed == 0

@@ -16,6 +16,7 @@ from support.random_problems import random_case
 import gnnplace as gp
 from gnnplace.exports.chrome_trace import chrome_trace
 from gnnplace.exports.device_map import device_map
+from gnnplace.exports.in_turn import in_turn
 from gnnplace.exports.targets import exported
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
@@ -105,13 +106,25 @@ def test_dot_quotes_names_and_has_every_op_and_edge():
     assert quoted.startswith('digraph "a \\"b\\"" {') and '"x\\\\n" [' in quoted
 
 
-def test_a_device_map_has_every_module_and_refuses_split_ones():
+def test_a_device_map_covers_every_module_and_refuses_split_ones():
     problem = gp.problem("squeezenet", cluster="mixed-4")
-    found = modules(problem.graph)
-    device = np.random.default_rng(0).integers(problem.num_devices, size=found.num_modules).astype(np.int32)
-    kinds = [each.kind for each in problem.cluster.devices]
-    numbered = [sum(kind != "cpu" for kind in kinds[:index]) if kind != "cpu" else "cpu" for index, kind in enumerate(kinds)]
-    made = device_map(problem, Placement(device[found.module]))
-    assert made == {name: numbered[device[number]] for number, name in enumerate(found.names)}
+    found, accelerators = modules(problem.graph), [1, 2, 3, 4]
+    assert [problem.cluster.devices[device].kind for device in accelerators] == ["gpu"] * 4
+    layer = np.maximum.accumulate([int([*name.split("."), "0"][1]) for name in found.names])  # a whole one each
+    cut = np.searchsorted([2, 4, 7], layer, side="right")
+    with pytest.warns(UserWarning, match="not tried"):
+        made = device_map(problem, Placement(np.array(accelerators, dtype=np.int32)[cut][found.module]))
+    around = {name: [key for key in made if f"{name}.".startswith(f"{key}.")] for name in found.names}
+    assert all(len(keys) == 1 and made[keys[0]] == cut[number] for number, keys in enumerate(around.values()))
     with pytest.raises(ValueError, match=r"split a module, .* and \d+ more stand on several devices; place with --granularity module$"):
         device_map(problem, Placement(np.arange(problem.num_ops, dtype=np.int32) % problem.num_devices))
+
+
+@pytest.mark.parametrize("name", ["resnet-50-inference", "llama-7b-inference"])
+def test_what_overlaps_in_the_plan_and_not_in_a_program_is_said(name):
+    problem = gp.problem(name, cluster="k40-2")
+    plan = gp.place(problem, "heft")
+    told = in_turn(problem, plan, "it")
+    step, busy = plan.step.step_time_ns / 1e6, plan.step.busy_ns.sum() / 1e6
+    assert told is not None and f"of the planned {step:,.3f} ms overlap: its step takes {busy:,.3f} ms at least" in told
+    assert in_turn(problem, gp.place(problem, "gpu"), "it") is None

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support import pipelined
 from support.small_networks import NETWORKS, network
+from torch import nn
 from torch.multiprocessing import spawn
 
 import gnnplace as gp
@@ -18,6 +19,8 @@ from gnnplace.exports.stages import torch_pipelining
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.units.modules import modules
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch-pipelining. not tried")  # graphs of the corpus
 
 
 def placed(problem: Problem, cuts: list[int], devices: list[int]) -> Placement:
@@ -59,7 +62,6 @@ def test_what_is_no_row_of_stages_is_refused(tmp_path: Path, capsys) -> None:
     problem = gp.problem("squeezenet", cluster="k40-2")
     names = modules(problem.graph).names
     again = placed(problem, [3, 6], [1, 2, 1])
-    gp.export(problem, again, "accelerate", tmp_path / "map.json")  # which can say it
     told = f"^torch-pipelining: a device runs one stage, and {names[6]} is on gpu:0 again, after {names[5]} on gpu:1; "
     with pytest.raises(ValueError, match=f"{told}place with --granularity stage$"):
         torch_pipelining(problem, again)
@@ -79,7 +81,7 @@ def test_what_is_no_row_of_stages_is_refused(tmp_path: Path, capsys) -> None:
 def test_inputs_of_later_stages_are_refused() -> None:
     dlrm = gp.problem("dlrm", cluster="k40-2")
     cut = modules(dlrm.graph).names.index("tables.16")
-    told = r"^torch-pipelining: the first stage alone takes inputs, and modules of later ones read some: bottom\.0; no granularity "
+    told = r"^torch-pipelining: the first stage alone takes inputs, and modules of later ones read some: bottom\.0, tables\.16, .* more; "
     with pytest.raises(ValueError, match=told):
         torch_pipelining(dlrm, placed(dlrm, [cut], [1, 2]))
 
@@ -99,3 +101,55 @@ def test_shared_parameters_and_unrolled_modules_are_refused() -> None:
     llama = gp.problem("llama-7b", cluster="k40-8")  # its table of rotations is read by every stage, but not trained
     cuts = [modules(llama.graph).names.index("layers.16.attention_norm")]
     assert json.loads(torch_pipelining(llama, placed(llama, cuts, [1, 2])))["split_spec"] == {"layers.16.attention_norm": "BEGINNING"}
+
+
+class Net(nn.Module):
+    """Three layers, called as `forward` says; the first letters are of its kinds of calls."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.kind = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8), kind
+
+    def forward(self, x: torch.Tensor, mode: object = None) -> torch.Tensor:
+        made = self.a(x)
+        match self.kind:
+            case "inputs":
+                return self.c(made + self.b(x))
+            case "never called":
+                return self.c(made)
+            case "skip":
+                return self.c(self.b(made)) + made
+            case "twice":
+                return self.c(self.b(self.c(made)))
+            case _:
+                return self.c(self.b(made))
+
+
+TOLD = {
+    "inputs": r"the first stage alone takes inputs, and modules of later ones read some: b; no granularity",
+    "never called": r"a stage begins with a module that is called, and b never is; --devices with one device would",
+    "skip": r"a gradient goes to the stage before alone, and .* reads what a makes, several stages before; no granularity",
+    "twice": r"a stage runs once, and c runs again after b, where the next one begins; no granularity",
+    "flags": r"PyTorch doesn't run it so: PyTorch gives a stage tensors alone, and the module is called with str; no granularity",
+    "rows": r"PyTorch doesn't run it so: inputs are cut along their first dimension, and they have 4, 1 rows; no granularity",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TOLD)
+def test_what_pytorch_would_refuse_is_refused_when_it_is_written(kind: str, tmp_path: Path) -> None:
+    more = {"flags": ("plain",), "rows": (torch.zeros(1, 8),)}.get(kind, ())
+    net = Net(kind)
+    problem = gp.problem(gp.TorchStep(net, lambda net, *given: net(*given).square().mean(), (torch.zeros(4, 3, 8), *more)), cluster="k40-4")
+    found = modules(problem.graph)
+    plan = gp.Plan.of(problem, Placement(np.array([1 + "abc".index(found.names[at]) for at in found.module], dtype=np.int32)))
+    with pytest.raises(ValueError, match=f"^torch-pipelining: {TOLD[kind]}"):
+        plan.export("torch-pipelining", tmp_path / "spec.json")
+    assert not (tmp_path / "spec.json").exists() and isinstance(net.a.weight, nn.Parameter) and not net.a.weight.is_meta
+
+
+def test_of_a_graph_alone_it_is_said_that_the_stages_were_not_tried() -> None:
+    problem = gp.problem("squeezenet", cluster="k40-2")
+    told: list[str] = []
+    torch_pipelining(problem, gp.place(problem, "gpu"), told.append)
+    assert told == ["torch-pipelining: not tried, only checked by the graph, whose module is not at hand"]

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
+from support import exported_networks
 from support.small_networks import network
 from torch import Tensor, distributed, nn
 from torch.distributed.pipelining import ScheduleGPipe, SplitPoint, pipeline
@@ -47,3 +48,28 @@ def stage(rank: int, name: str, split_spec: dict[str, str], folder: str) -> None
     gradients = {key: parameter.grad for key, parameter in pipe.get_stage_module(rank).named_parameters()}
     torch.save((output, [loss.detach() for loss in losses], gradients), Path(folder) / f"{rank}.pt")
     distributed.destroy_process_group()
+
+
+def swept(rank: int, specs: list[tuple[str, dict[str, str]]], folder: str) -> None:
+    """One of two processes: runs its stage of each network by its split_spec, and saves what went wrong under its rank."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=timedelta(seconds=60))
+    faults: list[str | None] = []
+    for name, spec in specs:
+        make, inputs = exported_networks.NETWORKS[name]
+        torch.manual_seed(0)
+        try:
+            micro = tuple(tensor.chunk(MICRO_BATCHES)[0] for tensor in inputs())
+            pipe = pipeline(make(), mb_args=micro, split_spec={key: SplitPoint[at] for key, at in spec.items()})
+            schedule = ScheduleGPipe(pipe.build_stage(rank, torch.device("cpu")), MICRO_BATCHES, loss_fn=squares)
+            schedule.step(*(inputs() if rank == 0 else ()), **({"target": torch.zeros(4)} if rank == 1 else {}))
+            faults.append(None)
+        except Exception as error:
+            faults.append(f"{name}: {type(error).__name__}: {error}"[:300])
+            break  # the other process waits for what does not come
+    torch.save(faults, Path(folder) / f"{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def squares(made: Tensor | tuple[Tensor, ...], _: Tensor) -> Tensor:
+    return torch.utils._pytree.tree_leaves(made)[0].square().mean()

@@ -74,7 +74,7 @@ def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
         "what has one device: each op (unless given), each module with variables of its own, or a run of modules (stages of a pipeline)"
     )
     parser.add_argument("--granularity", choices=GRANULARITIES, default="op", help=explained)
-    explained = "modules, or what modules are in, that stay whole, such as h.0.attn; h.*: each h.0, h.1, ..."
+    explained = "modules, or what modules are in, that stay whole, such as h.0.attn; h.*: each h.0, h.1, ...; a+b: both on one device"
     parser.add_argument("--keep-whole", metavar="NAME", nargs="+", action=Several, default=[], help=explained)
     parser.add_argument("--devices", metavar="A,B", type=_names, default=(), help="the devices that may be used, e.g. gpu:0,gpu:1")
     parser.add_argument("--accelerators-only", action="store_true", help="no CPU is used")

@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from gnnplace.frontends.torch import clipping
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, as_written
 from gnnplace.frontends.torch.optimizers import Optimizer, built, rules
 from gnnplace.frontends.torch.scopes import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER, Scope, Scopes
 from gnnplace.frontends.torch.sparse import Lookup, note_lookups, sparse_tables
+from gnnplace.frontends.torch.swapped import called_with
 
 Loss = Callable[..., Tensor]
 
@@ -156,7 +156,7 @@ class FlatStep:
             self._scopes.follow_forward(self._bound.module, hooks)
             note_lookups(self._tables, lookups, hooks)
             renamed = {f"module.{name}": tensor for name, tensor in values.items()}
-            loss = functional_call(self._bound, renamed, *self._inputs.call(inputs))
+            loss = called_with(renamed, self._bound, *self._inputs.call(inputs))
             values.update({name: renamed[f"module.{name}"] for name in values})  # what the module has replaced
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             raise ValueError(f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor")
@@ -179,7 +179,7 @@ class FlatStep:
 
 
 class _Bound(nn.Module):
-    """The module and its loss as one module, so that `functional_call` can replace the parameters of the first."""
+    """The module and its loss as one module, so that `called_with` can replace the parameters of the first."""
 
     def __init__(self, module: nn.Module, loss: Loss) -> None:
         super().__init__()

@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
-from torch.func import functional_call
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from gnnplace.frontends.torch.buffers import shares
@@ -32,6 +31,7 @@ from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
 from gnnplace.frontends.torch.outputs import tensors_in
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
 from gnnplace.frontends.torch.scopes import Scopes, scope_of
+from gnnplace.frontends.torch.swapped import called_with
 from gnnplace.frontends.torch.trace import CompositeLstm, fake, trace_of
 
 
@@ -78,7 +78,7 @@ class _Call(nn.Module):
         values = dict(held)
         with ExitStack() as hooks:
             scopes.follow_forward(module, hooks)
-            results = list(tensors_in(functional_call(module, values, *self._inputs.call(tensors[len(self._names) :]))))
+            results = list(tensors_in(called_with(values, module, *self._inputs.call(tensors[len(self._names) :]))))
         for name, value in list(replaced(held, values)):
             results = [result.clone() if shares(result, held[name]) else result for result in results]  # as it was
             held[name].copy_(value)
@@ -89,7 +89,7 @@ class _Call(nn.Module):
         """What the module returns, in its own containers."""
         (module,) = self._module
         values = dict(zip(self._names, self.tensors, strict=False))
-        return functional_call(module, values, *self._inputs.call(self.tensors[len(self._names) :]))
+        return called_with(values, module, *self._inputs.call(self.tensors[len(self._names) :]))
 
 
 def _captured(call: _Call) -> tuple[torch.fx.GraphModule, Capture]:

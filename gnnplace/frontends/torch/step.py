@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gnnplace.frontends.origin import captured
 from gnnplace.frontends.torch.builder import TracedStep, traced_step
 from gnnplace.frontends.torch.flat_step import Loss, Updating
 from gnnplace.frontends.torch.inference import inference
@@ -73,7 +74,7 @@ class TorchStep:
 
     def computation_graph(self, name: str) -> ComputationGraph:
         """The graph alone."""
-        return self.traced(name).graph
+        return captured(self.traced(name).graph, self)
 
     @property
     def _updating(self) -> Updating:
@@ -97,7 +98,7 @@ class TorchInference:
 
     def computation_graph(self, name: str) -> ComputationGraph:
         """The graph alone."""
-        return self.traced(name).graph
+        return captured(self.traced(name).graph, self)
 
 
 def own_loss(module: nn.Module, *inputs: Any, **named: Any) -> Tensor:
