@@ -82,7 +82,7 @@ def flops(call: Call, by_kind: Mapping[str, Rule]) -> int:
 
 
 def bytes_accessed(call: Call) -> int | None:
-    """The memory traffic of one node where it is not that of its inputs and outputs, else None. Raises IndexError for a table without rows."""
+    """The memory traffic of one node, or None where it is that of its inputs and outputs. Raises IndexError for a table without rows."""
     made = sum(tensor.bytes for tensor in call.outputs if tensor is not None)
     others = sum(tensor.bytes for tensor in call.inputs[1:] if tensor is not None)
     match call.canonical:
