@@ -78,7 +78,14 @@ class Changed(NamedTuple):
     kind: str
     name: str
     value: int
-    documents: dict[str, dict[str, Any]]
+    places: tuple[tuple[Any, ...], ...]
+
+    @property
+    def documents(self) -> dict[str, dict[str, Any]]:
+        made = DOCUMENTS[self.kind]
+        for where in self.places:
+            made = changed(made, where, self.value)
+        return DOCUMENTS | {self.kind: made}
 
     def files(self) -> dict[str, bytes]:
         return {f"{kind}.json": json.dumps(document).encode() for kind, document in self.documents.items()}
@@ -91,7 +98,7 @@ def all_changed() -> Iterator[Changed]:
             for value in VALUES:
                 for words, chosen in (("one", places[:1]), ("every", places)):
                     if words == "one" or len(places) > 1:
-                        yield Changed(kind, f"{words} {field} is {value}", value, _with(kind, chosen, value))
+                        yield Changed(kind, f"{words} {field} is {value}", value, tuple(chosen))
 
 
 def _fields(document: dict[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
@@ -103,10 +110,3 @@ def _fields(document: dict[str, Any]) -> dict[str, list[tuple[Any, ...]]]:
             position = [str(where[-1])] if isinstance(where[-1], int) else []
             found.setdefault(".".join(named + position), []).append(where)
     return found
-
-
-def _with(kind: str, places: list[tuple[Any, ...]], value: int) -> dict[str, dict[str, Any]]:
-    made = DOCUMENTS[kind]
-    for where in places:
-        made = changed(made, where, value)
-    return DOCUMENTS | {kind: made}

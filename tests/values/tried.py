@@ -17,8 +17,9 @@ from gnnplace import candidates, cli, planners, portfolio
 from gnnplace.baselines.exact import proved_ns
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.bounds.shortage import shortage
-from gnnplace.formats.clusters import cluster_document, read_cluster
-from gnnplace.formats.graphs import read_graph
+from gnnplace.costs import roofline
+from gnnplace.formats.clusters import cluster_document, cluster_of, read_cluster
+from gnnplace.formats.graphs import graph_of, read_graph
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
 from gnnplace.policies.registry import POLICIES
@@ -66,6 +67,11 @@ def all_of(kind: str, documents: dict[str, dict[str, Any]]) -> Iterator[Tried]:
     yield "best", partial(_by_best, problem, plain)
 
 
+def problem_of(graph: dict[str, Any], cluster: dict[str, Any]) -> Problem:
+    """The problem of documents, under roofline costs."""
+    return roofline.problem(graph_of(graph), cluster_of(cluster))
+
+
 def _plain_documents(problem: Problem, documents: dict[str, dict[str, Any]], kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The graph and the cluster for the plain simulator, which does not know measured costs: then times are given, links fitted."""
     if kind != "costs":
@@ -104,7 +110,7 @@ def _held(problem: Problem, plain: tuple[dict[str, Any], dict[str, Any]], placem
 
 
 def _refused(said: str) -> str | None:
-    return None if re.fullmatch(r"[^\n]{10,600}", said) else f"no line: {said[:200]!r}"
+    return None if re.fullmatch(r"[^\n]{10,4100}", said) else f"no line: {said[:200]!r}"
 
 
 def _commanded(arguments: tuple[str, ...]) -> str | None:
