@@ -95,7 +95,7 @@ def test_eight_of_the_largest_memories_are_room():
 
 def test_devices_without_memory_hold_nothing_and_more_of_them_would_not_help():
     devices = (Device("cpu:0", "cpu", 10, 1000, 1000), *(Device(f"gpu:{i}", "gpu", 0, 1000, 1000) for i in range(2)))
-    graph = ComputationGraph.from_ops("g", [Op(f"{i}", "k", (Output(8, is_result=True),)) for i in range(2)], [])
+    graph = ComputationGraph.from_ops("g", [Op(f"{i}", "k", (Output(8, is_result=True),)) for i in range(2)], [(0, -1, 1)])
     said = str(shortage(problem(graph, Cluster("c", devices, ()))))
     assert "16 bytes are held at once" in said and "more device" not in said
     silent = ComputationGraph.from_ops("g", [Op("a", "k")], [])
