@@ -11,7 +11,7 @@ from jaxtyping import Bool, Int32, Int64
 from gnnplace.cluster import Cluster, Link
 from gnnplace.graph import NONE, ComputationGraph
 
-MAX_STEP_NS = 2**61
+MAX_STEP_NS = 2**53  # 104 days; what a step takes and holds is below: floating point counts it exactly, and sums stay in 64 bits
 NS_PER_S = 10**9
 
 
@@ -20,7 +20,7 @@ class Problem:
     """Graph x cluster x costs. `time_ns[i, d] >= 1` is the time of op i on device d; a cost model of `costs/` computes it.
 
     `contended_ns` is its time while another device of the same memory runs an op, at least `time_ns`; None: the same as alone.
-    Raises ValueError where a step could exceed `MAX_STEP_NS`.
+    Raises ValueError where a step could take `MAX_STEP_NS` or hold 2^53 bytes, or its ops have 2^62 flops or move 2^62 bytes.
     """
 
     graph: ComputationGraph
@@ -34,11 +34,16 @@ class Problem:
         if self.contended_ns is not None:
             assert self.contended_ns.shape == self.time_ns.shape and (self.contended_ns >= self.time_ns).all()
             self.contended_ns.setflags(write=False)
-        delay = 2 * float(self.transfer_ns.max(initial=0)) + float(self.cluster.link_latency_ns.max(initial=1))
-        longest = float(self.slowest_ns.max(axis=1).astype(float).sum()) + delay * self.graph.num_edges
-        if longest > MAX_STEP_NS:
-            raise ValueError(f"{self.graph.name} on {self.cluster.name}: a step could last {longest:.3g} ns, more than 64 bits can count")
+        self._require_countable()
         self.time_ns.setflags(write=False)
+
+    def _require_countable(self) -> None:
+        graph = self.graph
+        held = sum(map(_total, (graph.persistent_bytes, graph.workspace_bytes, graph.output_bytes, graph.edge_bytes)))
+        moved, flops = _total(graph.effective_bytes_accessed), _total(graph.flops)
+        for what, most, bits in (("ns", self.longest_ns, 53), ("bytes held", held, 53), ("bytes moved", moved, 62), ("flops", flops, 62)):
+            if most >= 2**bits:
+                raise ValueError(f"{graph.name} on {self.cluster.name}: a step could have {most:.3g} {what}; less than 2^{bits} are due")
 
     @property
     def num_ops(self) -> int:
@@ -52,6 +57,13 @@ class Problem:
     def slowest_ns(self) -> Int64[np.ndarray, "ops devices"]:
         """The longest time of each op: its contended time if there is one."""
         return self.time_ns if self.contended_ns is None else self.contended_ns
+
+    @property
+    def longest_ns(self) -> float:
+        """At least what any step takes: all ops and all transfers one after another. Exact below `MAX_STEP_NS`."""
+        sent = np.append(self.transfer_ns.max(axis=1, initial=0), 0)[self.graph.edge_data]  # `NONE` of a control edge is the last
+        latency = int(self.cluster.link_latency_ns.max(initial=1)) * self.graph.num_edges
+        return _total(self.slowest_ns.max(axis=1)) + 2 * _total(sent) + latency
 
     @cached_property
     def allowed(self) -> Bool[np.ndarray, "ops devices"]:
@@ -89,15 +101,20 @@ def allowed_on(graph: ComputationGraph, kind: str) -> Bool[np.ndarray, " ops"]:
     return (graph.allowed.index == NONE) | graph.allowed.among(listing)
 
 
+def _total(values: Int64[np.ndarray, " rows"]) -> float:
+    """The sum, which may exceed 64 bits."""
+    return float(values.sum(dtype=np.float64))
+
+
 def _rate(link: Link) -> tuple[int, int]:
     return link.bandwidth_bytes_per_s, link.overhead_ns
 
 
 def duration_ns(amount: Int64[np.ndarray, "*shape"], per_second: int) -> Int64[np.ndarray, "*shape"]:
-    """`ceil(amount * 10^9 / per_second)`, in integers (docs/execution-model.md#integers).
+    """`ceil(amount * 10^9 / per_second)`, in integers (docs/execution-model.md#integers), or `MAX_STEP_NS` where it is more.
 
     Products exceed 64 bits, so each distinct amount is divided once, by Python integers.
     """
     distinct, index = np.unique(amount, return_inverse=True)
-    quotients = [-(-value * NS_PER_S // per_second) for value in distinct.tolist()]
+    quotients = [min(MAX_STEP_NS, -(-value * NS_PER_S // per_second)) for value in distinct.tolist()]
     return np.array(quotients, dtype=np.int64)[index].reshape(amount.shape)

@@ -22,6 +22,7 @@ MODULES = (
     "growing.cases",
     "traps.cases",
     "caches.cases",
+    "tests.values.cases",
 )
 
 

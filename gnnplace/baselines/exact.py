@@ -34,6 +34,7 @@ from gnnplace.units.units import UnitsName, expand, units
 
 MAX_CHOICES = 600  # ops x devices of the largest problem that is solved without contraction
 CONTRACTED_CHOICES = 1000  # parts x devices to which a larger problem is contracted
+MOST_CARRIED = 100_000  # (edges and outputs that they carry) x links of a problem that is searched: a program of so many is written in 3 s
 _PROVED_NS: WeakKeyDictionary[Problem, int] = WeakKeyDictionary()
 
 
@@ -83,18 +84,28 @@ def exact(
     units. The bounds of `least_times` shorten the search. Raises ValueError where a unit is allowed on no device.
     """
     known = _known(problem, evaluate, units_name) if start is None else start
-    if problem.num_ops * problem.num_devices <= MAX_CHOICES:
+    if problem.num_ops * problem.num_devices <= MAX_CHOICES and _searchable(problem):
         begin, least = _start(problem, evaluate, known), least_times and least_times(problem)
         solution = solve(problem, limit, units_name=units_name, start=begin, least=least)
         found = solution.placement
         _PROVED_NS[problem] = max(proved_ns(problem), solution.bound_ns)
     else:
         small = contracted(problem, units(problem.graph, "coarse" if units_name == "ops" else units_name), CONTRACTED_CHOICES)
-        begin = _start(small.problem, evaluate, _known(small.problem, evaluate, "ops"))
-        part = solve(small.problem, limit, start=begin, least=least_times and least_times(small.problem)).placement
+        part = _solved(small.problem, evaluate, limit, least_times) if _searchable(small.problem) else None
         found = None if part is None else lifted(problem, small, part)
     candidates = [known] if found is None else [found, known]
     return fastest(problem, [option for one in candidates for option in _under(problem, one, schedule)], evaluate)
+
+
+def _searchable(problem: Problem) -> bool:
+    """Whether the search, not the writing of its program, takes the time: every edge and output has a few constraints for each link."""
+    carried = problem.graph.num_edges + len(np.unique(problem.graph.edge_data))
+    return carried * len(problem.cluster.links) <= MOST_CARRIED
+
+
+def _solved(problem: Problem, evaluate: Evaluator, limit: Limit, least_times: Callable[[Problem], LeastTimes] | None) -> Placement | None:
+    begin = _start(problem, evaluate, _known(problem, evaluate, "ops"))
+    return solve(problem, limit, start=begin, least=least_times and least_times(problem)).placement
 
 
 def proved_ns(problem: Problem) -> int:

@@ -6,16 +6,20 @@ The graph itself decides whether it is such a network; this module knows no name
 
 from __future__ import annotations
 
+from typing import no_type_check
+
 import numpy as np
 from jaxtyping import Float, Int64
 
 from gnnplace.baselines.layers import block_of_ops
 from gnnplace.baselines.legal import legalised
 from gnnplace.baselines.single import single_gpu
+from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
+from gnnplace.units.block_numbers import block_numbers
 from gnnplace.units.units import Units, expand, units
 
 ROUNDING = 1e-9  # loads that differ by less are equal
@@ -26,7 +30,7 @@ IMAGE_RANK = 4  # samples, channels, height, width
 def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
     """The expert's placement. A convolutional network goes to the fastest accelerator whose memory it fits."""
     graph = problem.graph
-    if graph.block.max() < 1 or _convolutional(graph):
+    if block_numbers(graph).max() < 1 or _convolutional(graph):
         return single_gpu(problem, evaluate, schedule=schedule)
     made = units(graph, "ops")
     block = block_of_ops(graph)
@@ -41,8 +45,9 @@ def _convolutional(graph: ComputationGraph) -> bool:
     """Whether image convolutions are most of the work, or are in most blocks (ConvNeXt does most of its work in matrix products)."""
     of_images = graph.output_op[(graph.output_rank == NONE) | (graph.output_rank >= IMAGE_RANK)]  # not of sequences
     convolves = graph.canonical_kind.among(CONVOLUTIONS) & np.isin(np.arange(graph.num_ops), of_images)
-    blocks = len(np.unique(graph.block[convolves & (graph.block != NONE)]))
-    return int(graph.flops[convolves].sum()) * 2 > int(graph.flops.sum()) or blocks * 2 > int(graph.block.max()) + 1
+    number = block_numbers(graph)
+    blocks = len(np.unique(number[convolves & (number != NONE)]))
+    return int(graph.flops[convolves].sum()) * 2 > int(graph.flops.sum()) or blocks * 2 > int(number.max()) + 1
 
 
 def _of_units(units: Units, device: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " units"]:
@@ -58,10 +63,8 @@ def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"])
     Among these, the runs are as even as possible. So with as many layers as devices, each device gets one layer.
     """
     ends = np.concatenate([[0.0], np.cumsum(work)])
-    load = (ends[None, None, :] - ends[None, :, None]) / speed[:, None, None]  # [run, start, end]
-    load[:, *np.tril_indices(len(ends), -1)] = np.inf
-    slowest, _ = _best_starts(load, np.maximum)
-    _, starts = _best_starts(np.where(load <= slowest * (1 + ROUNDING), load**2, np.inf), np.add)
+    slowest, _ = _best_starts(ends, speed, np.inf)
+    _, starts = _best_starts(ends, speed, slowest * (1 + ROUNDING))
     run_of, end = np.zeros(len(work), dtype=np.int64), len(work)
     for run in range(len(speed) - 1, -1, -1):
         start = int(starts[run, end])
@@ -70,16 +73,26 @@ def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"])
     return run_of
 
 
-def _best_starts(cost: Float[np.ndarray, "runs starts ends"], combine: np.ufunc) -> tuple[float, Int64[np.ndarray, "runs ends"]]:
-    """The least combined cost of all runs, and the start of each run for each possible end.
+@kernel
+@no_type_check
+def _best_starts(ends, speed, slowest):
+    """The least time of the slowest run, or, where `slowest` limits it, the least sum of squared times; the start of each run for each end.
 
     On a tie the latest start wins, so that the first devices are used first.
     """
-    last = cost.shape[1] - 1
-    least = np.where(np.arange(last + 1) == 0, 0.0, np.inf)
-    starts = np.zeros((len(cost), last + 1), dtype=np.int64)
-    for run, own in enumerate(cost):
-        total = combine(own, least[:, None])
-        starts[run] = last - total[::-1].argmin(axis=0)
-        least = total.min(axis=0)
-    return float(least[-1]), starts
+    least, starts = np.full(len(ends), np.inf), np.zeros((len(speed), len(ends)), np.int64)
+    least[0] = 0.0
+    for run in range(len(speed)):
+        before = least.copy()
+        for end in range(len(ends)):
+            least[end] = np.inf
+            starts[run, end] = end
+            for start in range(end, -1, -1):
+                own = (ends[end] - ends[start]) / speed[run]
+                cost = own if slowest == np.inf else own * own
+                if own > slowest or cost > least[end]:
+                    break  # a longer run is slower
+                total = max(cost, before[start]) if slowest == np.inf else cost + before[start]
+                if total < least[end]:
+                    least[end], starts[run, end] = total, start
+    return least[-1], starts

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from gnnplace.graph import NONE, Categorical, ComputationGraph
+from gnnplace.units.block_numbers import block_numbers, numbered
 from gnnplace.units.units import units
 from gnnplace.units.variables import families, merged
 
@@ -21,8 +22,8 @@ def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     """The block of every op, tower after tower: its own block, that of its layer, or that of a neighbour."""
     top = _top_scopes(graph)
     layer = graph.layer.index.astype(np.int64)
-    row_length = int(graph.block.max()) + 1
-    block = np.where(graph.block == NONE, NONE, graph.block + row_length * _towers(graph, top[layer])[top[layer]]).astype(np.int64)
+    own = block_numbers(graph)
+    block = numbered(np.where(own == NONE, NONE, own + (int(own.max()) + 1) * _towers(graph, top[layer])[top[layer]]))
     forward, blocked = _forward(graph), block != NONE
     work = 1.0 + graph.flops  # weighted by work: a loss belongs last, even if its module creates masks first
     centre = _mean_level(graph, block, forward & blocked, work)

@@ -26,6 +26,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.schedules.unit_order import decision_order
+from gnnplace.units.block_numbers import block_numbers, numbered
 from gnnplace.units.units import expand, units
 
 
@@ -99,14 +100,14 @@ def splits_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Iterato
 def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
     """The rows to split, as the place of every op: blocks, blocks divided into layers, and layers alone; or else coarse units."""
     graph = problem.graph
-    layer = layer_of_ops(graph)
-    if graph.block.max() >= 1:
+    layer, several_blocks = layer_of_ops(graph), block_numbers(graph).max() >= 1
+    if several_blocks:
         block = block_of_ops(graph)
         yield block
-        yield _numbered(with_families(graph, block * graph.num_ops + layer))
+        yield numbered(with_families(graph, block * graph.num_ops + layer))
     if layer.max() >= 1:
         yield layer
-    elif graph.block.max() < 1:
+    elif not several_blocks:
         yield _coarse_row(problem, graph)
 
 
@@ -115,10 +116,6 @@ def _coarse_row(problem: Problem, graph: ComputationGraph) -> Int64[np.ndarray, 
     place = np.empty(made.num_units, dtype=np.int64)
     place[decision_order(problem, made)] = np.arange(made.num_units)
     return place[made.unit]
-
-
-def _numbered(label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    return np.unique(label, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:

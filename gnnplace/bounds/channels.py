@@ -60,7 +60,7 @@ class Prices(NamedTuple):
 def channels_ns(relaxed: Relaxed) -> int:
     """The bound in ns; 0 where each class of devices alone can hold everything, or nothing is read."""
     held = need(relaxed.graph)
-    if (relaxed.memory_bytes * relaxed.num_devices >= held.total_bytes).all():
+    if (relaxed.memory_bytes.astype(np.float64) * relaxed.num_devices >= held.total_bytes).all():
         return 0
     made = program(relaxed, held.alive_bytes)
     if not made.leaving_ns.size or (prices := _solved(made)) is None:

@@ -57,7 +57,7 @@ def _of_some_devices(problem: Problem) -> Shortage | None:
     made, cluster = units(problem.graph, "ops"), problem.cluster
     legal, held = allowed(problem, made), persistent_bytes(problem.graph, made)
     for mask in np.unique(legal, axis=0):
-        needs, has = int(held[~(legal & ~mask).any(axis=1)].sum()), int(cluster.memory_bytes[mask].sum())
+        needs, has = int(held[~(legal & ~mask).any(axis=1)].sum()), sum(cluster.memory_bytes[mask].tolist())
         if needs > has and not mask.all():
             names = ", ".join(name for name, one in zip(cluster.device_names, mask, strict=True) if one)
             what = f"{_size(needs)} of state are allowed nowhere else"
@@ -67,7 +67,7 @@ def _of_some_devices(problem: Problem) -> Shortage | None:
 
 def _of_all(problem: Problem) -> Shortage | None:
     """All memories together."""
-    known, has = need(problem.graph), int(problem.cluster.memory_bytes.sum())
+    known, has = need(problem.graph), sum(problem.cluster.memory_bytes.tolist())
     if known.total_bytes <= has:
         return None
     while_runs = f"{_size(known.alive_bytes)} while {problem.graph.op_names[known.op]!r} runs"
@@ -78,8 +78,9 @@ def _of_all(problem: Problem) -> Shortage | None:
 def _remedies(problem: Problem, known: Need, has: int) -> Iterator[str]:
     graph, missing = problem.graph, known.total_bytes - has
     largest = max((problem.cluster.devices[d] for d in problem.cluster.accelerators), key=lambda device: device.memory_bytes)
-    count = -(-missing // largest.memory_bytes)
-    yield f"{count} more {'device' if count == 1 else 'devices'} like {largest.name}"
+    if largest.memory_bytes:
+        count = -(-missing // largest.memory_bytes)
+        yield f"{count} more {'device' if count == 1 else 'devices'} like {largest.name}"
     if known.persistent_bytes < has:
         yield f"a smaller batch, {_size(has - known.persistent_bytes)} beside the state at most"
     saved = int(graph.persistent_bytes[optimiser_state(graph)].sum())

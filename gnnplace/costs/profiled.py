@@ -14,7 +14,7 @@ from gnnplace.cluster import Cluster, Device
 from gnnplace.costs import roofline
 from gnnplace.costs.measured import NOT_MEASURED, MeasuredCosts
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.problems import Problem, allowed_on
+from gnnplace.problems import MAX_STEP_NS, Problem, allowed_on
 
 
 def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()) -> Problem:
@@ -22,11 +22,11 @@ def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roo
 
     Times are measured on devices that work alone. The slowdown of an op on a contended memory is that of its roofline costs.
     """
-    alone_ns, modelled = time_ns(graph, cluster, costs, roofline_kinds), roofline.problem(graph, cluster)
-    if modelled.contended_ns is None:
+    alone_ns, (modelled_ns, contended_ns) = time_ns(graph, cluster, costs, roofline_kinds), roofline.times_ns(graph, cluster)
+    if contended_ns is None:
         return Problem(graph, cluster, alone_ns)
-    slowdown = modelled.contended_ns / modelled.time_ns
-    return Problem(graph, cluster, alone_ns, np.maximum(alone_ns, np.rint(alone_ns * slowdown).astype(np.int64)))
+    slow_ns = np.minimum(MAX_STEP_NS, np.rint(alone_ns * (contended_ns / modelled_ns)))
+    return Problem(graph, cluster, alone_ns, np.maximum(alone_ns, slow_ns.astype(np.int64)))
 
 
 def time_ns(

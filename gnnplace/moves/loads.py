@@ -42,8 +42,10 @@ def device_loads(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_n
     memory_left, sources, targets = 1.0, 0, 0
     for device in range(num_devices):
         squares += load_ns[device] ** 2 - found.load_ns[device] ** 2
-        over_before += max(0.0, found.peak_bytes[device] - terrain.memory_bytes[device]) / terrain.memory_bytes[device]
-        over_after += max(0.0, peak_bytes[device] - terrain.memory_bytes[device]) / terrain.memory_bytes[device]
+        memory = float(terrain.memory_bytes[device])
+        of_memory = max(1.0, memory)  # a device may have none
+        over_before += max(0.0, found.peak_bytes[device] - memory) / of_memory
+        over_after += max(0.0, peak_bytes[device] - memory) / of_memory
         if leaves_ns[device] > 0:
             share = leaves_ns[device] / left
             sources += 1
@@ -59,7 +61,7 @@ def device_loads(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_n
             idle_ns, idle = _idle(found, device, window[1, 0, device], window[1, 1, device])
             row[IDLE_BY_WORK] += share * min(MOST_IDLE, idle_ns / (joins_ns[device] + 1.0))
             row[IDLE_TARGET] += share * idle
-            memory_left = min(memory_left, (terrain.memory_bytes[device] - peak_bytes[device]) / terrain.memory_bytes[device])
+            memory_left = min(memory_left, (memory - peak_bytes[device]) / of_memory)
     row[LOAD_BEFORE], row[LOAD_AFTER] = _largest(found.load_ns) / step_ns, _largest(load_ns) / step_ns
     row[SQUARES_MORE] = squares / step_ns / step_ns
     if len(occupied_ns) > 0:

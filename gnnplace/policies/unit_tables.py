@@ -8,6 +8,7 @@ from jaxtyping import Float, Int64
 from gnnplace.cluster import NO_LINK
 from gnnplace.policies.observations import UnitTables
 from gnnplace.problems import Problem
+from gnnplace.units.block_numbers import block_numbers
 from gnnplace.units.units import UnitEdges, Units, output_bytes, persistent_bytes, unit_edges, work_ns
 
 MISSING_LINK = 100.0  # how many times slower than the slowest link a placer takes a link that does not exist to be
@@ -30,10 +31,14 @@ def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units
 
 def _blocks(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
     """The block in which most of a unit's work lies; number 0 is for work without a block."""
-    block = problem.graph.block.astype(np.int64) + 1
-    work = np.zeros((units.num_units, int(block.max()) + 1))
-    np.add.at(work, (units.unit, block), problem.time_ns.min(axis=1))
-    return work.argmax(axis=1)
+    block = block_numbers(problem.graph) + 1
+    blocks = int(block.max()) + 1
+    pairs, which = np.unique(units.unit * np.int64(blocks) + block, return_inverse=True)
+    work = np.bincount(which, weights=problem.time_ns.min(axis=1))
+    order = np.lexsort((-pairs, work))  # of a unit, the last pair has most work; on a tie, the lowest block
+    found = np.zeros(units.num_units, dtype=np.int64)
+    found[pairs[order] // blocks] = pairs[order] % blocks
+    return found
 
 
 def peers(edges: UnitEdges, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -16,7 +16,6 @@ from gnnplace.problems import Problem
 from gnnplace.schedules.buffers import Buffers, buffers
 from gnnplace.schedules.ranks import Delays, compact, delays
 
-MAX_MEMORY_BYTES = 2**62
 LINE_BYTES = 64  # the unit in which a processor's cache reads memory
 
 OP = np.dtype(
@@ -123,7 +122,7 @@ class Scratch(NamedTuple):
 
 
 def tables(problem: Problem) -> Tables:
-    """The kernel's arrays for a problem. Raises ValueError where a sum of bytes could exceed 64 bits."""
+    """The kernel's arrays for a problem."""
     if problem not in _tables:
         _tables[problem] = _build(problem)
     return _tables[problem]
@@ -167,7 +166,6 @@ def _in_lines(count: int, record: np.dtype) -> Shaped[np.ndarray, " count"]:
 
 def _build(problem: Problem) -> Tables:
     graph, cluster = problem.graph, problem.cluster
-    _check_memory(problem)
     apart = bool(cluster.device_received.any())
     held = buffers(graph, apart)
     start_bytes = graph.workspace_bytes.copy()
@@ -209,11 +207,3 @@ def _channel_device(cluster: Cluster) -> Int64[np.ndarray, " channels"]:
     copying = np.flatnonzero(cluster.device_channel != NO_CHANNEL)
     table[cluster.device_channel[copying]] = copying
     return table
-
-
-def _check_memory(problem: Problem) -> None:
-    graph = problem.graph
-    columns = (graph.persistent_bytes, graph.workspace_bytes, graph.output_bytes, graph.edge_bytes)
-    most = sum(float(column.astype(float).sum()) for column in columns)
-    if most > MAX_MEMORY_BYTES:
-        raise ValueError(f"{graph.name}: a device could hold {most:.3g} bytes, more than 64 bits can count")

@@ -19,7 +19,8 @@ def contract(
     """Labels after joining units along edges, heaviest first, until `limit` are left. The cap on the load of a unit doubles each round."""
     unit = np.unique(label, return_inverse=True)[1].reshape(-1)
     work = graph.effective_bytes_accessed + graph.flops // FLOPS_PER_BYTE + 1
-    cap = 2 * int(work.sum()) // limit
+    total = int(work.sum())
+    cap = 2 * total // limit
     while (count := int(unit.max()) + 1) > limit:
         rule, load = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
         rule[unit] = rules
@@ -27,7 +28,7 @@ def contract(
         first, second = _mergeable(graph, unit, rule)
         if not len(first):
             break  # the remaining units have different device rules
-        unit = np.unique(_merge_under(first, second, load, cap, count - limit)[unit], return_inverse=True)[1].reshape(-1)
+        unit = np.unique(_merge_under(first, second, load, min(cap, total), count - limit)[unit], return_inverse=True)[1].reshape(-1)
         cap *= 2
     return unit
 

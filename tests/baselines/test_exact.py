@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from support.slow import slow
 
 from gnnplace.baselines import exact as exact_module
 from gnnplace.baselines.cp_sat.contracted import Contracted, contracted, lifted
+from gnnplace.baselines.cp_sat.model import Program, Sent
+from gnnplace.baselines.cp_sat.queues import add_queues
 from gnnplace.baselines.exact import Limit, Solution, Start, exact, solve
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
@@ -323,3 +326,34 @@ def test_an_interrupted_search_leaves_no_process_that_answers_it_later(monkeypat
         signal.signal(signal.SIGINT, before)
     assert process.wait(10) == -9
     assert proved(other).step_time_ns == 40
+
+
+def fanning(outputs: int, devices: int = 2) -> Problem:
+    """An op that sends so many outputs to one other, which may not stand beside it."""
+    ops = [Op("many", "k", (Output(1000),) * outputs, time_ns={"gpu:0": 1}), Op("one", "k", time_ns={"gpu:1": 1})]
+    return problem(ComputationGraph.from_ops("fan", ops, [(0, k, 1) for k in range(outputs)]), equal_gpus(devices))
+
+
+def test_the_transfers_of_one_op_count_as_pairs():
+    """Of 800 outputs there are 319,600 on a channel, which took a minute to write and to start: then the program orders none."""
+    for outputs in (2, 800):
+        nothing: Any = None  # which is looked at before pairs are counted
+        sent = Sent(nothing, nothing, nothing, {0: nothing}, nothing, nothing)
+        program = Program(nothing, fanning(outputs), 1, 1, [], [], [], nothing, {(k, 1): sent for k in range(outputs)})
+        if outputs == 800:
+            add_queues(program)
+        else:
+            with pytest.raises((AttributeError, ValueError)):  # it begins to write
+                add_queues(program)
+
+
+def test_what_carries_too_much_is_contracted_and_searched_then(monkeypatch: pytest.MonkeyPatch):
+    posed = fanning(30)
+    monkeypatch.setattr(exact_module, "MOST_CARRIED", 100)
+    searched = list[int]()
+    solved = exact_module.solve
+    monkeypatch.setattr(exact_module, "solve", lambda posed, *rest, **more: searched.append(posed.num_ops) or solved(posed, *rest, **more))
+    assert check(posed, exact(posed, simulate, limit=Limit(0.1))) is None and searched == [2]
+    assert exact_module.proved_ns(posed) == 0  # nothing is proved of the whole
+    monkeypatch.setattr(exact_module, "MOST_CARRIED", 1)
+    assert check(posed, exact(posed, simulate, limit=Limit(0.1))) is None and searched == [2]

@@ -7,9 +7,12 @@ from support.every_placement import every_device, feasible
 from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
+from gnnplace.bounds.channels import channels_ns
+from gnnplace.bounds.relaxed import relaxed
 from gnnplace.bounds.shortage import optimiser_state, shortage
 from gnnplace.cluster import Cluster, Device
-from gnnplace.graph import Output
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import RULES
 from gnnplace.simulator.simulator import simulate_devices
 
@@ -81,3 +84,19 @@ def test_where_it_is_proved_no_placement_fits(seeds):
             assert not (fits and found), (seed, str(found))
             proved, none = proved + (found is not None), none + (not fits)
     assert 0 < proved <= none
+
+
+def test_eight_of_the_largest_memories_are_room():
+    """Their bytes are 2^63, which no 64 bits hold."""
+    devices = tuple(Device(f"gpu:{i}", "gpu", 2**60, 1000, 1000) for i in range(8))
+    posed = problem(ComputationGraph.from_ops("g", [Op("a", "k", (Output(8),), persistent_bytes=2**40)], []), Cluster("c", devices, ()))
+    assert shortage(posed) is None and channels_ns(relaxed(posed, 4)) == 0
+
+
+def test_devices_without_memory_hold_nothing_and_more_of_them_would_not_help():
+    devices = (Device("cpu:0", "cpu", 10, 1000, 1000), *(Device(f"gpu:{i}", "gpu", 0, 1000, 1000) for i in range(2)))
+    graph = ComputationGraph.from_ops("g", [Op(f"{i}", "k", (Output(8, is_result=True),)) for i in range(2)], [(0, -1, 1)])
+    said = str(shortage(problem(graph, Cluster("c", devices, ()))))
+    assert "16 bytes are held at once" in said and "more device" not in said
+    silent = ComputationGraph.from_ops("g", [Op("a", "k")], [])
+    assert shortage(problem(silent, Cluster("c", devices, ()))) is None

@@ -72,3 +72,17 @@ def test_a_contended_memory_slows_measured_times_by_the_ratio_of_the_roofline():
 def test_costs_of_another_graph_are_refused():
     with pytest.raises(ValueError, match=r"the costs are those of 'two' \(sha256 .*\), not of 'other'"):
         profiled.problem(replace(GRAPH, name="other"), cluster(CPU), costs())
+
+
+def test_a_slowdown_beyond_all_limits_is_no_time_that_fits():
+    """A memory that is 2^40 times slower beside another device: the time would not fit 64 bits, and is not that of the op alone."""
+    slow = [replace(device, memory="host", memory_bytes_per_s=2**40, contended_memory_bytes_per_s=1) for device in (GPU, OTHER_GPU)]
+    graph = ComputationGraph.from_ops("one", [Op("x", "Read", (Output(2**40),))], [])
+    with pytest.raises(ValueError, match=r"less than 2\^53 are due"):
+        profiled.problem(graph, cluster(*slow), costs({"gpu": [2**45]}, graph))
+
+
+def test_measured_times_need_no_roofline_that_can_be_counted():
+    unknown = replace(GPU, flops_per_s=1, memory_bytes_per_s=1)
+    graph = ComputationGraph.from_ops("one", [Op("x", "Read", flops=2**60)], [])
+    assert profiled.problem(graph, cluster(unknown), costs({"gpu": [7]}, graph)).time_ns.tolist() == [[7]]

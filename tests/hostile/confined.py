@@ -82,8 +82,8 @@ def _child(arguments: Sequence[str], folder: Path, named: Sequence[str], paths: 
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         notes = os.open(paths[2], os.O_WRONLY | os.O_CREAT)
-        torch.set_num_threads(1)  # a fork has no threads of OpenMP, and waits for them for ever
-        _limit(cpu_s, memory_bytes)
+        alone(memory_bytes)
+        limit_time(cpu_s)
         sys.addaudithook(_watch(Path.cwd(), named, seen))
         status = _status(lambda: cli.main(list(arguments)))
         sys.stdout.flush()
@@ -103,15 +103,20 @@ def _status(command: Callable[[], int]) -> int:
         return 1
 
 
-def _limit(cpu_s: int, memory_bytes: int) -> None:
-    """Soft limits: the package's own child processes have their own."""
-    now = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+def alone(memory_bytes: int) -> None:
+    """Makes a fork fit to run alone, with so much more memory at most: a soft limit, since the package's child processes have their own."""
+    torch.set_num_threads(1)  # a fork has no threads of OpenMP, and waits for them for ever
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(now) + cpu_s, resource.RLIM_INFINITY))
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + memory_bytes, resource.RLIM_INFINITY))
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(LATE_S * cpu_s)
+
+
+def limit_time(cpu_s: int, late: int = LATE_S) -> None:
+    """Kills this process after so much more processor time, or `late` times that on the clock."""
+    now = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+    resource.setrlimit(resource.RLIMIT_CPU, (int(now) + cpu_s, resource.RLIM_INFINITY))
+    signal.alarm(late * cpu_s)
 
 
 def _watch(folder: Path, named: Sequence[str], seen: list[str]) -> Callable[[str, tuple[Any, ...]], None]:

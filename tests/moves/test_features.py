@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
@@ -131,3 +133,18 @@ def test_memory_that_overflows_is_seen_before_and_after():
     (row,) = features(around.terrain, found, moving([0], [1]), work(around.terrain))
     assert row[names.OVERFLOW_BEFORE] > 0 and row[names.OVERFLOW_BEFORE] + row[names.OVERFLOW_MORE] == pytest.approx(0)
     assert row[names.MEMORY_LEFT] > 0
+
+
+def test_a_device_without_memory_has_a_share_of_it_too():
+    """As one of a byte has, whatever stands there."""
+    rows = []
+    for room in (0, 1):
+        gpus = equal_gpus(2, memory_bytes=10**6)
+        small = replace(gpus, devices=(replace(gpus.devices[0], memory_bytes=room), gpus.devices[1]))
+        posed = problem(ComputationGraph.from_ops("pair", [op("a", 5, 3), op("b", 5, 3)], [(0, 0, 1)]), small)
+        found = seen(posed, np.array([1, 1], np.int32))
+        assert found is not None
+        around = neighbourhood(posed)
+        rows.append(features(around.terrain, found, moving([0], [0]), work(around.terrain)))
+    assert np.isfinite(rows[0]).all() and rows[0][0, NAMES.index("overflow more")] == 3
+    assert rows[1][0, NAMES.index("overflow more")] == 2

@@ -160,10 +160,7 @@ def test_wrong_input_is_refused():
         step(pair, 0, -1)
     with pytest.raises(ValueError, match="schedule: 'given' needs priorities"):
         simulate_devices(pair, np.zeros((1, 2), np.int32), "given")
-    huge = [op(f"op{i}", 1, 2**50) for i in range(5000)]
-    with pytest.raises(ValueError, match="more than 64 bits can count"):
-        step(made(huge, [], gpus()), *[0] * 5000)
-    with pytest.raises(ValueError, match="more than 64 bits can count"):  # for the latency of a link alone
+    with pytest.raises(ValueError, match=r"less than 2\^53 are due"):  # for the latency of a link alone
         made([op(f"op{i}", 1, 1) for i in range(3000)], [(0, 0, i) for i in range(1, 3000)], gpus(link(0, 1, latency_ns=2**50)))
 
 

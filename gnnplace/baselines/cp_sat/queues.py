@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import combinations
+from math import comb
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,11 +48,14 @@ class Send(NamedTuple):
 
 
 def add_queues(program: Program) -> None:
-    """Orders the transfers of each two ops on a channel by the ends of the ops, unless there are more than `MOST_PAIRS` such pairs."""
+    """Orders the transfers of each two ops on a channel by the ends of the ops, and those of each op.
+
+    It orders nothing where there are more than `MOST_PAIRS` pairs of ops and of transfers of an op.
+    """
     model, earlier = program.model, _earlier(program.problem.graph)
     order: dict[tuple[int, int], Any] = {}
     channels = _sends(program)
-    if sum(len(ops) * (len(ops) - 1) // 2 for ops in channels.values()) > MOST_PAIRS:
+    if sum(comb(len(each), 2) for ops in channels.values() for each in (ops, *ops.values())) > MOST_PAIRS:
         return
     latest = _latest_ends(program)
     first, last = _ranges(program)

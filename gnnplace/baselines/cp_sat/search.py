@@ -31,7 +31,7 @@ WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, measured
 def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None) -> Solution:
     """The fastest step of a problem with the given units. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
-    horizon_ns = _longest(problem) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
+    horizon_ns = int(problem.longest_ns) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
     program = write(cp_model.CpModel(), problem, made.unit.astype(np.int64), allowed(problem, made), horizon_ns)
     add_memory(program)
     add_queues(program)
@@ -74,12 +74,6 @@ def _complete(program: Program, solver: Any) -> None:
     program.model.clear_hints()
     for index, value in enumerate(solver.response_proto.solution):
         program.model.add_hint(program.model.get_int_var_from_proto_index(index), value)
-
-
-def _longest(problem: Problem) -> int:
-    """An upper bound in ns on every simulated step: all ops and all transfers one after another."""
-    delay = 2 * int(problem.transfer_ns.max(initial=0)) + int(problem.cluster.link_latency_ns.max(initial=0)) + 1
-    return int(problem.slowest_ns.max(axis=1).sum()) + delay * problem.graph.num_edges
 
 
 def _placement(program: Program, solver: Any) -> Placement:

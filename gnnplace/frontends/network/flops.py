@@ -82,13 +82,13 @@ def flops(call: Call, by_kind: Mapping[str, Rule]) -> int:
 
 
 def bytes_accessed(call: Call) -> int | None:
-    """The memory traffic of one node where it is not that of its inputs and outputs, else None."""
+    """The memory traffic of one node, or None where it is that of its inputs and outputs. Raises IndexError for a table without rows."""
     made = sum(tensor.bytes for tensor in call.outputs if tensor is not None)
     others = sum(tensor.bytes for tensor in call.inputs[1:] if tensor is not None)
     match call.canonical:
         case "embedding" if call.node.kind in SUMS_OF_ROWS:
             table = call.input(0)
-            return call.input(1).elements * (table.bytes // max(1, *table.shape[:1])) + made + others
+            return call.input(1).elements * (table.bytes // max(1, table.shape[0])) + made + others
         case "embedding" | "gather" | "slice":
             return 2 * made + others
         case "fill" if call.node.kind not in COPIES:

@@ -123,8 +123,7 @@ class _Builder:
             node.name or next(iter(filter(None, node.outputs)), node.kind), node.kind,
             tuple(self._output(name, alias if index == 0 else None) for index, name in enumerate(node.outputs)),
             node.outputs, [self._refs[name] for name in node.inputs if name],
-            flops=0 if folded else self._flops(call), bytes_accessed=network_flops.bytes_accessed(call),
-            workspace_bytes=network_flops.workspace_bytes(call), kernel=kernel, layer=node.layer,
+            **self._costs(call, folded), kernel=kernel, layer=node.layer,
             canonical_kind="shape" if folded else call.canonical, allowed=("cpu",) if strings else None,
         )  # fmt: skip
         if folded or known:
@@ -148,14 +147,16 @@ class _Builder:
         return table is not None and indices is not None and len(table.shape) == 2 and rows is not None \
             and rows.shape == indices.shape + table.shape[1:]  # fmt: skip
 
-    def _flops(self, call: Call) -> int:
+    def _costs(self, call: Call, folded: bool) -> dict[str, Any]:
+        """What a node computes and moves; one that is folded computes nothing."""
         try:
-            counted = self._format.flops(call)
+            flops = 0 if folded else self._format.flops(call)
+            moved, workspace = network_flops.bytes_accessed(call), network_flops.workspace_bytes(call)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise ValueError(f"{self._described(call.node)}: its inputs or attributes are not those of this kind") from error
-        if not 0 <= counted <= MAX_FLOPS:
-            raise ValueError(f"{self._described(call.node)}: {counted} flops are not between 0 and {MAX_FLOPS}")
-        return counted
+        if not 0 <= flops <= MAX_FLOPS:
+            raise ValueError(f"{self._described(call.node)}: {flops} flops are not between 0 and {MAX_FLOPS}")
+        return {"flops": flops, "bytes_accessed": moved, "workspace_bytes": workspace}
 
     def _described(self, node: Node) -> str:
         return f"{self._format.node} {shown(node.name or next(filter(None, node.outputs), ''))} ({node.kind})"

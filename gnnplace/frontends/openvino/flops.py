@@ -33,7 +33,7 @@ NEIGHBOURS = {"linear": 2, "linear_onnx": 2, "bilinear_pillow": 2, "cubic": 4, "
 
 def flops(call: Call) -> int:
     """The arithmetic of one layer, by the rules above."""
-    return network_flops.flops(call, _BY_KIND)
+    return network_flops.flops(call, BY_KIND)
 
 
 def _matmul(call: Call) -> int:
@@ -100,7 +100,7 @@ def _added(updates: int) -> Rule:
     return lambda call: call.needed(updates).elements
 
 
-_BY_KIND: dict[str, Rule] = {
+BY_KIND: dict[str, Rule] = {
     "MatMul": _matmul, "Einsum": network_flops.einsum,
     "Convolution": _convolution(1, 1), "BinaryConvolution": _convolution(1, 1), "GroupConvolution": _convolution(1, 2),
     "DeformableConvolution": _convolution(2, 1),

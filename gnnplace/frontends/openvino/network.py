@@ -95,6 +95,8 @@ class _Builder:
             self._tensors[value] = Tensor(self._tensors[value].shape, dtype)
 
     def _check_view(self, layer: Layer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        if layer.kind in VIEWS and len(outputs) > 1:
+            raise ValueError(f"{layer}: has {len(outputs)} outputs; what it makes is its input in another shape, once")
         if layer.kind in VIEWS and inputs and outputs:
             before, after = self._tensors[inputs[0]], self._tensors[outputs[0]]
             if before.bytes != after.bytes:

@@ -1,6 +1,7 @@
 """What is refused of an OpenVINO model: always with one line that names the value, the rule and the place."""
 
 import os
+from itertools import product
 
 import pytest
 from hypothesis import example, given, settings
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from support.openvino_files import const, layer, model, parameter, result, saved
 
 from gnnplace.frontends.openvino import xml
+from gnnplace.frontends.openvino.flops import BY_KIND
+from gnnplace.frontends.openvino.kinds import CANONICAL, VIEWS
 from gnnplace.frontends.openvino.read import read_openvino
 
 X = parameter("x", [2, 2])
@@ -72,6 +75,14 @@ REFUSED = {
     "a shape that depends on values": (
         model(X, layer("NonZero", "where", "x", [([2, -1], "I64")], version="opset3"), result("where")),
         "layer 'where' (NonZero): its output 0 has the shape [2, ?], which depends on values",
+    ),
+    "a table without rows": (
+        model(X, parameter("t", []), layer("EmbeddingBagOffsetsSum", "bag", "t x", [[2, 2]]), result("bag")),
+        "layer 'bag' (EmbeddingBagOffsetsSum): its inputs or attributes are not those of this kind",
+    ),
+    "a view that makes two": (
+        model(X, layer("Reshape", "views", "x", [[2, 2], [2, 2]]), result("views#1")),
+        "layer 'views' (Reshape): has 2 outputs; what it makes is its input in another shape, once",
     ),
     "a loop": (model(X, layer("Loop", "again", "x", [[2, 2]], version="opset5"), result("again")), f"line 5: layer 'again' (Loop): {LOOP}"),
     "time steps": (model(X, layer("TensorIterator", "steps", "x", [[2, 2]]), result("steps")), f"layer 'steps' (TensorIterator): {LOOP}"),
@@ -187,6 +198,20 @@ def test_changed_bytes_give_a_graph_or_one_line(folder, changes):
     for place, byte in changes:
         data[place] = byte
     _read_or_refused(folder, bytes(data))
+
+
+ATTRIBUTES = {"axis": 0, "kernel": "2,2", "mode": "cubic", "equation": "ij,jk->ik", "hidden_size": 2, "transpose_a": "true"}
+
+
+KINDS = sorted({*BY_KIND, *VIEWS, *{canonical: kind for kind, canonical in CANONICAL.items()}.values(), "Unheard"})
+
+
+@pytest.mark.parametrize(("rank", "attributes"), [(0, {}), (0, ATTRIBUTES), (3, ATTRIBUTES)])
+def test_every_kind_of_any_inputs_and_outputs_gives_a_graph_or_one_line(folder, rank, attributes):
+    """Of none to seven inputs, where the last output alone is read; of kinds that cost the same, one."""
+    for kind, inputs, outputs in product(KINDS, (0, 1, 2, 4, 7), (1, 2)):
+        made = layer(kind, "it", " ".join(["x"] * inputs), [[2] * rank] * outputs, **attributes)
+        _read_or_refused(folder, model(parameter("x", [2] * rank), made, result(f"it#{outputs - 1}")))
 
 
 WORDS = st.sampled_from(
