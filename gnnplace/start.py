@@ -20,7 +20,7 @@ from contextlib import suppress
 from functools import partial
 from io import BufferedWriter, FileIO, TextIOWrapper
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
 from gnnplace.isolation import under_way
 from gnnplace.printable import printable
@@ -106,11 +106,11 @@ def _standard_streams() -> _Stream:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free, so this
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     out, err = _Stream(1), _Stream(2)
-    sys.stdout, sys.stderr = _text(out, sys.stdout), _text(err, sys.stderr)
+    sys.stdout, sys.stderr = (_text(each, getattr(before, "encoding", None)) for each, before in ((out, sys.stdout), (err, sys.stderr)))
     return out
 
 
-def _text(stream: _Stream, before: TextIO | None) -> TextIO:
+def _text(stream: _Stream, encoding: str | None) -> TextIOWrapper:
     """A stream of text as Python opens it, but that a character which its encoding lacks is escaped."""
     at_once = stream.fileno() == 2 or stream.isatty() or "PYTHONUNBUFFERED" in os.environ
-    return TextIOWrapper(BufferedWriter(stream), before.encoding if before else None, "backslashreplace", line_buffering=at_once)
+    return TextIOWrapper(BufferedWriter(stream), encoding, "backslashreplace", line_buffering=at_once)

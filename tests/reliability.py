@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-MODULES = ("tests.hostile.cases", "faults.cases")
+MODULES = ("tests.hostile.cases", "faults.cases", "faults.moments", "faults.streams")
 
 
 @runtime_checkable

@@ -129,3 +129,56 @@ def test_where_a_bar_is_drawn_its_line_is_cleared(tmp_path):
     ours, theirs = os.openpty()
     assert ended(tmp_path, "run(stop)", "SIGINT", stderr=theirs)[0] == 130
     assert os.read(ours, 1000) == b"\r\x1b[K\x1b[?25hgnnplace place: interrupted\r\n"
+
+
+PRINT = "run(lambda words: print('result', flush=True) or print('progress', file=sys.stderr) or pathlib.Path('written').touch() or {})"
+FULL, PROGRESS = "gnnplace place: stdout: No space left on device\n", "progress\n"
+
+
+def nobody_reads():
+    ours, theirs = os.pipe()
+    os.close(ours)
+    return theirs
+
+
+@pytest.mark.parametrize(
+    ("stream", "state", "expected"),
+    [
+        ("stdout", "closed", (0, PROGRESS)), ("stdout", "full", (4, PROGRESS + FULL)), ("stdout", "left", (0, PROGRESS)),
+        ("stderr", "closed", (0, None)), ("stderr", "full", (0, None)), ("stderr", "left", (0, None)), ("stdin", "closed", (0, PROGRESS)),
+    ],
+)  # fmt: skip
+def test_what_a_stream_does_not_take_stops_nothing(stream, state, expected, tmp_path):
+    if state == "closed":
+        number = ("stdin", "stdout", "stderr").index(stream)
+        found = ended(tmp_path, PRINT.format(0), "SIGINT", lambda: os.close(number))
+        assert found == (expected[0], expected[1] or "")
+    else:
+        where = os.open("/dev/full", os.O_WRONLY) if state == "full" else nobody_reads()
+        assert ended(tmp_path, PRINT.format(0), "SIGINT", **{stream: where}) == expected
+    assert os.listdir(tmp_path) == ["written"]
+
+
+def test_a_command_that_fails_keeps_its_status_where_stdout_is_full(tmp_path):
+    assert ended(tmp_path, PRINT.format(3), "SIGINT", stdout=os.open("/dev/full", os.O_WRONLY)) == (3, PROGRESS)
+
+
+@pytest.mark.parametrize("closed", [(0,), (0, 1, 2)])
+def test_no_file_gets_the_number_of_a_closed_stream(closed, tmp_path):
+    program = """
+def command(words):
+    file = open("file", "w")
+    print("result"), print("progress", file=sys.stderr), file.write(str(file.fileno()) + sys.stdin.read())
+    file.close()
+    return 0
+run(command)
+"""
+    assert ended(tmp_path, program, "SIGINT", lambda: [os.close(number) for number in closed])[0] == 0
+    assert int((tmp_path / "file").read_text()) > 2
+
+
+def test_a_character_that_stdout_lacks_is_escaped(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    with open(tmp_path / "out", "w") as out:
+        assert ended(tmp_path, "run(lambda words: print('\\u00b5') or 0)", "SIGINT", stdout=out) == (0, "")
+    assert (tmp_path / "out").read_text() == "\\xb5\n"

@@ -14,7 +14,8 @@ from functools import cache, partial
 from pathlib import Path
 
 from faults.case import Case
-from faults.commands import IMPORT, TINY, damaged, prepare, temporaries
+from faults.cases import _next
+from faults.commands import IMPORT, TINY, damaged, imported_another, prepare, resumed, temporaries
 from faults.processes import HUNG_S, LATE_S, Ended
 from support.fork_on_pair import IN
 from support.processes import alive, marked
@@ -25,6 +26,7 @@ SIGNALS = {"SIGINT": 130, "SIGTERM": 143}
 PYTHONS_OWN = {"SIGINT": (-2, 1), "SIGTERM": (-15,)}  # before the first line of ours, the one with a traceback
 MOMENTS = 40
 POLL_S = 0.001
+LAGS_S = 0.0, 0.05, 0.3  # after a moment, for a command that waits for others works no more
 NET = """
 import torch
 from gnnplace import TorchStep
@@ -45,6 +47,8 @@ COMMANDS = {
     "train hsdag": ("train", *FILES, *HSDAG),
     "measure": ("measure", "net.py:step", "--cluster=cpu-2", "--planner=random", "--protocol=paper", "-o", "measured.json", "-q"),
 }  # fmt: skip
+
+AGAIN = {"import": imported_another, "train": resumed}  # what a user gives next
 
 
 @dataclass
@@ -69,13 +73,15 @@ class Running:
                 stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0, preexec_fn=_heed_interrupts,
             )  # fmt: skip
 
-    def wait(self, until_ns: int | None = None) -> bool:
-        """Waits for the end, or until the command has had so much of a processor; whether it runs still."""
-        late = time.monotonic() + HUNG_S
+    def wait(self, until_ns: int | None = None, late: float | None = None) -> bool:
+        """Waits for the end, until the command has had so much of a processor, or until it is late; whether it runs still."""
+        hung = time.monotonic() + HUNG_S
         while os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
             if until_ns is not None and processor_ns(self.process.pid) >= until_ns:
                 return True
-            if time.monotonic() > late:
+            if late is not None and time.monotonic() >= late:
+                return True
+            if time.monotonic() > hung:
                 self.process.kill()
             time.sleep(POLL_S)
         return False
@@ -117,8 +123,9 @@ def moments(name: str, number: str, count: int = MOMENTS) -> Iterator[Case]:
     """A signal at so many moments of a command: the first half is dense at its start, the second at its end."""
     half = count // 2
     starts = [(each / half) ** 3 / 2 for each in range(half)]
-    for share in (*starts, *(1 - share for share in reversed(starts))):
-        yield Case(number, f"{name}, after {share:.2%} of its work", partial(_broken, name, number, share))
+    for index, share in enumerate((*starts, *(1 - share for share in reversed(starts)))):
+        more_s = LAGS_S[index % len(LAGS_S)]
+        yield Case(number, f"{name}, after {share:.2%} of its work and {more_s:g} s", partial(_broken, name, number, share, more_s))
 
 
 @cache
@@ -131,28 +138,35 @@ def _takes_ns(name: str) -> int:
         running.wait()
         taken = processor_ns(running.process.pid)
         ended = running.end()
-        assert (ended.status, ended.err) == (0, ""), ended.err
+        assert (ended.status, _said(ended)) == (0, []), ended.err
     return taken
 
 
-def _broken(name: str, number: str, share: float, folder: Path) -> str | None:
+def _broken(name: str, number: str, share: float, more_s: float, folder: Path) -> str | None:
     running = Running(folder, COMMANDS[name])
     began = False
-    if running.wait(int(share * _takes_ns(name))):
+    if running.wait(int(share * _takes_ns(name))) and running.wait(late=time.monotonic() + more_s):
         began = running.listens()
         os.killpg(running.process.pid, getattr(signal, number))
     ended = running.end()
-    return _wrong(name, number, ended, began) or _damaged(folder) or temporaries(folder) or running.left()
+    wrong = _wrong(name, number, ended, began) or _damaged(folder) or temporaries(folder) or running.left()
+    return wrong or (_next(folder, AGAIN[name](folder)) if name in AGAIN else None)
 
 
 def _wrong(name: str, number: str, ended: Ended, began: bool) -> str | None:
     """What is wrong with how a command ended: it is done, or it says in one line what ended it."""
-    one_line = ended.err.count("\n") == 1 and ended.err.startswith(f"gnnplace {COMMANDS[name][0]}: ")
-    if (ended.status == SIGNALS[number] and one_line) or (ended.status, ended.err) == (0, ""):
+    said = _said(ended)
+    one_line = len(said) == 1 and said[0].startswith(f"gnnplace {COMMANDS[name][0]}: ")
+    if (ended.status == SIGNALS[number] and one_line) or (ended.status, said) == (0, []):
         return None
     if not began and ended.status in PYTHONS_OWN[number]:
         return None
     return f"status {ended.status}: {ended.err}"
+
+
+def _said(ended: Ended) -> list[str]:
+    """The lines of a quiet command's stderr, but for PyTorch's own, which it writes in processes that measure."""
+    return [line for line in ended.err.splitlines() if not line.startswith("[W")]
 
 
 def _damaged(folder: Path) -> str | None:
