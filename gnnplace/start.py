@@ -34,7 +34,7 @@ DONE, BAD_INPUT = 0, 4  # as in `commands.usage`, which imports a parser
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command in this process, which is its own, and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
-    name = f"gnnplace {words[0]}" if words and not words[0].startswith("-") else "gnnplace"
+    name = printable(f"gnnplace {words[0]}" if words and not words[0].startswith("-") else "gnnplace")
     heard = [number for number in ENDED if signal.getsignal(number) is not signal.SIG_IGN]
     atexit.register(_handle, heard, signal.SIG_IGN)  # the last that is called: Python's own end takes a while, and its status stands
     _handle(heard, partial(_end, name, os.getpid()))
@@ -76,7 +76,7 @@ def _end(name: str, process: int, number: int, frame: FrameType | None) -> None:
 def _leave(name: str, number: int) -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":  # of the processes that train together one speaks
         with suppress(OSError):
-            line = f"{printable(name)}: {ENDED[signal.Signals(number)]}\n"
+            line = f"{name}: {ENDED[signal.Signals(number)]}\n"
             os.write(2, f"{OVER_A_BAR if os.isatty(2) else ''}{line}".encode())
     os._exit(128 + number)
 
