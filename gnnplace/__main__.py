@@ -10,6 +10,6 @@ import sys
 if not sys.flags.safe_path and sys.path[0] not in ("", os.path.dirname(os.path.dirname(__file__))):
     del sys.path[0]
 
-from gnnplace.cli import main
+from gnnplace.start import main
 
 sys.exit(main())

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import os
 import shlex
-import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
-from types import FrameType, ModuleType
+from types import ModuleType
 
-from gnnplace.commands.usage import BAD_INPUT, DONE, INTERRUPTED, TERMINATED, USAGE, Parser
+from gnnplace.commands.usage import BAD_INPUT, INTERRUPTED, USAGE, Parser
 from gnnplace.complaints import UsageError
 from gnnplace.isolation import settings
 from gnnplace.printable import printable
@@ -38,13 +36,6 @@ COMMANDS = {
 }
 
 
-class Terminated(BaseException):
-    """SIGTERM, raised where the program stands so that files under way are cleaned up."""
-
-
-SIGNALS: dict[signal.Signals, type[BaseException]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; usage errors and `--help` exit."""
     parser = Parser("", "Device placement of neural-network training steps: learned planners, baselines, an exact simulator.")
@@ -55,46 +46,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's arguments")
     chosen = parser.parse_args(arguments)
     settings.leave_those_of_this_folder()
-    came = list[BaseException]()
-    heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, _raising(SIGNALS[number], came)) for number in heard}
-    try:
-        return _run(chosen.command, chosen.arguments, came)
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    return _run(chosen.command, chosen.arguments)
 
 
-def _run(command: str, arguments: list[str], came: Sequence[BaseException]) -> int:
-    """Runs a command. `came` is what signals have raised: a library may have made an error of its own of it, as pydantic does."""
+def _run(command: str, arguments: list[str]) -> int:
     try:
         chosen = import_module(f"gnnplace.commands.arguments.{command}").parse(arguments)
         chosen.command_line = shlex.join(["gnnplace", command, *arguments])
-        status = int(_imported(f"gnnplace.commands.{command}").main(chosen))
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has left: not an error, and Python must not flush again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
-    except (Exception, KeyboardInterrupt, Terminated) as error:
-        return _ended(command, came[0] if came else error)
-    return status
-
-
-def _ended(command: str, error: BaseException) -> int:
-    """Says in one line what ended a command, and returns its exit status."""
-    try:
-        raise error
-    except UsageError:
+        return int(_imported(f"gnnplace.commands.{command}").main(chosen))
+    except UsageError as error:
         sys.exit(_complain(command, f"error: {error}; see gnnplace {command} --help", USAGE))
-    except ValueError:
+    except ValueError as error:
         return _complain(command, str(error), BAD_INPUT)
-    except OSError as failed:
-        said = f"{failed.filename}: {failed.strerror}" if failed.filename else str(failed.strerror or failed)
+    except OSError as error:
+        said = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
         return _complain(command, said, BAD_INPUT)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # of a caller that is a program: `gnnplace.start` ends a command's own process
         return _complain(command, "interrupted", INTERRUPTED)
-    except Terminated:
-        return _complain(command, "terminated", TERMINATED)
 
 
 def _imported(name: str) -> ModuleType:
@@ -112,11 +80,3 @@ def _imported(name: str) -> ModuleType:
 def _complain(command: str, message: str, status: int) -> int:
     print(printable(f"gnnplace {command}: {' '.join(message.splitlines())}"), file=sys.stderr)
     return status
-
-
-def _raising(error: type[BaseException], came: list[BaseException]) -> Callable[[int, FrameType | None], None]:
-    def handler(number: int, frame: FrameType | None) -> None:
-        came.append(error())
-        raise came[-1]
-
-    return handler

@@ -23,6 +23,8 @@ MODULES = (
     "traps.cases",
     "caches.cases",
     "tests.values.cases",
+    "faults.moments",
+    "faults.streams",
 )
 
 

@@ -17,7 +17,7 @@ from gnnplace.printable import MOST_CHARACTERS, printable
 from gnnplace.report import terminal
 
 EVIL = "a\x1b[2J\x9b31m\u202egnp.exe\u2066\r\n$\\frac$<b>" + "y" * 300
-PRINTS = {"report/terminal.py", "cli.py", "commands/usage.py"}  # what prints, through `printable`
+PRINTS = {"report/terminal.py", "cli.py", "start.py", "commands/usage.py"}  # what prints, through `printable`
 
 
 @pytest.mark.parametrize(

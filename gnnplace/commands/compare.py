@@ -16,6 +16,7 @@ from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.formats import atomic
 from gnnplace.portfolio import budget
+from gnnplace.printable import printable
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.step_report import Rival, write_step_report
@@ -44,7 +45,8 @@ def main(chosen: argparse.Namespace) -> int:
         found = ranked([*found, *(expanded(row, made) for row in rows)])
     candidate_table.say_compiled(chosen.quiet)
     if chosen.csv is not None:
-        atomic.write_text(chosen.csv, table(problem, found).to_csv(index=False))
+        rows = table(problem, found).map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
+        atomic.write_text(chosen.csv, rows.to_csv(index=False))
     if chosen.report is not None and found[0].result.infeasible is None:
         rivals = [Rival(each.planner, each.result) for each in found]
         write_step_report(chosen.report, problem, found[0].placement, reporting.origin(chosen), rivals)

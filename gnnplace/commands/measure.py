@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 import time
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from gnnplace.execution.profile import hardware
 from gnnplace.execution.timing import PAPER, PROTOCOLS, Estimate, estimate, ratio
 from gnnplace.formats.placements import Provenance, predicted, read_placement, write_placement
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.isolation.under_way import temporary_folder
 from gnnplace.placement import Placement, scheduled
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
@@ -71,7 +71,7 @@ def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -
 def _searched(chosen: argparse.Namespace, problem: Problem, start: Placement, hosts: LastingHost) -> Placement:
     """What the search makes of a placement; each evaluation is a measured step, which is kept."""
     budget = Budget(evaluations=chosen.evaluations or EVALUATIONS)
-    with tempfile.TemporaryDirectory() as folder:
+    with temporary_folder() as folder:
         ledger, gpus = Ledger(Path(chosen.ledger or f"{folder}/ledger")), any(device.kind == "gpu" for device in problem.cluster.devices)
         evaluate = MeasuredEvaluator({problem.graph.sha256: hosts}, simulate, ledger, PAPER, chosen.limit, hardware(gpus))
         return portfolio.improved_by(chosen.search, problem, evaluate, chosen.seed, budget, start)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,6 +20,7 @@ from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.isolation.under_way import temporary_folder, undone
 from gnnplace.report import terminal
 from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
@@ -97,7 +97,7 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
     flags(config.trainer)
     if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
-        path = chosen.resume or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        path = chosen.resume or Path(stack.enter_context(temporary_folder()))
         folder = run_folder.followed(path)
         return training_run.prepare(replace(config, tracking="none", register=None), folder, stack, resumed=folder.begun, quiet=True)
     if chosen.resume:
@@ -106,7 +106,7 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
         return training_run.prepare(config, folder, stack, resumed=folder.begun, quiet=chosen.quiet)
     folder = run_folder.create(Path(config.runs), config.name, files.to_yaml(config))
     stack.callback(folder.close)
-    with ExitStack() as failed:
+    with undone(folder.discard), ExitStack() as failed:
         failed.callback(folder.discard)
         run = training_run.prepare(config, folder, stack, resumed=False, quiet=chosen.quiet)
         failed.pop_all()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -19,6 +20,7 @@ from gnnplace.corpus.splits import Split
 from gnnplace.formats import atomic, strict_json
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.lock import locked
+from gnnplace.isolation.under_way import undone
 
 MAX_MANIFEST_BYTES = 16 * 2**20
 
@@ -138,8 +140,9 @@ def add(
 
 def _write(graph: ComputationGraph, manifest: Manifest) -> None:
     """Writes both files; where the entry can't be written, a graph that has none goes."""
-    with ExitStack() as failed:
-        failed.callback(_remove_unlisted, graph.name)
+    goes = partial(_remove_unlisted, graph.name)
+    with undone(goes), ExitStack() as failed:
+        failed.callback(goes)
         store.save(graph, _path(graph.name))
         atomic.write_text(folder() / "manifest.json", json.dumps(manifest.model_dump(), indent=1) + "\n")
         failed.pop_all()

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from itertools import count
 from multiprocessing.connection import Connection
@@ -25,6 +25,7 @@ from gnnplace.graph import ComputationGraph
 from gnnplace.isolation import python
 from gnnplace.isolation.linux import lift_memory_limit, limit_memory
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.isolation.under_way import undone
 from gnnplace.isolation.worker import ended, failure
 
 GRACE_S = 2.0  # for a host to report its own timeout and to stop what it runs
@@ -48,6 +49,8 @@ class Host:
                 command, pass_fds=passed, start_new_session=True, env=environment, stdin=subprocess.DEVNULL, stdout=2
             )
         self._life, self._connection = Connection(life.detach()), Connection(requests.detach())
+        self._under_way = ExitStack()
+        self._under_way.enter_context(undone(self.close))
         try:
             self.graph: ComputationGraph = self._ask("load", loader, arguments)
         except BaseException:
@@ -85,6 +88,7 @@ class Host:
 
     def close(self) -> None:
         """Kills the child and all its descendants."""
+        self._under_way.close()
         self._connection.close()
         self._life.close()
         try:

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import io
 import json
+import re
 
 import networkx as nx
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
+from gnnplace.exports.refusal import UnsayableError
 from gnnplace.graph import CONTROL
 from gnnplace.placement import Placement
+from gnnplace.printable import printable
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.modules import modules
+
+# Characters of XML 1.0, but for the carriage return, which is read back as a line end
+NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_networkx(problem: Problem, placement: Placement) -> nx.MultiDiGraph:
@@ -46,9 +52,12 @@ def to_networkx(problem: Problem, placement: Placement) -> nx.MultiDiGraph:
 
 
 def graphml(problem: Problem, placement: Placement) -> str:
-    """`to_networkx` as GraphML."""
-    written = io.BytesIO()
-    nx.write_graphml(to_networkx(problem, placement), written)
+    """`to_networkx` as GraphML. Raises `UnsayableError` where a name has a character that XML lacks."""
+    graph, written = to_networkx(problem, placement), io.BytesIO()
+    for name in (graph.name, *graph, *(text for _, fields in graph.nodes(data=True) for text in fields.values() if isinstance(text, str))):
+        if NOT_IN_XML.search(name):
+            raise UnsayableError(f"graphml: {name!r}: XML can't hold a character of this name; --to networkx can")
+    nx.write_graphml(graph, written)
     return written.getvalue().decode()
 
 
@@ -63,8 +72,9 @@ def dot(problem: Problem, placement: Placement) -> str:
     colour = {name: to_hex(palette(number % palette.N)) for number, name in enumerate(problem.cluster.device_names)}
     lines = [f"digraph {_quoted(problem.graph.name)} {{", "  node [shape=box, style=filled, fontcolor=white];"]
     for name, fields in found.nodes(data=True):
-        tooltip = _quoted(f"{fields['kind']} of {fields['module']} on {fields['device']}")
-        lines.append(f'  {_quoted(name)} [fillcolor="{colour[fields["device"]]}", tooltip={tooltip}];')
+        tooltip, label = _shown(f"{fields['kind']} of {fields['module']} on {fields['device']}"), _shown(name)
+        own = "" if label == _quoted(name) else f", label={label}"  # else it is the name of the node
+        lines.append(f'  {_quoted(name)} [fillcolor="{colour[fields["device"]]}", tooltip={tooltip}{own}];')
     for src, dst, fields in found.edges(data=True):
         style = " [style=dashed]" if fields["output"] == CONTROL else f' [label="{fields["bytes"]}"]'
         lines.append(f"  {_quoted(src)} -> {_quoted(dst)}{style};")
@@ -72,5 +82,10 @@ def dot(problem: Problem, placement: Placement) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of Graphviz: in quotes, where a backslash and a quote are escaped."""
-    return json.dumps(text, ensure_ascii=False)
+    """A string of Graphviz, another one for each text: in quotes, where backslash, quote and what is not printable are escaped."""
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in json.dumps(text, ensure_ascii=False))
+
+
+def _shown(text: str) -> str:
+    """A string that Graphviz shows as `text` on one line; it takes what begins with `&` for an entity."""
+    return _quoted(printable(text).replace("&", "&amp;"))

@@ -15,9 +15,11 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from gnnplace.isolation.lock import leads_to
+from gnnplace.isolation.under_way import undone
 
 STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # whatever they lead to has been opened by somebody else
 MOST_BYTES = 200  # of a name that its temporary repeats; a file system takes 255
@@ -26,12 +28,13 @@ MOST_BYTES = 200  # of a name that its temporary repeats; a file system takes 25
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`, whose mode and owner stay.
 
-    A link is followed. A device, a pipe or a stream (`/dev/null`, `/dev/stdout`) is written to as it is. Raises OSError with `path`.
+    A link is followed. A device, a pipe or a stream (`/dev/null`, `/dev/stdout`) is written to as it is, as far as its reader
+    reads. Raises OSError with `path`.
     """
     with _as_named(path):
         named = Path(path)
         if os.fspath(named).startswith(STREAMS) or (named.exists() and not named.is_file()):
-            with named.open("ab") as stream:
+            with suppress(BrokenPipeError), named.open("ab") as stream:
                 stream.write(data)
             return
         target = Path(os.path.realpath(named))
@@ -75,15 +78,16 @@ def _temporary(target: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path
     _remove_stale(target)
     while True:
         path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
-        descriptor = make(path)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if leads_to(path, descriptor):  # else another process took it for stale before it was locked
-                yield path, descriptor
-                return
-        finally:
-            _remove(path)
-            os.close(descriptor)
+        with undone(partial(_remove, path)):
+            descriptor = make(path)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                if leads_to(path, descriptor):  # else another process took it for stale before it was locked
+                    yield path, descriptor
+                    return
+            finally:
+                _remove(path)
+                os.close(descriptor)
 
 
 def _new_file(path: Path) -> int:

@@ -6,6 +6,9 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+
+from gnnplace.isolation.under_way import undone
 
 PathText = str | os.PathLike[str]
 
@@ -20,11 +23,12 @@ def locked(path: PathText) -> Iterator[None]:
         with open(path, "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             if leads_to(path, file.fileno()):
-                try:
-                    yield
-                finally:
-                    with suppress(FileNotFoundError):
-                        os.unlink(path)
+                with undone(partial(os.unlink, path)):
+                    try:
+                        yield
+                    finally:
+                        with suppress(FileNotFoundError):
+                            os.unlink(path)
                 return
 
 

@@ -11,6 +11,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex, to_rgb
 from scipy import stats
 
+from gnnplace.report.page import plain
+
 CONFIDENCE = 0.95
 GREY, RED = "#667085", "#d92d20"
 BOUND = "bound"  # the level that nothing passes
@@ -73,7 +75,7 @@ def curves(
         seen += [each.mean for each in found]
         first = what == said[0]
         line = {"color": colour[method], "dash": "solid" if first else "dot", "width": 2 if first else 1.2}
-        name = f"{method}: {what}" if len(said) > 1 else method
+        name = plain(f"{method}: {what}" if len(said) > 1 else method)
         if len(histories) > 1 and first:
             data.append(_band(updates, found, colour[method], name))
         data.append({
@@ -83,9 +85,9 @@ def curves(
         })  # fmt: skip
     for name, level in levels.items():
         data.append({
-            "type": "scatter", "mode": "lines", "x": [min(drawn), max(drawn)], "y": [level, level], "name": name,
+            "type": "scatter", "mode": "lines", "x": [min(drawn), max(drawn)], "y": [level, level], "name": plain(name),
             "line": {"color": RED if name == BOUND else GREY, "dash": "dot" if name == BOUND else "dash", "width": 1.5},
-            "hovertemplate": f"{name}: %{{y:.4~f}} {unit}<extra></extra>",
+            "hovertemplate": f"{plain(name)}: %{{y:.4~f}} {unit}<extra></extra>",
         })  # fmt: skip
     axes = {"xaxis": {"title": {"text": "update"}, "gridcolor": "#eceef2"}, "yaxis": _times(unit, seen)}
     return {"data": data, "layout": _layout(440) | axes}
@@ -103,7 +105,7 @@ def beside(rated: Sequence[Rated], bound: float | None, unit: str) -> dict[str, 
             "arrayminus": [each.value.mean - each.value.low for each in shown],
         }  # fmt: skip
         data.append({
-            "type": "scatter", "mode": "markers", "x": [each.value.mean for each in shown], "y": [each.name for each in shown],
+            "type": "scatter", "mode": "markers", "x": [each.value.mean for each in shown], "y": [plain(each.name) for each in shown],
             "error_x": errors,
             "marker": {"color": shade, "size": 9}, "name": name, "hovertemplate": f"%{{y}}: %{{x:.4~f}} {unit}<extra></extra>",
         })  # fmt: skip
@@ -111,7 +113,7 @@ def beside(rated: Sequence[Rated], bound: float | None, unit: str) -> dict[str, 
         "xaxis": _times(unit, seen),
         "yaxis": {
             "categoryorder": "array",
-            "categoryarray": [each.name for each in reversed(ordered)],
+            "categoryarray": [plain(each.name) for each in reversed(ordered)],
             "automargin": True,
             "ticks": "outside",
         },

@@ -5,12 +5,14 @@ from __future__ import annotations
 import html
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from gnnplace.formats import atomic
+from gnnplace.printable import printable
 
 ENDING = ".html"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"  # nothing is fetched
@@ -44,13 +46,13 @@ def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> st
     """The HTML of a page."""
     from plotly.offline import get_plotlyjs  # plotly is an extra
 
-    body = "\n".join(f"<section><h2>{html.escape(each.title)}</h2>\n{each.body}\n</section>" for each in sections if each.body)
+    body = "\n".join(f"<section><h2>{shown(each.title)}</h2>\n{each.body}\n</section>" for each in sections if each.body)
     embedded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     parts = [
-        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>',
+        f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{shown(title)}</title>',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n<link rel="icon" href="data:,">',
         f"<style>{_asset('page.css')}</style>",
-        f"</head>\n<body>\n<h1>{html.escape(title)}</h1>\n{body}",
+        f"</head>\n<body>\n<h1>{shown(title)}</h1>\n{body}",
         f'<script type="application/json" id="data">{embedded}</script>',
         f"<script>{get_plotlyjs()}</script>\n<script>{_asset('timeline.js')}{_asset('page.js')}</script>\n</body>\n</html>\n",
     ]
@@ -60,26 +62,35 @@ def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> st
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], attributes: Iterable[str] = ()) -> str:
     """A table of texts; columns after the first are right-aligned where they hold numbers. `attributes` are those of the rows."""
     given = list(attributes)
-    lines = [f"<tr>{''.join(f'<th>{html.escape(name)}</th>' for name in header)}</tr>"]
+    lines = [f"<tr>{''.join(f'<th>{shown(name)}</th>' for name in header)}</tr>"]
     for number, row in enumerate(rows):
-        cells = "".join(f"<td{_alignment(cell)}>{html.escape(cell)}</td>" for cell in row)
+        cells = "".join(f"<td{_alignment(cell)}>{shown(cell)}</td>" for cell in row)
         lines.append(f"<tr{f' {given[number]}' if given else ''}>{cells}</tr>")
     return f'<div class="wide"><table>\n{chr(10).join(lines)}\n</table></div>'
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
     """A list of what is said of things, by name."""
-    return "<dl>" + "".join(f"<dt>{html.escape(name)}</dt><dd>{html.escape(said)}</dd>" for name, said in pairs) + "</dl>"
+    return "<dl>" + "".join(f"<dt>{shown(name)}</dt><dd>{shown(said)}</dd>" for name, said in pairs) + "</dl>"
+
+
+def shown(text: str) -> str:
+    """Text of others in HTML."""
+    return html.escape(printable(text))
 
 
 def plain(name: str) -> str:
-    """A name in a figure of plotly, which takes tags for its own."""
-    return html.escape(name, quote=False)
+    """A name in a figure of plotly, which has tags, entities, templates and formulas of its own; `timeline.js` has the same for its names.
+
+    >>> plain("100 % <b> %{x} $y$")
+    '100 &#37; &#60;b&#62; &#37;{x} &#36;y&#36;'
+    """
+    return re.sub("[&<>%$]", lambda mark: f"&#{ord(mark[0])};", printable(name))
 
 
 def note(text: str) -> str:
     """A paragraph that explains what is shown."""
-    return f'<p class="note">{html.escape(text)}</p>'
+    return f'<p class="note">{shown(text)}</p>'
 
 
 def _alignment(cell: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import html
 import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.chain_words import Step, stepped
 from gnnplace.report.explanation import FASTER, Change, Explanation, Move, explain
-from gnnplace.report.page import Section, facts, note, table, write_page
+from gnnplace.report.page import Section, facts, note, shown, table, write_page
 from gnnplace.result import StepResult, metrics
 from gnnplace.version import VERSION
 
@@ -75,9 +74,9 @@ def _summary(step: Step, bound_ns: int, bound: str) -> str:
         (terminal.mebibytes(result.transferred_bytes), f"sent in {result.transfers:,} transfers"),
         (step.placement.schedule, "schedule"),
     ]
-    shown = "".join(f"<div><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>" for value, name in said)
-    reason = "" if result.infeasible is None else f'<p class="bad">Infeasible: {html.escape(result.infeasible)}</p>'
-    return f'<div class="big">{shown}</div>{reason}'
+    figures = "".join(f"<div><b>{shown(value)}</b><span>{shown(name)}</span></div>" for value, name in said)
+    reason = "" if result.infeasible is None else f'<p class="bad">Infeasible: {shown(result.infeasible)}</p>'
+    return f'<div class="big">{figures}</div>{reason}'
 
 
 def _timeline() -> str:

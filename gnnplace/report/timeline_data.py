@@ -11,6 +11,7 @@ from matplotlib.colors import to_hex
 
 from gnnplace.cluster import NO_CHANNEL, Cluster
 from gnnplace.graph import NONE, ComputationGraph
+from gnnplace.printable import printable
 from gnnplace.report.chain_words import Step
 from gnnplace.report.picture import coloured_phases
 from gnnplace.schedules.memory_use import memory_use
@@ -81,10 +82,10 @@ def _rows(step: Step) -> tuple[list[dict[str, Any]], Bars]:
 
 def _row(cluster: Cluster, place: int, stream: int) -> dict[str, Any]:
     if place < cluster.num_devices:
-        name = cluster.device_names[place]
+        name = printable(cluster.device_names[place])
         return {"name": name if not stream else f"{name}, stream {stream + 1}", "channel": False}
     kind, name = cluster.channels[place - cluster.num_devices]
-    return {"name": f"links out of {name}" if kind == "device" else f"channel {name}", "channel": True}
+    return {"name": f"{'links out of' if kind == 'device' else 'channel'} {printable(name)}", "channel": True}
 
 
 def _ops(step: Step) -> dict[str, Any]:
@@ -93,14 +94,14 @@ def _ops(step: Step) -> dict[str, Any]:
     phases = coloured_phases(graph)
     shades = [to_hex(colormaps["viridis"](shade / (SHADES - 1))) for shade in range(SHADES)]
     return {
-        "name": graph.op_names,
-        "kind": {"names": graph.kind.values, "of": graph.kind.index.tolist()},
+        "name": list(map(printable, graph.op_names)),
+        "kind": {"names": list(map(printable, graph.kind.values)), "of": graph.kind.index.tolist()},
         "phase": {
             "names": [phase.name for phase in phases],
             "colours": [to_hex(phase.colour) for phase in phases],
             "of": np.argmax([phase.ops for phase in phases], axis=0).tolist(),
         },
-        "module": {"names": modules.names, "of": modules.module.tolist()},
+        "module": {"names": list(map(printable, modules.names)), "of": modules.module.tolist()},
         "shade": {"colours": shades, "of": (modules.module * SHADES // modules.num_modules).tolist()},
         "bytes": _output_bytes(graph).tolist(),
     }
@@ -113,7 +114,7 @@ def _output_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def _transfers(step: Step) -> dict[str, Any]:
-    timeline, graph, names = step.timeline, step.problem.graph, step.problem.cluster.device_names
+    timeline, graph, names = step.timeline, step.problem.graph, list(map(printable, step.problem.cluster.device_names))
     return {
         "op": graph.output_op[timeline.transfer_output].tolist(),
         "bytes": graph.output_bytes[timeline.transfer_output].tolist(),
@@ -126,7 +127,7 @@ def _memory(step: Step) -> list[dict[str, Any]]:
     colours = device_colours(step.problem.num_devices)
     return [
         {
-            "name": device.name, "colour": colour, "capacity": device.memory_bytes,
+            "name": printable(device.name), "colour": colour, "capacity": device.memory_bytes,
             "time_ns": [*use.time_ns.tolist(), step.step_time_ns], "bytes": [*use.bytes.tolist(), int(use.bytes[-1])],
         }
         for device, use, colour in zip(step.problem.cluster.devices, uses, colours, strict=True)

@@ -126,4 +126,6 @@ def _trainer(given: Mapping[str, Any], callbacks: list[Callback], logger: Logger
     when: dict[str, Any] = (
         {"val_check_interval": validation_every, "check_val_every_n_epoch": None} if validation_every else {"limit_val_batches": 0}
     )
-    return lightning.Trainer(**(usual | when | dict(given) | ours))
+    made = lightning.Trainer(**(usual | when | dict(given) | ours))
+    made._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]  # SIGTERM is `Interrupt`'s, or the caller's
+    return made

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM ask a run to stop after its present update; a second one stops it at once."""
+"""SIGINT and SIGTERM ask a run to stop after its present update; what a second one does is what it did before the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupt(Callback):
     """A context that catches the signals, and the callback that makes a trainer stop; `received` is the signal or None.
 
-    Lightning's own handling of SIGTERM ends with exit status 0 and no checkpoint of ours, so this takes its place.
+    Lightning's own handling of SIGTERM ends with exit status 0 and no checkpoint of ours: `fit` has it do without. A signal that this
+    process ignores stays ignored.
     """
 
     def __init__(self) -> None:
@@ -23,26 +24,23 @@ class Interrupt(Callback):
         self._previous: dict[int, Callable[..., Any] | int | None] = {}
 
     def __enter__(self) -> Interrupt:
-        self._previous = {number: signal.getsignal(number) for number in SIGNALS}
-        self._listen()
+        self._previous = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)}
+        for number in self._previous:
+            signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._restore()
+
+    def _restore(self) -> None:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _listen(self) -> None:
-        for number in SIGNALS:
-            signal.signal(number, self._handle)
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.received = number
-        for each in SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        self._restore()
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.received is None:
-            self._listen()  # over Lightning's handlers
         trainer.should_stop = self.received is not None
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:

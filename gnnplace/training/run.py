@@ -92,10 +92,10 @@ def train(run: TrainingRun) -> int | None:
                 checkpoint=run.folder.checkpoint if run.resumed else None,
                 callbacks=[interrupt, *([] if run.quiet else [Progress()])], logger=run.tracking,
             )  # fmt: skip
-            stopped = interrupt.received
-            if stopped is None:
-                _decode(run, trainer)
-                _register(run)
+        stopped = interrupt.received
+        if stopped is None:
+            _decode(run, trainer)
+            _register(run)
         status = "FINISHED" if stopped is None else "KILLED"
         return stopped
     finally:

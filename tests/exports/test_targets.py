@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
+import subprocess
 from collections import defaultdict
 from functools import cache
 from itertools import pairwise
+from xml.etree import ElementTree
 
 import networkx as nx
 import numpy as np
@@ -17,8 +20,10 @@ import gnnplace as gp
 from gnnplace.exports.chrome_trace import chrome_trace
 from gnnplace.exports.device_map import device_map
 from gnnplace.exports.in_turn import in_turn
+from gnnplace.exports.refusal import UnsayableError
 from gnnplace.exports.targets import exported
 from gnnplace.placement import Placement, check
+from gnnplace.printable import printable
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.modules import modules
@@ -104,6 +109,56 @@ def test_dot_quotes_names_and_has_every_op_and_edge():
     graph = gp.ComputationGraph.from_ops('a "b"', [gp.Op("x\\n", "Op", (), flops=1)], [])
     quoted = exported(gp.problem(graph, "k40-2"), Placement(np.zeros(1, dtype=np.int32)), "dot")
     assert quoted.startswith('digraph "a \\"b\\"" {') and '"x\\\\n" [' in quoted
+
+
+HOSTILE = (
+    "a\x1bb",
+    "a\\x1bb",
+    "a\\u001bb",
+    "a&lt;b",
+    "a<b",
+    "<b>b</b>",
+    "two\nlines",
+    "two\\nlines",
+    "\\N",
+    "end\\",
+    "\u202eb",
+    "\x9b",
+    '"',
+)
+
+
+def named(*names):
+    """A graph of ops with these names on one device, and its placement."""
+    graph = gp.ComputationGraph.from_ops("g", [gp.Op(name, name, (), flops=1) for name in names], [])
+    return gp.problem(graph, "k40-2"), Placement(np.zeros(len(names), dtype=np.int32))
+
+
+def test_dot_shows_names_as_they_are_and_keeps_them_apart():
+    text = exported(*named(*HOSTILE), "dot")
+    lines = [line for line in text.splitlines() if "tooltip" in line]
+    assert text.replace("\n", "").isprintable() and len({line.partition(" [")[0] for line in lines}) == len(HOSTILE) == len(lines)
+    assert '"a\\u001bb" [' in lines[0] and lines[0].endswith('label="a\\\\x1bb"];')
+    assert lines[3].endswith('label="a&amp;lt;b"];') and "label" not in lines[4] + lines[5]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("dot") is None, reason="no Graphviz: apt-get install graphviz")
+def test_graphviz_shows_what_dot_says():
+    drawn = subprocess.run(["dot", "-Tsvg"], input=exported(*named(*HOSTILE), "dot"), capture_output=True, text=True, check=True).stdout
+    shown = [each.text for each in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert shown == [printable(name) for name in HOSTILE]
+
+
+@pytest.mark.parametrize("name", ["a\x1bb", "\x00", "a\ufffe", "a\r"])
+def test_graphml_refuses_a_name_that_xml_lacks(name):
+    with pytest.raises(UnsayableError, match=r"^graphml: 'a?\\[^\\]*': XML can't hold a character of this name; --to networkx can$"):
+        exported(*named("b", name), "graphml")
+
+
+def test_graphml_keeps_every_name_that_xml_has():
+    names = ("a&lt;b", "<b>", "two\nlines", "\t", "\x85\u202e", '"')
+    assert tuple(nx.read_graphml(io.BytesIO(exported(*named(*names), "graphml").encode()))) == names
 
 
 def test_a_device_map_covers_every_module_and_refuses_split_ones():

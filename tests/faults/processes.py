@@ -18,7 +18,7 @@ from pathlib import Path
 from support.processes import alive, marked
 from support.short_searches import LITTLE
 
-from gnnplace import cli, planners, portfolio
+from gnnplace import cli, planners, portfolio, start
 
 IMPORTED = "place", "graphs", "simulate", "compare", "train"
 HUNG_S = 600  # after which a command is killed that has not ended
@@ -65,9 +65,7 @@ class Started:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.alarm(HUNG_S)
             before()
-            status = cli.main(arguments)
-        except SystemExit as ended:
-            status = int(ended.code or 0)
+            status = start.main(arguments)
         except BaseException as error:
             import traceback
 

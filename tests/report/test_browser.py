@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gnnplace as gp
 from gnnplace.candidates import candidates
-from gnnplace.report.learning_curves import curves
+from gnnplace.report.learning_curves import Rated, beside, curves, estimate
 from gnnplace.report.page import Section, write_page
 
 pytest.importorskip("plotly", reason="needs gnnplace[report]")
@@ -140,6 +141,57 @@ def test_names_can_not_break_out_of_a_page(browser, tmp_path: Path):
     opened(browser, tmp_path / "hostile.html")
     assert browser.title == f"{hostile} on k40-2" and browser.get_log("browser") == []
     assert browser.find_element(By.TAG_NAME, "h1").text == f"{hostile} on k40-2"
+
+
+MARKUP = '<a href="https://evil.example/?x" target="_self">A</a><b>B</b>&lt;i&gt; %{customdata} %{y} $x$'
+ROWS = "return document.getElementById('timeline').data.findIndex(each => each.yaxis === 'y2')"
+
+
+def drawn_texts(browser: Any, hover: str = "") -> list[str]:
+    """The texts of all figures, and of what is under the pointer at `hover`. Nothing in them is a link or a part of its own style."""
+    if hover:
+        browser.execute_script(f"Plotly.Fx.hover({hover})")
+        until(browser, "return document.querySelectorAll('.hoverlayer text').length")
+    assert browser.execute_script("return document.querySelectorAll('svg a').length") == 0
+    styles = "return [...document.querySelectorAll('svg tspan')].map(each => each.style.fontWeight + each.style.fontStyle).join('')"
+    assert browser.execute_script(styles) == ""
+    return browser.execute_script("return [...document.querySelectorAll('svg text')].map(each => each.textContent)")
+
+
+def named(texts: list[str]) -> int:
+    return sum(MARKUP in text for text in texts)
+
+
+def test_names_are_text_in_every_figure_of_a_step(browser, tmp_path: Path):
+    devices = [gp.Device(f"{MARKUP}{kind}", kind, 2**33, 10**12, 10**11) for kind in ("cpu", "gpu")]
+    links = [gp.Link(one.name, other.name, 10**9, channel=MARKUP) for one, other in zip(devices, devices[::-1], strict=True)]
+    ops = [gp.Op(f"{MARKUP}{each}", MARKUP, (gp.Output(4096),), flops=10**9, layer=f"{MARKUP}/{each}") for each in range(3)]
+    graph = gp.ComputationGraph.from_ops(MARKUP, ops, [(0, 0, 1), (1, 0, 2)])
+    problem = gp.problem(graph, gp.Cluster(MARKUP, tuple(devices), tuple(links)))
+    gp.write_report(problem, gp.Placement(np.array([0, 1, 0], dtype=np.int32)), tmp_path / "hostile.html")
+    opened(browser, tmp_path / "hostile.html")
+    memory = browser.execute_script(ROWS)
+    before = named(drawn_texts(browser))
+    assert before >= 2 + 1 + 2 + 3 + 2  # devices, their channel, their memory; modules, devices of the map
+    assert named(drawn_texts(browser, f"'timeline', [{{curveNumber: {memory}, pointNumber: 0}}], ['xy2']")) > before
+    assert named(drawn_texts(browser, "'layers', [{curveNumber: 0, pointNumber: [0, 0]}]")) > before
+    browser.execute_script("const box = document.getElementById('colouring'); box.value = 'module'; box.dispatchEvent(new Event('change'))")
+    until(browser, "return document.getElementById('timeline').data[0].name.length > 20")
+    assert named(drawn_texts(browser)) > before
+
+
+def test_names_are_text_in_every_figure_of_trainings(browser, tmp_path: Path):
+    lines = {(MARKUP, what): [{0: 4.0, 9: 2.0}, {0: 5.0, 9: 3.0}] for what in ("best so far", "mean of samples")}
+    rated = [Rated(f"{MARKUP}{learned}", estimate([1.0]), learned) for learned in (True, False)]
+    figures = {"all": curves(lines, {MARKUP: "#123456"}, {MARKUP: 1.0}, "ms"), "beside": beside(rated, 0.5, "ms")}
+    places = "".join(f'<div id="{name}"></div>' for name in figures)
+    write_page(tmp_path / "runs.html", MARKUP, [Section(MARKUP, places)], {"figures": figures})
+    opened(browser, tmp_path / "runs.html")
+    before = named(drawn_texts(browser))
+    assert before >= 3 + 2
+    for curve in (1, 2, 3):
+        assert named(drawn_texts(browser, f"'all', [{{curveNumber: {curve}, pointNumber: 0}}]")) > before
+    assert named(drawn_texts(browser, "'beside', [{curveNumber: 0, pointNumber: 0}]")) > before
 
 
 def test_eleven_thousand_ops_are_drawn_in_three_seconds(browser, tmp_path: Path):

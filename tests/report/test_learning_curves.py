@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
 from gnnplace.report.learning_curves import Rated, beside, curves, estimate
+from gnnplace.report.page import plain
 
 
 def test_an_interval_is_student_s():
@@ -32,3 +34,11 @@ def test_one_seed_has_no_band():
 def test_the_fastest_is_on_top():
     rated = [Rated("slow", estimate([3.0]), False), Rated("fast", estimate([1.0, 2.0]), True)]
     assert beside(rated, 0.5, "ms")["layout"]["yaxis"]["categoryarray"] == ["slow", "fast"]
+
+
+def test_names_are_text():
+    name = "<b>&amp; 9 % of %{x}, $y$"
+    lines = {(name, what): [{0: 4.0, 9: 2.0}, {0: 5.0, 9: 3.0}] for what in ("best", "mean")}
+    figures = curves(lines, {name: "#123456"}, {name: 1.0}, "ms"), beside([Rated(name, estimate([1.0]), True)], 0.5, "ms")
+    assert name not in json.dumps(figures) and plain(name) == "&#60;b&#62;&#38;amp; 9 &#37; of &#37;{x}, &#36;y&#36;"
+    assert json.dumps(figures).count(plain(name)) == 1 + 6 + 2 + 2  # a band, two lines, a level, a dot

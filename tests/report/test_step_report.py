@@ -94,6 +94,12 @@ def test_what_a_report_can_not_be_is_said_before_the_work(tmp_path, monkeypatch)
         page.check(tmp_path / "out.html")
 
 
+def test_a_page_shows_no_mark_that_moves_text():
+    made = page.table(("a\x07",), [("b\u202ec",)]) + page.facts([("d\r", "e\x9b")]) + page.note("f\ng")
+    assert made.replace("\n<", "<").isprintable()
+    assert r"<th>a\x07</th>" in made and r"<td>b\u202ec</td>" in made and r"<dt>d\r</dt><dd>e\x9b</dd>" in made
+
+
 def test_tables_escape_what_they_show():
     assert page.table(("a", "b"), [("<script>", "1.5")]).count("<script>") == 0
     assert '<td class="number">1.5</td>' in page.table(("a", "b"), [("<script>", "1.5")])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -20,8 +21,9 @@ def main() -> None:
     requests: SimpleQueue[Any] = SimpleQueue()
     Thread(target=_receive, args=(requests,), daemon=True).start()
     while True:
-        pickle.dump(_answer(requests.get()), answers)
-        answers.flush()
+        with suppress(BrokenPipeError):  # the parent is gone, and so is this process at once
+            pickle.dump(_answer(requests.get()), answers)
+            answers.flush()
 
 
 def _receive(requests: SimpleQueue[Any]) -> None:

@@ -4,6 +4,8 @@
 // in the same pixel are one. So the number of shapes depends on the width of the picture, not on the number of ops.
 
 const MS = 1e6, MIB = 2 ** 20, MOST_MATCHES = 50, TRANSFER = "#30343d", CHAIN = "#d92d20", FOUND = "#e3128b";
+// A name in what plotly draws, which has tags, entities and templates of its own (page.plain in Python).
+const plain = (name) => name.replace(/[&<>%$]/g, (mark) => `&#${mark.charCodeAt(0)};`);
 const text = (number, digits = 3) => number.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
 function drawTimeline(step, options) {
@@ -60,7 +62,7 @@ function drawTimeline(step, options) {
 
   function traces() {
     const filled = (group) => ({
-      type: "scatter", mode: "none", fill: "toself", fillcolor: group.colour, name: group.name, hoverinfo: "skip", line: { width: 0 },
+      type: "scatter", mode: "none", fill: "toself", fillcolor: group.colour, name: plain(group.name), hoverinfo: "skip", line: { width: 0 },
       showlegend: group !== found, ...corners(group),
     });
     const chain = {
@@ -77,11 +79,11 @@ function drawTimeline(step, options) {
   function memoryTrace(device) {
     const peak = Math.max(...device.bytes), of = `at most ${text(peak / MIB, 0)} of ${text(device.capacity / MIB, 0)} MiB`;
     return {
-      type: "scatter", mode: "lines", yaxis: "y2", legend: "legend2", name: `${device.name}: ${of}`,
+      type: "scatter", mode: "lines", yaxis: "y2", legend: "legend2", name: `${plain(device.name)}: ${of}`,
       line: { shape: "hv", width: 1.3, color: device.colour },
       x: device.time_ns.map((time) => time / MS), y: device.bytes.map((size) => (100 * size) / Math.max(1, device.capacity)),
       customdata: device.bytes.map((size) => text(size / MIB, 1)),
-      hovertemplate: `${device.name}: %{customdata} MiB, %{y:.1f} % of its memory<extra></extra>`,
+      hovertemplate: `${plain(device.name)}: %{customdata} MiB, %{y:.1f} % of its memory<extra></extra>`,
     };
   }
 
@@ -95,7 +97,7 @@ function drawTimeline(step, options) {
       xaxis: { range: [0, total], anchor: "y2", title: { text: "ms" }, exponentformat: "none", showspikes: false, zeroline: false, gridcolor: "#eceef2" },
       yaxis: {
         domain: [(below + between) / whole, 1], range: [rows.length - 0.5, -0.5], tickvals: rows.map((_, row) => row), fixedrange: true,
-        ticktext: rows.map((row) => row.name), ticks: "outside", tickcolor: "#fff", automargin: true, zeroline: false, showgrid: false,
+        ticktext: rows.map((row) => plain(row.name)), ticks: "outside", tickcolor: "#fff", automargin: true, zeroline: false, showgrid: false,
       },
       yaxis2: {
         domain: [0, below / whole], range: [0, most > 25 ? Math.max(105, most * 1.05) : most * 1.1 || 1], fixedrange: true, automargin: true,
