@@ -17,6 +17,7 @@ from types import ModuleType
 from gnnplace.commands.usage import BAD_INPUT, INTERRUPTED, USAGE, Parser
 from gnnplace.complaints import UsageError
 from gnnplace.isolation import settings
+from gnnplace.isolation.scratch import own_temporary_folder
 from gnnplace.printable import printable
 from gnnplace.version import VERSION
 
@@ -53,7 +54,8 @@ def _run(command: str, arguments: list[str]) -> int:
     try:
         chosen = import_module(f"gnnplace.commands.arguments.{command}").parse(arguments)
         chosen.command_line = shlex.join(["gnnplace", command, *arguments])
-        return int(_imported(f"gnnplace.commands.{command}").main(chosen))
+        with own_temporary_folder():
+            return int(_imported(f"gnnplace.commands.{command}").main(chosen))
     except UsageError as error:
         sys.exit(_complain(command, f"error: {error}; see gnnplace {command} --help", USAGE))
     except ValueError as error:

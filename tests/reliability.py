@@ -25,6 +25,7 @@ MODULES = (
     "tests.values.cases",
     "faults.moments",
     "faults.streams",
+    "faults.stores",
 )
 
 

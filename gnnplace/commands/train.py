@@ -14,7 +14,7 @@ from gnnplace.commands import methods_table, seeds_table, training_table
 from gnnplace.commands.arguments.train import MACHINE
 from gnnplace.commands.methods_table import Method
 from gnnplace.commands.training_table import Known
-from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE
+from gnnplace.commands.usage import BAD_INPUT, DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE
 from gnnplace.complaints import UsageError
 from gnnplace.config import files
 from gnnplace.config.run import RunConfig
@@ -25,9 +25,10 @@ from gnnplace.report import terminal
 from gnnplace.training import processes, run_folder
 from gnnplace.training import run as training_run
 from gnnplace.training.evaluations import within
-from gnnplace.training.fit import flags
+from gnnplace.training.experience import check_divided
 from gnnplace.training.problems import simulated
 from gnnplace.training.run import TrainingRun
+from gnnplace.training.trainer_flags import tried
 
 
 class Asked(NamedTuple):
@@ -46,6 +47,10 @@ def main(chosen: argparse.Namespace) -> int:
     keep_freed_memory(arenas=0)
     try:
         return _one_by_one(asked, chosen)
+    except ValueError:
+        if processes.launched_as() > 0:  # the first of several processes refuses it, too, and says so
+            return BAD_INPUT
+        raise
     except MeasurementError as failed:
         terminal.warn(f"gnnplace train: {failed}")
         return MEASUREMENT_FAILED
@@ -68,10 +73,16 @@ def _one_by_one(asked: Mapping[str, Asked], chosen: argparse.Namespace) -> int:
                 training_table.print_tables(run, found)
             documents.append(training_table.document(run, found))
             methods[name].outcomes.append(seeds_table.outcome(run, found))
-            status = status if all(best is not None for best in run.learner.best.found) else NOTHING_FEASIBLE
+            status = status if _is_feasible(run) else NOTHING_FEASIBLE
     if documents:
         _conclude(methods, heuristics, documents, chosen)
     return status
+
+
+def _is_feasible(run: TrainingRun) -> bool:
+    """Whether there is a placement of every problem that was named, and of one that was chosen from the corpus where none was."""
+    found = [best is not None for best in run.learner.best.found]
+    return all(found[: len(run.config.problems)]) and any(found)
 
 
 def _seeded(asked: Mapping[str, Asked], seeds: Sequence[int]) -> list[tuple[str, RunConfig]]:
@@ -95,7 +106,7 @@ def _conclude(methods: Mapping[str, Method], heuristics: Known | None, documents
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
     """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
-    flags(config.trainer)
+    check_divided(config.training, tried(config.trainer))
     if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
         path = chosen.resume or Path(stack.enter_context(temporary_folder()))
         folder = run_folder.followed(path)
@@ -171,6 +182,8 @@ def _stopped(run: TrainingRun) -> int | None:
     signal = training_run.train(run)
     if signal is None:
         return None
+    if processes.launched_as() > 0:
+        return 128 + signal
     done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
     terminal.warn(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}")
     return 128 + signal

@@ -7,13 +7,14 @@ from typing import Any
 from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.candidates import Candidate, Say, candidates, ranked
-from gnnplace.commands import candidate_table
+from gnnplace.commands import candidate_table, families_table
 from gnnplace.report import terminal
 from gnnplace.result import Planner, known
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import notes, run_folder
+from gnnplace.training import notes
 from gnnplace.training.lesson import Lesson
-from gnnplace.training.mlflow import MlflowRun, database
+from gnnplace.training.mlflow import MlflowRun
+from gnnplace.training.mlflow_store import database
 from gnnplace.training.rollout import greedy
 from gnnplace.training.run import TrainingRun, compare
 
@@ -26,9 +27,9 @@ def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Cand
     """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first.
 
     With `heuristics` these are the baselines, and those of a new problem are asked and added. Baselines go to MLflow, too. A run of more
-    than `MOST_TABLES` problems asks no baseline: `gnnplace compare --checkpoint` does, for a problem.
+    than `MOST_TABLES` problems asks no baseline (`gnnplace compare --checkpoint` does, for a problem), and has a file with a row for each.
     """
-    say, found = candidate_table.news(run.quiet), []
+    say, found = candidate_table.news(run.quiet or len(run.learner.lessons) > MOST_TABLES), []
     for number, lesson in enumerate(run.learner.lessons):
         asked: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
         best = run.learner.best.found[number]
@@ -38,6 +39,8 @@ def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Cand
         found.append(ranked([*own, *_baselines(run, lesson, heuristics, say)]))
         if run.tracking is not None and run.config.evaluate == "simulated":
             run.tracking.log_once(notes.baselines(lesson, found[-1]))
+    if len(found) > MOST_TABLES:
+        families_table.write(run, families_table.rows(run, found))
     return found
 
 
@@ -55,18 +58,14 @@ def _baselines(run: TrainingRun, lesson: Lesson, heuristics: Known | None, say: 
 
 
 def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
-    """A table for each problem on stdout, or a line where there are many; then the files."""
-    for lesson, rows in zip(run.learner.lessons, found, strict=True):
-        if len(found) > MOST_TABLES:
-            times = [f"{row.planner} {terminal.milliseconds(row.result.feasible_ns)}" for row in rows if row.result.feasible_ns is not None]
-            terminal.say(
-                f"{lesson.label}: {', '.join(times) or 'nothing feasible'}; one device {terminal.milliseconds(lesson.reference_ns)}"
-            )
-            continue
-        candidate_table.print_table(lesson.problem, rows)
-        terminal.say(f"placement   {run.folder.placement(lesson.label)}")
+    """A table for each problem on stdout, or where there are many one of their families; then the files."""
     if len(found) > MOST_TABLES:
-        terminal.say(f"placements  {run.folder.path / run_folder.PLACEMENTS}")
+        families_table.print_table(families_table.rows(run, found))
+        terminal.say(f"each        {run.folder.results}", f"placements  {run.folder.placements}")
+    else:
+        for lesson, rows in zip(run.learner.lessons, found, strict=True):
+            candidate_table.print_table(lesson.problem, rows)
+            terminal.say(f"placement   {run.folder.placement(lesson.label)}")
     for each in compare(run):
         terminal.say(f"measured    {each.label}: {each.line()}")
     terminal.say(f"checkpoint  {run.folder.checkpoint}")

@@ -1,7 +1,7 @@
 """Configurations from YAML files and command lines (jsonargparse): nested overrides, `--print_config`, unknown keys refused.
 
 `policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other keys under both are those of their dataclasses.
-The command line wins over the file, and the file over the defaults.
+The command line wins over the file, and the file over the defaults. What a run learns from is one thing: `named.py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gnnplace import package_data
 from gnnplace.complaints import UsageError
 from gnnplace.config import strict_yaml
 from gnnplace.config.algorithms import ALGORITHMS, AlgorithmConfig
+from gnnplace.config.named import without_what_is_replaced
 from gnnplace.config.run import RunConfig
 from gnnplace.formats import strict_json
 from gnnplace.policies.protocol import PolicyConfig
@@ -85,6 +86,7 @@ def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str
     _check_keys(_options(words), kinds, "command line", UsageError)
     if kinds.algorithm is not type(config.algorithm):
         document = {**document, "algorithm": _shared(config.algorithm, kinds.algorithm)}
+    document = without_what_is_replaced(document, list(_options(words)))
     try:
         strict_yaml.check_texts([word.partition("=")[2] if word.startswith("--") else word for word in words])
         parser = _parser(kinds)

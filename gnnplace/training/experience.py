@@ -33,15 +33,19 @@ class Experience(NamedTuple):
     number: int
 
 
+def check_divided(config: TrainingConfig, number: int) -> None:
+    """Raises ValueError where the samples of an update can't be divided among so many processes."""
+    if config.samples % number or (config.groupings > 1 and config.groupings % number):
+        what = f"groupings x placements ({config.groupings} x {config.placements})"
+        raise ValueError(
+            f"training: {what} can't be divided among {number} processes: the groupings (or one grouping's placements) must be"
+        )
+
+
 def share(config: TrainingConfig) -> Share:
     """The samples of an update that this process draws. Raises ValueError where they can't be divided among the processes."""
-    divided, groupings = processes.number(), config.groupings
-    if config.samples % divided or (groupings > 1 and groupings % divided):
-        what = f"groupings x placements ({groupings} x {config.placements})"
-        raise ValueError(
-            f"training: {what} can't be divided among {divided} processes: the groupings (or one grouping's placements) must be"
-        )
-    return Share(processes.rank(), divided, groupings)
+    check_divided(config, processes.number())
+    return Share(processes.rank(), processes.number(), config.groupings)
 
 
 def gather(

@@ -2,39 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning
-import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy
 
-from gnnplace.formats import strict_json
+from gnnplace.training import trainer_flags
 from gnnplace.training.checkpoint import NAME, SUFFIX, SafetensorsIO
 from gnnplace.training.data import Problems, Work
 from gnnplace.training.learner import Learner
 from gnnplace.training.lesson import Exam
+from gnnplace.training.trainer_flags import DEFAULTS, flags
 
-DEFAULTS: Mapping[str, Any] = {"accelerator": "cpu", "devices": 1}
-OURS = {  # flags of the Trainer that have another place here, or would break what a run promises
-    "accumulate_grad_batches": "training.problems_per_update says how many problems an update learns from",
-    "barebones": "a run keeps checkpoints and metrics",
-    "callbacks": "they are objects: give them to gnnplace.train",
-    "default_root_dir": "runs is the folder of all runs",
-    "enable_checkpointing": "training.checkpoint_every says when",
-    "enable_progress_bar": "--quiet says so",
-    "logger": "tracking says so",
-    "max_epochs": "training.updates says how long a run is",
-    "plugins": "checkpoints are safetensors",
-    "val_check_interval": "training.validation_every says when",
-}
 EXPECTED_WARNINGS = (
     ".*does not have many workers.*",  # the data are numbers
     ".*is zero.*",  # a finished run that is resumed
@@ -69,26 +53,6 @@ class Saving(ModelCheckpoint):
             super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
 
-def flags(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The flags of the Trainer that a configuration gives, over ours. Raises ValueError for one that is none, or that has another place."""
-    known = inspect.signature(Trainer.__init__).parameters
-    for name in given:
-        if name in OURS:
-            raise ValueError(f"trainer.{name}: {OURS[name]}")
-        if name not in known or name == "self":
-            raise ValueError(
-                f"trainer: {strict_json.unknown('flag of the Trainer', name, tuple(sorted(known.keys() - OURS.keys() - {'self'})))}"
-            )
-    found = {**DEFAULTS, **given}
-    if found["accelerator"] in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise ValueError(f"trainer.accelerator: {found['accelerator']!r}, and PyTorch finds no CUDA device here")
-    if found.get("strategy") == "ddp":  # pre-training leaves some weights without a gradient
-        found["strategy"] = DDPStrategy(
-            find_unused_parameters=True, process_group_backend=None if found["accelerator"] != "cpu" else "gloo"
-        )
-    return found
-
-
 def fit(
     learner: Learner,
     exams: Sequence[Exam] = (),
@@ -115,7 +79,6 @@ def fit(
 
 
 def _trainer(given: Mapping[str, Any], callbacks: list[Callback], logger: Logger | None, validation_every: int) -> Trainer:
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     bar = any(isinstance(callback, lightning.pytorch.callbacks.ProgressBar) for callback in callbacks)
     ours: dict[str, Any] = {
         "max_epochs": 1, "logger": logger if logger is not None else False, "callbacks": callbacks, "plugins": [SafetensorsIO()],
@@ -126,6 +89,6 @@ def _trainer(given: Mapping[str, Any], callbacks: list[Callback], logger: Logger
     when: dict[str, Any] = (
         {"val_check_interval": validation_every, "check_val_every_n_epoch": None} if validation_every else {"limit_val_batches": 0}
     )
-    made = lightning.Trainer(**(usual | when | dict(given) | ours))
+    made = trainer_flags.trainer(usual | when | dict(given) | ours)
     made._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]  # SIGTERM is `Interrupt`'s, or the caller's
     return made

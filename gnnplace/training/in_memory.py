@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from lightning import Callback, Trainer
 
 from gnnplace.config.run import RunConfig
+from gnnplace.config.selection import SelectionConfig
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
@@ -61,7 +62,7 @@ def untrained(
     `teachers` are what a warm start imitates; where they are not given, the best of the planners that the configuration names.
     """
     names = tuple((problem.graph.name, problem.cluster.name) for problem in problems)
-    config = replace(config, problems=names)
+    config = replace(config, problems=names, corpus=SelectionConfig(), dims=(), costs=())
     made = description.described(config, config.policy.shape(problems))
     taught = [_teacher(config, problem) for problem in problems] if teachers is None else teachers
     lessons = [

@@ -1,4 +1,4 @@
-"""MLflow runs on SQLite beside file artifacts, in the folder of all runs; no server, and nothing is sent anywhere.
+"""MLflow runs in the store of the folder of all runs (`mlflow_store.py`); no server, and nothing is sent anywhere.
 
 Lightning's own logger, and what it lacks: metrics are written in batches, a resumed run logs no step twice, and runs that stand as
 RUNNING while nothing runs (a machine that went down, SIGKILL) are marked as killed when the next run starts.
@@ -6,12 +6,8 @@ RUNNING while nothing runs (a machine that went down, SIGKILL) are marked as kil
 
 from __future__ import annotations
 
-import errno
-import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -21,15 +17,14 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from gnnplace import package_data
 from gnnplace.cluster import Cluster
+from gnnplace.formats import atomic
 from gnnplace.isolation.lock import locked
 from gnnplace.report import results
+from gnnplace.training.mlflow_store import DATABASE, EXPERIMENT, database, experiment, in_one_line, local, opened
 from gnnplace.version import VERSION
 
-EXPERIMENT = "gnnplace"
-DATABASE, ARTIFACTS = "mlflow.db", "artifacts"
 FOLDER_TAG, VERSION_TAG = "gnnplace.folder", "gnnplace.version"
 COMMIT_TAG = "mlflow.source.git.commit"  # MLflow's own name for it
-KIND_TAG = "mlflow.experimentKind"  # of an experiment: what MLflow's pages begin with, here the runs
 STEP_METRIC = "seconds"  # logged at every step
 MOST_METRICS, MOST_PARAMETERS, MOST_CHARACTERS = 1000, 100, 6000  # of one batch, and of one parameter
 BATCH_STEPS = 50
@@ -44,25 +39,22 @@ class Registered(NamedTuple):
     version: int
 
 
-def database(runs: Path) -> str:
-    """The tracking address of a folder of runs: what `mlflow ui --backend-store-uri` takes."""
-    return f"sqlite:///{(runs / DATABASE).resolve()}"
-
-
 def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]:
     """The values of metrics of a run by its folder, by update; those it never logged are left out.
 
     Raises ValueError where the run was not tracked.
     """
-    known: Any = []
-    if (folder.resolve().parent / DATABASE).exists():
-        with _opening(folder.resolve().parent) as client:
-            experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
-        known = client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{folder.resolve().name}'", max_results=1)
-    if not known:
-        raise ValueError(f"{folder}: has no learning curves: there is no MLflow run of that name in {folder.parent / DATABASE}")
-    run, logged = known[0].info.run_id, known[0].data.metrics
-    return {name: {each.step: each.value for each in client.get_metric_history(run, name)} for name in names if name in logged}
+    runs, name = folder.resolve().parent, folder.resolve().name
+    if not (runs / DATABASE).exists():
+        raise ValueError(f"{folder}: has no learning curves: there is no {runs / DATABASE}, where MLflow keeps them")
+    client = opened(runs)
+    with in_one_line(runs):
+        experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
+        known = client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1) if experiments else []
+        if not known:
+            raise ValueError(f"{folder}: has no learning curves: there is no MLflow run of that name in {runs / DATABASE}")
+        run, logged = known[0].info.run_id, known[0].data.metrics
+        return {name: {each.step: each.value for each in client.get_metric_history(run, name)} for name in names if name in logged}
 
 
 class MlflowRun(MLFlowLogger):
@@ -72,11 +64,13 @@ class MlflowRun(MLFlowLogger):
         self, folder: Path, parameters: Mapping[str, Any], in_use: Callable[[Path], bool], tags: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         self._runs = folder.parent
-        with _opening(folder.parent) as client:
-            experiment = _experiment(client, folder.parent)
-            _mark_stale(client, experiment, folder, in_use)
-            run, self._last_step = _open(client, experiment, folder.name, parameters, tags)
-        self.page = f"http://127.0.0.1:5000/#/experiments/{experiment}/runs/{run}"  # of `mlflow ui`
+        client = opened(folder.parent)
+        with locked(folder.parent / f"{DATABASE}.lock"), in_one_line(folder.parent):
+            group = experiment(client, folder.parent)
+            _mark_stale(client, group, folder, in_use)
+            run, self._last_step = _open(client, group, folder.name, parameters, tags)
+            self._artifacts = local(client.get_run(run).info.artifact_uri)
+        self.page = f"http://127.0.0.1:5000/#/experiments/{group}/runs/{run}"  # of `mlflow ui`
         super().__init__(EXPERIMENT, tracking_uri=database(folder.parent), run_id=run)
         self._metrics: list[tuple[str, float, int, int]] = []
         self._steps = 0
@@ -103,7 +97,7 @@ class MlflowRun(MLFlowLogger):
         from mlflow.entities import Metric
 
         rows = [Metric(*row) for row in self._metrics]
-        with _in_one_line(self._runs):
+        with in_one_line(self._runs):
             for low in range(0, len(rows), MOST_METRICS):
                 self.experiment.log_batch(self.run_id, metrics=rows[low : low + MOST_METRICS])
         self._metrics, self._steps = [], 0
@@ -114,7 +108,8 @@ class MlflowRun(MLFlowLogger):
         from mlflow.entities import Metric
 
         now = time.time_ns() // 1_000_000
-        self.experiment.log_batch(self.run_id, metrics=[Metric(key, float(value), now, 0) for key, value in metrics.items()])
+        with in_one_line(self._runs):
+            self.experiment.log_batch(self.run_id, metrics=[Metric(key, float(value), now, 0) for key, value in metrics.items()])
 
     def finalize(self, status: str = "success") -> None:
         """Writes what is kept; `end` ends the run, which has more to log after the last update."""
@@ -122,16 +117,21 @@ class MlflowRun(MLFlowLogger):
 
     @rank_zero_only
     def artifact(self, path: Path, folder: str | None = None) -> None:
-        """Copies a file to the run's artifacts, in place of one of that name."""
-        with _in_one_line(self._runs):
-            self.experiment.log_artifact(self.run_id, str(path), folder)
+        """Copies a file to the run's artifacts, in place of one of that name: whole, or not at all."""
+        with in_one_line(self._runs):
+            if self._artifacts is None:
+                self.experiment.log_artifact(self.run_id, str(path), folder)
+                return
+            target = self._artifacts / (folder or "") / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            atomic.write_bytes(target, path.read_bytes())
 
     @rank_zero_only
     def register(self, checkpoint: Path, name: str, cluster: Cluster) -> None:
         """Registers the policy of a checkpoint, which can place on `cluster`, as the next version of a model; once for each run."""
         from gnnplace.training import mlflow_model  # imports mlflow, which takes seconds
 
-        with _in_one_line(self._runs):
+        with in_one_line(self._runs):
             version = mlflow_model.register(self.experiment, str(self.run_id), checkpoint, name, cluster)
         self.registered = Registered(name, version)
 
@@ -139,7 +139,7 @@ class MlflowRun(MLFlowLogger):
     def end(self, status: Status) -> None:
         """Writes what is kept and ends the run."""
         self.save()
-        with _in_one_line(self._runs):
+        with in_one_line(self._runs):
             self.experiment.set_terminated(self.run_id, status)
 
 
@@ -168,45 +168,6 @@ def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> Non
     rows = [Param(name, shown(value)) for name, value in flat(parameters)]
     for low in range(0, len(rows), MOST_PARAMETERS):
         client.log_batch(run, params=rows[low : low + MOST_PARAMETERS])
-
-
-@contextmanager
-def _opening(runs: Path) -> Iterator[Any]:
-    """A client of the database of a folder of runs; one process after another, since the first makes the tables. Raises OSError."""
-    with locked(runs / f"{DATABASE}.lock"), _in_one_line(runs):
-        yield _client(runs)
-
-
-@contextmanager
-def _in_one_line(runs: Path) -> Iterator[None]:
-    """Has what goes wrong in MLflow's database be an OSError of its file."""
-    from mlflow.exceptions import MlflowException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except (MlflowException, SQLAlchemyError) as error:
-        lines = str(error).splitlines()
-        said = next((line for line in lines if line.startswith("(sqlite3.")), lines[0])
-        raise OSError(errno.EIO, f"MLflow: {said}", str(runs / DATABASE)) from error
-
-
-def _client(runs: Path) -> Any:
-    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
-    os.environ["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
-    import mlflow
-
-    for name in ("alembic", "mlflow"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # what it logs is raised, too
-    return mlflow.MlflowClient(tracking_uri=database(runs))
-
-
-def _experiment(client: Any, runs: Path) -> str:
-    found = client.get_experiment_by_name(EXPERIMENT)
-    if found is not None:
-        return str(found.experiment_id)
-    return str(client.create_experiment(EXPERIMENT, (runs / ARTIFACTS).resolve().as_uri(), {KIND_TAG: "custom_model_development"}))
 
 
 def _mark_stale(client: Any, experiment: str, own: Path, in_use: Callable[[Path], bool]) -> None:

@@ -27,7 +27,7 @@ from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.workload import LOADER
 from gnnplace.training.run_folder import RunFolder
-from gnnplace.training.selection import selected
+from gnnplace.training.selection import counted, selected
 
 LOADING_S = 600.0
 
@@ -40,16 +40,19 @@ class RunProblems(NamedTuple):
 
 
 def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) -> RunProblems:
-    """Loads a run's problems; leaving `stack` ends the hosts.
+    """Loads a run's problems, and says how many there are; leaving `stack` ends the hosts.
 
     Raises ValueError for bad ones, MeasurementError where a workload can't be loaded.
     """
     if config.evaluate == "simulated":
-        return RunProblems(simulated(config, quiet), simulate)
+        named = _named(config, quiet)
+        terminal.progress(quiet)(said(config))  # graphs of the corpus may be a thousand
+        return RunProblems(named + selected(config.corpus, config.seed), simulate)
     machines = _machines(config)  # graphs may take minutes
     hosts = {text: _host(config, text, stack) for text in dict.fromkeys(text for text, _ in config.problems)}
     graphs = {text: host().graph for text, host in hosts.items()} | sources.graphs([], config.dims)  # which refuses sizes
     problems = _costed(config, graphs, machines, quiet)
+    terminal.progress(quiet)(said(config))
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
     protocol, ledger = PROTOCOLS[config.measured.protocol], Ledger(folder.measurements)
     with_gpus = any(device.kind == "gpu" for problem in problems for device in problem.cluster.devices)
@@ -59,11 +62,25 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
     return RunProblems(problems, evaluate)
 
 
+def said(config: RunConfig) -> str:
+    """How many problems a run has, and where they are from, before those of the corpus are read."""
+    corpus, synthetic = counted(config.corpus)
+    parts = {"named": len(config.problems), "of the corpus": corpus, "synthetic": synthetic}
+    number, held_out = sum(parts.values()), sum(counted(config.validation))
+    whence = ", ".join(f"{count:,} {what}" for what, count in parts.items() if count)
+    validates = f"; validates with {held_out:,} others" if held_out else ""
+    return f"trains on {number:,} problem{'s' * (number != 1)} ({whence}){validates}; places {number:,} in the end"
+
+
 def simulated(config: RunConfig, quiet: bool) -> tuple[Problem, ...]:
     """The problems of a run that simulates. Raises ValueError for bad ones."""
+    return _named(config, quiet) + selected(config.corpus, config.seed)
+
+
+def _named(config: RunConfig, quiet: bool) -> tuple[Problem, ...]:
     machines = _machines(config)
     graphs = sources.graphs(list(dict.fromkeys(text for text, _ in config.problems)), config.dims)
-    return _costed(config, graphs, machines, quiet) + selected(config.corpus, config.seed)
+    return _costed(config, graphs, machines, quiet)
 
 
 def _machines(config: RunConfig) -> dict[str, Cluster]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 import torch
@@ -22,12 +22,12 @@ from gnnplace.report import terminal
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
 from gnnplace.training import description as run_description
-from gnnplace.training import notes, processes, run_folder
+from gnnplace.training import mlflow_store, notes, processes, run_folder
 from gnnplace.training import problems as run_problems
 from gnnplace.training.best import BestPlacements, Origin
 from gnnplace.training.checkpoint import policy_of, restore_policy
 from gnnplace.training.description import Described
-from gnnplace.training.fit import fit, flags
+from gnnplace.training.fit import fit
 from gnnplace.training.interrupt import Interrupt
 from gnnplace.training.learner import Learner
 from gnnplace.training.learning import Learning, check
@@ -39,6 +39,8 @@ from gnnplace.training.run_folder import RunFolder
 from gnnplace.training.selection import exams, selected
 from gnnplace.training.teachers import named_planners, teacher
 from gnnplace.version import VERSION
+
+MANY = 20  # problems: of more none is named by itself on stderr
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,8 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
     Raises ValueError for problems, planners or a checkpoint that don't fit the configuration, MeasurementError where a workload can't run.
     """
     torch.set_num_threads(config.training.threads or usable_cores())
-    flags(config.trainer)
+    if config.tracking == "mlflow":
+        mlflow_store.check(folder.path.parent)
     problems, evaluate = run_problems.opened(config, folder, stack, quiet)
     start = policy_of(folder.checkpoint) if resumed else None
     if start is not None:
@@ -70,21 +73,21 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
         restore_policy(start, described.policy)
     learning = Learning(config.training, config.algorithm, config.seed)
     check(described.policy, learning)
-    made = zip(problems, labels(problems), strict=True)
+    made, each_quiet = zip(problems, labels(problems), strict=True), quiet or len(problems) > MANY
     imitates = bool(config.training.warm_start.updates) and (
         start is None or start.updates_done < config.training.grouping.updates + config.training.warm_start.updates
     )
-    lessons = [_lesson(config, problem, label, evaluate, imitates, quiet) for problem, label in made]
+    lessons = [_lesson(config, problem, label, evaluate, imitates, each_quiet) for problem, label in made]
     best = _best(config, folder, lessons, evaluate)
     description = run_description.document(config, described.shape, problems)
     learner = Learner(described.policy, lessons, learning, evaluate, best, description)
-    held_out = exams(selected(config.validation, config.seed), folder.exams, terminal.progress(quiet)) if config.validation.splits else ()
+    chosen = selected(config.validation, config.seed) if config.validation.splits else ()
+    held_out = exams(chosen, folder.exams, terminal.progress(quiet or len(chosen) > MANY)) if chosen else ()
     return TrainingRun(config, folder, learner, held_out, resumed, _tracking(config, folder, learner), quiet)
 
 
 def train(run: TrainingRun) -> int | None:
     """Trains to the end, decodes every problem greedily and saves; or stops after an update, and gives the signal that asked for it."""
-    status: Status = "FAILED"
     try:
         with Interrupt() as interrupt:
             trainer = fit(
@@ -96,10 +99,12 @@ def train(run: TrainingRun) -> int | None:
         if stopped is None:
             _decode(run, trainer)
             _register(run)
-        status = "FINISHED" if stopped is None else "KILLED"
-        return stopped
-    finally:
-        _end(run, status)
+    except BaseException:
+        with suppress(OSError):  # what failed first is said
+            _end(run, "FAILED")
+        raise
+    _end(run, "FINISHED" if stopped is None else "KILLED")
+    return stopped
 
 
 def _decode(run: TrainingRun, trainer: Trainer) -> None:

@@ -18,6 +18,7 @@ from gnnplace.training.checkpoint import FILE as CHECKPOINT
 
 CONFIG, PLACEMENTS, LOCK = "config.yaml", "placements", "lock"
 MEASUREMENTS, MEASURED, EXAMS = "measurements.jsonl", "measured.json", "exams.json"
+RESULTS = "results.csv"
 
 
 class InUseError(ValueError):
@@ -72,6 +73,11 @@ class RunFolder:
     def exams(self) -> Path:
         """Where a run keeps what the best heuristics take on its validation problems."""
         return self.path / EXAMS
+
+    @property
+    def results(self) -> Path:
+        """Where a run of many problems has a row for each."""
+        return self.path / RESULTS
 
     def placement(self, label: str) -> Path:
         """Where the best placement of the problem with this label is written."""

@@ -43,6 +43,12 @@ def selected(config: SelectionConfig, seed: int) -> tuple[Problem, ...]:
     return (*problems, *(_synthetic(donors, seed, number) for number in range(config.synthetic if donors else 0)))
 
 
+def counted(config: SelectionConfig) -> tuple[int, int]:
+    """How many problems a configuration chooses: of graphs of the corpus, and of synthetic ones. Reads no graph."""
+    graphs = sum(_is_chosen(entry, config) for entry in manifest.entries())
+    return graphs * (len(config.clusters) + config.drawn_clusters), config.synthetic if graphs else 0
+
+
 def _synthetic(donors: Sequence[ComputationGraph], seed: int, number: int) -> Problem:
     """A synthetic graph of `SYNTHETIC_OPS` with the costs of two donors' ops, on a drawn cluster."""
     draw = np.random.default_rng([seed, number])

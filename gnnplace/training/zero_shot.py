@@ -65,6 +65,8 @@ def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0,
     restore_policy(trained, made.policy)
     if evaluations is not None and not isinstance(made.policy, RanksMoves):
         raise ValueError(f"evaluations: the policy {made.config.kind} takes samples instead; of planner best they are the budget")
+    if samples and isinstance(made.policy, RanksMoves):
+        raise ValueError(f"samples: the policy {made.config.kind} draws none; it takes evaluations instead")
     return of_policy(made.config, made.policy, seed, samples, evaluations or EVALUATIONS)
 
 

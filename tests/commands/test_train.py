@@ -20,7 +20,7 @@ from gnnplace.placement import check
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import zero_shot
 from gnnplace.training.checkpoint import FILE, policy_of
-from gnnplace.training.mlflow import database
+from gnnplace.training.mlflow_store import database
 
 OP = {"kind": "MatMul", "canonical_kind": "matmul", "phase": "forward", "time_ns": {"gpu": 1000}, "outputs": [{"bytes": 100}]}
 DEVICE = {"kind": "gpu", "memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}
@@ -195,6 +195,13 @@ def test_a_wrong_command_line_exits_with_2(arguments, words, capsys):
         (["--resume", "nowhere"], "nowhere"),
         (["--trainer.acelerator=cpu"], "trainer: 'acelerator' is no flag of the Trainer; nearest is 'accelerator'"),
         (["--trainer.max_epochs=3"], "trainer.max_epochs: training.updates says how long a run is"),
+        (["--trainer.devices=-5"], "trainer.devices: -5 is not between 0 (or -1, for all) and 2147483647"),
+        (["--trainer.devices=9999"], "trainer.devices: 9999 processes take a core each, and this one may use "),
+        (["--trainer.max_time=x"], "trainer.max_time: 'x': "),
+        (["--trainer.gradient_clip_val=nan"], "trainer.gradient_clip_val: 'nan' is none of what it may be: a whole number, a number, null"),
+        (["--trainer.gradient_clip_algorithm=nope"], "trainer.gradient_clip_algorithm: 'nope': "),
+        (["--trainer.detect_anomaly=7"], "trainer.detect_anomaly: 7 is none of what it may be: true or false"),
+        (["--trainer.num_nodes=3"], "training: groupings x placements (8 x 8) can't be divided among 3 processes"),
         (["--config", "nowhere.yaml"], "nowhere.yaml: No such file"),
     ],
 )

@@ -21,7 +21,7 @@ from gnnplace.sources import code_graph
 from gnnplace.training import problems as run_problems
 from gnnplace.training import run as training_run
 from gnnplace.training.checkpoint import FILE, SafetensorsIO, policy_of
-from gnnplace.training.mlflow import database
+from gnnplace.training.mlflow_store import database
 
 SMALL = ["--policy.units=ops", "--policy.width=8", "--policy.rounds=1", "--policy.hidden=8", "-q"]
 QUICK = [

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from faults.case import Case
-from faults.commands import COMMANDS, COMPARE, IMPORT, PLACE, SIGNALLED, TRAIN, Command, damaged, prepare, resumed, temporaries
+from faults.commands import COMMANDS, COMPARE, IMPORT, PLACE, SIGNALLED, TRAIN, UNTRACKED, Command, damaged, prepare, resumed, temporaries
 from faults.injection import COUNT, FAULTS, KILL, fault
 from faults.processes import Ended, Started
 
@@ -64,7 +64,7 @@ def at_once() -> Iterator[Case]:
         ("imports", (*IMPORT, "--name=a"), (*IMPORT, "--name=b")),
         ("imports of one name", IMPORT, IMPORT),
         ("trainings", TRAIN, TRAIN),
-        ("trainings with MLflow", TRAIN[:-1], TRAIN[:-1]),
+        ("trainings without MLflow", UNTRACKED, UNTRACKED),
         ("compare, one table", COMPARE, COMPARE),
     ):
         yield Case("two at once", name, partial(_broken_by_two, first, second))
@@ -77,9 +77,9 @@ def _broken_by_fault(command: Command, kind: str, step: int, folder: Path) -> st
     ended = cut.wait()
     if kind == KILL and ended.status != -signal.SIGKILL:
         return f"it was not killed: status {ended.status}"
-    if kind != KILL and not _in_one_line(ended, 4, os.strerror(FAULTS[kind])):
+    if kind != KILL and not in_one_line(ended, 4, os.strerror(FAULTS[kind])):
         return f"status {ended.status}: {ended.err}"
-    return damaged(folder) or (kind != KILL and temporaries(folder)) or cut.left() or _next(folder, command.again(folder))
+    return damaged(folder) or (kind != KILL and temporaries(folder)) or cut.left() or following(folder, command.again(folder))
 
 
 def _broken_by_signal(name: str, number: str, after_s: float, folder: Path) -> str | None:
@@ -91,7 +91,7 @@ def _broken_by_signal(name: str, number: str, after_s: float, folder: Path) -> s
     ended = cut.wait()
     if ended.status not in (0, SIGNALS[number]):
         return f"status {ended.status}: {ended.err}"
-    return damaged(folder) or (ended.status == 0 and temporaries(folder)) or cut.left() or _next(folder, SIGNALLED[name].again(folder))
+    return damaged(folder) or (ended.status == 0 and temporaries(folder)) or cut.left() or following(folder, SIGNALLED[name].again(folder))
 
 
 def _broken_by_two(first: tuple[str, ...], second: tuple[str, ...], folder: Path) -> str | None:
@@ -99,7 +99,7 @@ def _broken_by_two(first: tuple[str, ...], second: tuple[str, ...], folder: Path
     both = [Started(folder, arguments) for arguments in (first, second)]
     ended = [each.wait() for each in both]
     for each in ended:
-        if each.status != 0 and not (first is second is IMPORT and _in_one_line(each, 4, "is in the corpus already")):
+        if each.status != 0 and not (first is second is IMPORT and in_one_line(each, 4, "is in the corpus already")):
             return f"status {each.status}: {each.err}"
     if not any(each.status == 0 for each in ended):
         return "neither is done"
@@ -125,19 +125,20 @@ def _broken_by_two_resumed(folder: Path) -> str | None:
     both = [Started(folder, resumed(folder)) for _ in range(2)]
     ended = [each.wait() for each in both]
     for each in ended:
-        if each.status != 0 and not _in_one_line(each, 4, "another process trains this run"):
+        if each.status != 0 and not in_one_line(each, 4, "another process trains this run"):
             return f"status {each.status}: {each.err}"
     return None if any(each.status == 0 for each in ended) else "neither is done"
 
 
-def _next(folder: Path, arguments: tuple[str, ...]) -> str | None:
+def following(folder: Path, arguments: tuple[str, ...]) -> str | None:
     """What is wrong with the next command, or left after it."""
-    following = Started(folder, arguments)
-    ended = following.wait()
+    started = Started(folder, arguments)
+    ended = started.wait()
     if ended.status != 0:
         return f"next, {' '.join(arguments[:3])}: status {ended.status}: {ended.err}"
-    return damaged(folder) or temporaries(folder) or following.left()
+    return damaged(folder) or temporaries(folder) or started.left()
 
 
-def _in_one_line(ended: Ended, status: int, words: str) -> bool:
+def in_one_line(ended: Ended, status: int, words: str) -> bool:
+    """Whether it ended in this status, and one line with these words."""
     return ended.status == status and ended.err.count("\n") == 1 and words in ended.err

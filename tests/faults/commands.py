@@ -13,6 +13,7 @@ from support.fork_on_pair import CLUSTER, GRAPH, IN, PLACEMENT
 
 from gnnplace.corpus import manifest
 from gnnplace.training.checkpoint import FILE, policy_of
+from gnnplace.training.mlflow_store import DATABASE, check
 from gnnplace.training.run_folder import CONFIG
 
 ABOUT = ("--family=toy", "--lineage=toy", "--source=made", "--licence=MIT", "--split=test", "--mode=training")
@@ -41,7 +42,8 @@ def prepare(folder: Path) -> None:
 
 PLACE = ("place", *IN, "--planner=heft", "-o", "placed.json", "-q")
 IMPORT = ("graphs", "import", "graph.json", *ABOUT)
-TRAIN = ("train", "--problems=[[graph.json, cluster.json]]", *TINY, "--tracking=none")
+TRAIN = ("train", "--problems=[[graph.json, cluster.json]]", *TINY)
+UNTRACKED = (*TRAIN, "--tracking=none")
 COMPARE = ("compare", *IN, "--evaluations=9", "--csv", "table.csv", "-q")
 
 
@@ -78,6 +80,8 @@ def damaged(folder: Path) -> str | None:
                 assert isinstance(yaml.safe_load(path.read_text()), dict), "no map"
             elif path.name == FILE:
                 policy_of(path)
+            elif path.name == DATABASE:
+                check(path.parent)
         for name in manifest.names():
             manifest.graph(name)
     except Exception as error:

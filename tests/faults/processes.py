@@ -19,11 +19,11 @@ from support.processes import alive, marked
 from support.short_searches import LITTLE
 
 from gnnplace import cli, planners, portfolio, start
+from gnnplace.isolation.scratch import PREFIX
 
 IMPORTED = "place", "graphs", "simulate", "compare", "train"
 HUNG_S = 600  # after which a command is killed that has not ended
 LATE_S = 20.0  # until when what a killed process had started must have ended
-OURS_IN_TMP = {"torchinductor_root", "tmp"}
 
 
 @dataclass
@@ -60,6 +60,7 @@ class Started:
             for descriptor, path in zip((1, 2), self._files, strict=True):
                 os.dup2(os.open(path, os.O_WRONLY), descriptor)
             sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False, buffering=1)
+            os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
             os.environ |= {"TMPDIR": str(self._folder / "tmp"), "GNNPLACE_DATASETS": str(self._folder / "datasets")}
             tempfile.tempdir = None
             signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -84,16 +85,17 @@ class Started:
 
     def wait(self) -> Ended:
         _, status = os.waitpid(self.pid, 0)
+        self._killed = os.WIFSIGNALED(status)
         return Ended(os.waitstatus_to_exitcode(status), *(path.read_text(errors="replace") for path in self._files))
 
     def left(self) -> str | None:
-        """What it has left behind: processes after a while, files in the temporary folder."""
+        """What it has left behind: processes after a while, files in the temporary folder, but the one that the next removes."""
         late = time.monotonic() + LATE_S
         while found := alive(self._mark) - {os.getpid()}:
             if time.monotonic() > late:
                 return f"processes {sorted(found)} are left"
             time.sleep(0.05)
-        files = [path.name for path in (self._folder / "tmp").iterdir() if path.name not in OURS_IN_TMP]
+        files = [path.name for path in (self._folder / "tmp").iterdir() if not (self._killed and path.name.startswith(PREFIX))]
         return f"{files} are left in the temporary folder" if files else None
 
 
@@ -102,6 +104,7 @@ def warm() -> None:
     """Imports what commands import, and loads machine code, once for all forks. Searches are given little."""
     for name in IMPORTED:
         import_module(f"gnnplace.commands.{name}")
+    import_module("mlflow")
     for name, value in LITTLE.items():
         for module in (planners, portfolio):
             if hasattr(module, name):

@@ -13,9 +13,10 @@ from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.checkpoint import SafetensorsIO, policy_of
-from gnnplace.training.fit import fit, flags
+from gnnplace.training.fit import fit
 from gnnplace.training.lesson import Exam
 from gnnplace.training.metrics import geometric_mean
+from gnnplace.training.trainer_flags import flags
 
 OF = chains(2, 2, 2)
 

@@ -7,7 +7,8 @@ import mlflow
 import pytest
 
 from gnnplace.training import mlflow as tracking
-from gnnplace.training.mlflow import BATCH_STEPS, MlflowRun, database
+from gnnplace.training.mlflow import BATCH_STEPS, MlflowRun
+from gnnplace.training.mlflow_store import database
 from gnnplace.version import VERSION
 
 

@@ -17,6 +17,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     chosen = parser.parse_args(arguments)
     if chosen.fusion is not None and chosen.granularity == "stage":
         parser.error("--fusion: stages are made of ops that run by themselves")
+    shared.check_samples(chosen, parser)
     shared.check_report(chosen.report)
     return chosen
 
@@ -31,7 +32,7 @@ def _parser() -> Parser:
     explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
     parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action=Several, default=[], help=explained)
     parser.add_argument(
-        "--samples", metavar="N", type=shared.count, default=0, help="with --checkpoint: the fastest of its greedy placement and N samples"
+        "--samples", metavar="N", type=shared.count, help="with --checkpoint: the fastest of its greedy placement and N samples"
     )
     parser.add_argument(
         "--csv", metavar="FILE", type=shared.output, help="the rows as a table for programs, times in ns and sizes in bytes"

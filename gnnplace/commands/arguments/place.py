@@ -28,9 +28,7 @@ def _parser() -> Parser:
         help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a checkpoint and no --budget)",
     )
     parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
-    parser.add_argument(
-        "--samples", metavar="N", type=shared.count, default=0, help="with --checkpoint: the fastest of that and of N samples"
-    )
+    parser.add_argument("--samples", metavar="N", type=shared.count, help="with --checkpoint: the fastest of that and of N samples")
     parser.add_argument(
         "--search",
         choices=get_args(SearchName),
@@ -54,6 +52,7 @@ def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace
         for option in ("checkpoint", "budget", "evaluations", "start"):
             if getattr(chosen, option) is not None:
                 parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
+    shared.check_samples(chosen, parser)
     if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
         chosen.planner = BEST
     if chosen.fusion is not None and chosen.granularity == "stage":

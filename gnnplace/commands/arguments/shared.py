@@ -105,6 +105,13 @@ def check_report(path: str | None) -> None:
         page.check(path)
 
 
+def check_samples(chosen: argparse.Namespace, parser: Parser) -> None:
+    """Refuses --samples where there is no policy to draw them; none are drawn unless it is given."""
+    if chosen.samples is not None and not chosen.checkpoint:
+        parser.error("--samples: are drawn by a trained policy; name its --checkpoint")
+    chosen.samples = chosen.samples or 0
+
+
 def count(text: str) -> int:
     """A count of the command line."""
     if not text.isdecimal() or len(text) > MOST_DIGITS:

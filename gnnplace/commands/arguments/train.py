@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,13 +12,14 @@ from gnnplace.commands.usage import Parser
 
 PURPOSE = "Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file and a checkpoint."
 MACHINE = tuple(
-    f"--trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")
+    f"--{knob}" for knob in (*(f"trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")), "tracking")
 )  # what a resumed run may change
 KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments; `overrides` are those that stand for knobs."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when PyTorch is imported: warnings of several processes, each in each
     chosen, overrides = _parser().parse_known_args(arguments)
     return argparse.Namespace(**vars(chosen), overrides=overrides)
 

@@ -100,7 +100,7 @@ class TensorFlowWorkload:
         feed = {f"{name}:0": value for name, value in self._inputs.items()}
         with v1.Session(graph=self._built) as session:
             for name, variable in used.items():
-                variable.load(self._start_values[name], session)
+                session.run(variable.initializer, {variable.initializer.inputs[1]: self._start_values[name]})
             losses = [float(session.run([self._loss, self._train], feed)[0]) for _ in range(steps)]
             values = session.run(used)
         words = f"TensorFlow {tf.__version__}, one process, {len(usable_cores())} cores, its own optimisations"

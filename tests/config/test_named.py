@@ -1,0 +1,66 @@
+"""What a command line names to learn from replaces what a file of settings names; nothing else does, and what stays is counted."""
+
+import pytest
+
+from gnnplace.config import files
+from gnnplace.training import problems
+
+ONE = ("--problems=[[deepfm, k40-2]]",)
+TEST = ("--corpus.splits=[test]", "--corpus.clusters=[k40-2]", "--corpus.drawn_clusters=0", "--corpus.synthetic=5")
+FILE = """
+policy: {kind: unit-placer}
+problems: [[a.onnx, k40-2], [b.onnx, k40-2]]
+dims: [[batch, 8]]
+costs: [a.json, b.json]
+"""
+
+
+def settings(policy, *options):
+    return files.read_settings(policy, None, options)
+
+
+@pytest.mark.parametrize("options", [ONE, ("--problems", "[[deepfm, k40-2]]"), (*ONE, "--corpus.synthetic=9", "--corpus.most_ops=50")])
+def test_problems_that_are_named_are_all_there_are(options):
+    config = settings("improver", *options)
+    assert config.problems == (("deepfm", "k40-2"),) and config.corpus.splits == ()
+    assert problems.said(config) == "trains on 1 problem (1 named); places 1 in the end"
+
+
+def test_graphs_of_the_corpus_that_are_named_replace_problems_and_keep_the_other_knobs():
+    config = settings("hierarchical", *TEST)
+    assert config.problems == () and config.corpus.splits == ("test",)
+    config = settings("improver", "--corpus.splits=[test]")
+    assert config.corpus.synthetic == 600 and config.corpus.most_ops == 9000
+
+
+def test_both_are_learned_from_where_both_are_named():
+    config = settings("improver", *ONE, *TEST)
+    assert config.problems == (("deepfm", "k40-2"),) and config.corpus.splits == ("test",)
+    assert "(1 named, " in problems.said(config) and "5 synthetic" in problems.said(config)
+
+
+@pytest.mark.parametrize("options", [(), ("--corpus.synthetic=0",), ("--training.updates=3",)])
+def test_what_chooses_nothing_replaces_nothing(options):
+    assert settings("improver", *options).corpus.splits == ("train", "validation")
+    assert settings("hierarchical", *options).problems == (("nmt-2", "k40-2"),)
+
+
+def test_sizes_and_costs_go_with_their_problems(tmp_path):
+    (tmp_path / "own.yaml").write_text(FILE)
+    config = files.read_config(tmp_path / "own.yaml", ["--seed=3"])
+    assert config.dims == (("batch", 8),) and len(config.costs) == 2
+    config = files.read_config(tmp_path / "own.yaml", ONE)
+    assert config.dims == () and config.costs == ()
+    config = files.read_config(tmp_path / "own.yaml", [*ONE, "--costs=[c.json]"])
+    assert config.costs == ("c.json",)
+
+
+def test_problems_are_counted_as_they_are_chosen():
+    config = settings("hierarchical", *TEST, "--corpus.lineages=[recommender]", "--validation.splits=[validation]",
+                      "--validation.clusters=[k40-2]", "--training.validation_every=5")  # fmt: skip
+    number = len(problems.simulated(config, quiet=True))
+    held_out = len(problems.selected(config.validation, 0))
+    assert problems.said(config) == (
+        f"trains on {number} problems ({number - 5} of the corpus, 5 synthetic); validates with {held_out} others; "
+        f"places {number} in the end"
+    )
