@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -36,7 +36,7 @@ def leave_those_of_this_folder() -> None:
 class _Elsewhere(MetaPathFinder):
     """Finds the libraries as Python does, and has them executed elsewhere."""
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         found = PathFinder.find_spec(name, path, target) if name in (NUMBA, MATPLOTLIB) else None
         if found is not None and found.loader is not None:
             loader: Any = found.loader

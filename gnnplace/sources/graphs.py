@@ -9,17 +9,19 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
 
 from gnnplace.choices import HERE, Format, Mode
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
-from gnnplace.exports.trial import Trial
 from gnnplace.formats.clusters import read_cluster
 from gnnplace.graph import ComputationGraph
 from gnnplace.problems import Problem
 from gnnplace.sources.code import is_code
+
+if TYPE_CHECKING:
+    from gnnplace.exports.trial import Trial
 
 MOST_LINKS = 3
 

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from faults.case import Case
-from faults.cases import _next
+from faults.cases import following
 from faults.commands import IMPORT, TINY, damaged, imported_another, prepare, resumed, temporaries
 from faults.processes import HUNG_S, LATE_S, Ended
 from support.fork_on_pair import IN
@@ -150,7 +150,7 @@ def _broken(name: str, number: str, share: float, more_s: float, folder: Path) -
         os.killpg(running.process.pid, getattr(signal, number))
     ended = running.end()
     wrong = _wrong(name, number, ended, began) or _damaged(folder) or temporaries(folder) or running.left()
-    return wrong or (_next(folder, AGAIN[name](folder)) if name in AGAIN else None)
+    return wrong or (following(folder, AGAIN[name](folder)) if name in AGAIN else None)
 
 
 def _wrong(name: str, number: str, ended: Ended, began: bool) -> str | None:
