@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 import gnnplace as gp
 from experiments.placed_operators.nets import INPUT, Net, loss
 from gnnplace.cluster import Cluster, Device, Link
+from gnnplace.execution.torch.values import is_random
 from gnnplace.units.units import expand, units
 
 STEPS, RATE = 2, 0.125
@@ -65,7 +66,8 @@ def _outcome(net: Net, run: Callable[..., Values], step_of: Callable[[nn.Module]
     except (ValueError, gp.MeasurementError) as error:
         return Outcome("refused", _line(error))
     if worst[0] > TOLERANCE:
-        return Outcome("wrong", f"{worst[1]}: {worst[0]:.2g}")
+        draws = any(map(is_random, step.traced("net").trace.graph.nodes))  # the database seeds some operators at each call
+        return Outcome("drawn") if draws else Outcome("wrong", f"{worst[1]}: {worst[0]:.2g}")
     return Outcome("rounded", worst[1]) if worst[0] else Outcome("equal")
 
 
