@@ -20,10 +20,11 @@ from gnnplace.result import Planner, StepResult
 
 
 def parts(problem: Problem) -> dict[str, Constrained]:
-    """The problem without the last one of each class of equal devices, by that device's name; none where one device would be left."""
-    last = [devices[-1] for devices in equal_devices(problem) if len(devices) > 1] if problem.num_devices > 2 else []
+    """The problem without the last one of each class of equal devices, by that device's name, where two accelerators are left."""
     every = np.arange(problem.num_devices, dtype=np.int32)
-    return {problem.cluster.device_names[device]: on_devices(problem, np.delete(every, device)) for device in last}
+    last = [devices[-1] for devices in equal_devices(problem) if len(devices) > 1]
+    found = {problem.cluster.device_names[device]: on_devices(problem, np.delete(every, device)) for device in last}
+    return {name: part for name, part in found.items() if len(part.problem.cluster.accelerators) > 1}
 
 
 def on_part(plan: Planner, part: Constrained) -> Planner:
@@ -53,6 +54,6 @@ class OnPart:
         return tuple(map(self._heard, self._evaluate(self._part.whole, said, timeline=timeline, limit_ns=limit_ns)))
 
     def _heard(self, result: StepResult) -> StepResult:
-        """A result as the part's problem scores it; of the rest, channels and timeline, the rows are the whole problem's."""
-        peak = result.peak_memory_bytes
-        return replace(result, peak_memory_bytes=None if peak is None else peak[self._part.device])
+        """A result as the part's problem scores it; channels and timeline stay those of the whole."""
+        peak, device = result.peak_memory_bytes, self._part.device
+        return replace(result, peak_memory_bytes=None if peak is None else peak[device], busy_ns=result.busy_ns[device])
