@@ -51,7 +51,8 @@ def main(chosen: argparse.Namespace) -> int:
     cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
     start = _start(chosen, under, cluster)
     source = _policy(chosen, start) if chosen.checkpoint else Source({})
-    found = _found(problem, under.stages, chosen, source, start)
+    stages = under.stages if made is None else None  # those of single ops; fused ops keep their modules whole without
+    found = _found(problem, stages, chosen, source, start)
     candidate_table.say_compiled(chosen.quiet)
     if found.result.infeasible is not None:
         unproved = "nothing feasible found, nor a proof that there is nothing"
