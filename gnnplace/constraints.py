@@ -120,10 +120,19 @@ def constrained(problem: Problem, constraint: Constraint) -> Constrained:
         return Constrained(problem, problem, np.arange(problem.num_devices, dtype=np.int32))
     device = _devices(problem.cluster, constraint)
     graph, stages = _tied(problem.graph, constraint, len(device))
-    contended = None if problem.contended_ns is None else problem.contended_ns.take(device, axis=1)
-    posed = Problem(graph, _part(problem.cluster, device), problem.time_ns.take(device, axis=1), contended)
+    posed = _on(problem, graph, device)
     _require_devices(posed, constraint)
     return Constrained(problem, posed, device, stages)
+
+
+def on_devices(problem: Problem, device: Int32[np.ndarray, " devices"]) -> Constrained:
+    """The problem on some of its devices, with the same graph; there may be ops that are allowed on none of them."""
+    return Constrained(problem, _on(problem, problem.graph, device), device)
+
+
+def _on(problem: Problem, graph: ComputationGraph, device: Int32[np.ndarray, " devices"]) -> Problem:
+    contended = None if problem.contended_ns is None else problem.contended_ns.take(device, axis=1)
+    return Problem(graph, _part(problem.cluster, device), problem.time_ns.take(device, axis=1), contended)
 
 
 def _devices(cluster: Cluster, constraint: Constraint) -> Int32[np.ndarray, " devices"]:

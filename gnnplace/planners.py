@@ -19,6 +19,7 @@ from gnnplace.baselines.critical_path_first import critical_path_first
 from gnnplace.baselines.exact import Limit, exact
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.fewer import OnPart, on_part, parts
 from gnnplace.baselines.genetic import genetic
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.m_etf import m_etf
@@ -32,7 +33,7 @@ from gnnplace.baselines.ranked_climb import ranked_climb
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.searching.rations import shares
+from gnnplace.baselines.searching.rations import Rationed, shares
 from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds.bounds import least_times
@@ -108,6 +109,16 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
             return partial(exact, evaluate=evaluate, least_times=least_times, limit=Limit(EXACT_S), schedule=schedule)
         case _:
             return partial(_on_units, baseline=PLACE_UNITS[name], evaluate=evaluate, schedule=rule)
+
+
+def without_one(problem: Problem, evaluate: Rationed, schedule: Schedule) -> dict[str, Planner]:
+    """Those that place units, for the problem without one of several equal devices."""
+    found: dict[str, Planner] = {}
+    names: tuple[UnitPlannerName, ...] = get_args(UnitPlannerName)
+    for device, part in parts(problem).items():
+        judge = OnPart(evaluate, part)
+        found |= {f"{name} without {device}": on_part(planner(name, judge, 0, schedule), part) for name in names if name not in missing()}
+    return found
 
 
 def with_stages(

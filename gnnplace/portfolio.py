@@ -129,10 +129,12 @@ class _Run:
         return winner if winner.score.feasibility == FEASIBLE else None
 
     def starts(self) -> dict[str, Planner]:
-        """All planners but searches by name, with the one of `stages` where these are binding."""
+        """All planners but searches, with the one of `stages` where these bind; those without a device take time, but few evaluations."""
         named = planners.planners(self.problem, self.tried, self.seed, self.rule)
         kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
-        return planners.with_stages(self.problem, self.stages, kept, self.tried, self.rule) if self.stages and self.stages.binding else kept
+        if self.stages and self.stages.binding:
+            return planners.with_stages(self.problem, self.stages, kept, self.tried, self.rule)
+        return kept if self.budget.evaluations is None else kept | planners.without_one(self.problem, self.tried, self.rule)
 
     def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Winner], bool]:
         """What planners propose, nearest modules, stages where there are some, and repairs, best first; whether any is a repair."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,6 +19,13 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, StepResult
 
 Key = bytes
+
+
+@runtime_checkable
+class Limited(Evaluator, Protocol):
+    """An evaluator with a ration: `left` is what is left of it, None where there is none."""
+
+    left: int | None
 
 
 class Rationed:
@@ -57,7 +65,7 @@ class Rationed:
 
 def shares(evaluate: Evaluator, count: int) -> Iterator[Evaluator]:
     """An evaluator again and again, each time with an equal share of what is left of its ration, where it has one."""
-    if not isinstance(evaluate, Rationed) or evaluate.left is None:
+    if not isinstance(evaluate, Limited) or evaluate.left is None:
         yield from [evaluate] * count
         return
     left = evaluate.left
