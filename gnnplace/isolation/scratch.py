@@ -18,7 +18,8 @@ from gnnplace.isolation.lock import leads_to
 from gnnplace.isolation.under_way import undone
 
 PREFIX = "gnnplace-"
-NAMED = "TMPDIR", "TORCHINDUCTOR_CACHE_DIR"  # PyTorch writes down where it began; a folder that the user names stays
+NAMED = "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"  # PyTorch writes down where it began; a folder that the user names stays
+HOMES = ("XDG_CONFIG_HOME", "~/.config"), ("XDG_CACHE_HOME", "~/.cache")
 
 
 @contextmanager
@@ -33,6 +34,8 @@ def own_temporary_folder() -> Iterator[None]:
         return
     try:
         os.environ["TMPDIR"], tempfile.tempdir = str(path), None
+        if before["MPLCONFIGDIR"] is None and not all(map(_takes_files, HOMES)):
+            os.environ["MPLCONFIGDIR"] = str(path)  # else matplotlib makes a folder, and removes it when this one is gone
         with undone(partial(shutil.rmtree, path, ignore_errors=True)):
             yield
     finally:
@@ -43,6 +46,15 @@ def own_temporary_folder() -> Iterator[None]:
         tempfile.tempdir = where
         shutil.rmtree(path, ignore_errors=True)
         os.close(lock)
+
+
+def _takes_files(home: tuple[str, str]) -> bool:
+    """Whether this process can make files in a home of settings or caches: the value of a variable, or a folder of the user's home."""
+    name, usual = home
+    place = os.environ.get(name) or os.path.expanduser(usual)
+    while place and not os.path.exists(place):
+        place = os.path.dirname(place)
+    return bool(place) and os.access(place, os.W_OK | os.X_OK)
 
 
 def _made() -> tuple[Path, int]:

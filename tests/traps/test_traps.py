@@ -27,7 +27,7 @@ def test_cases_have_names_of_their_own():
 PROGRAMS = {
     "a setting": "open('matplotlibrc')",
     "one that is missing": "import contextlib\nwith contextlib.suppress(OSError):\n    open('../.missing')",
-    "another folder's list": "import os; os.listdir('..')",
+    "a folder's list": "import os; os.listdir('.git')",
     "a module": "import sys; sys.path.insert(0, ''); import colorsys",
     "by a child": "import subprocess, sys; subprocess.run([sys.executable, '-c', 'open(\".env\")'])",
     "a repository": "import subprocess; subprocess.run(['git', 'status'], capture_output=True)",

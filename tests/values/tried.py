@@ -33,7 +33,7 @@ STATUSES = (0, 3, 4)
 Tried = tuple[str, Callable[[], str | None]]  # what is tried, and what tries it: it says what did not hold
 PROBLEM = ("graph.json", "--cluster", "cluster.json")
 PLACED = (*PROBLEM, "--placement", "placement.json")
-FORMS = ("accelerate", "chrome-trace", "dot", "graphml", "networkx")  # which need no file of a model
+FORMS = ("chrome-trace", "dot", "graphml", "networkx")  # which need no file of a model
 COMMANDS = {
     "place": ("place", f"./{PROBLEM[0]}", *PROBLEM[1:], "--evaluations", "100", "-o", "placed.json"),
     "place --start": ("place", *PROBLEM, "--start", "placement.json", "--evaluations", "20"),

@@ -67,6 +67,7 @@ class _Builder:
         self._refs: dict[torch.fx.Node, tuple[Ref, ...]] = {}
         self._arguments = iter(traced.arguments)
         self._layers = traced.layers
+        self._named = {name for argument in traced.arguments for name in (argument.name, f"{argument.name}/read")}
         self._variables: dict[str, int] = {}
         self._parameters: set[int] = set()  # reads, and what is made of them alone
         self._update_layers: dict[int, tuple[str, ...]] = {}
@@ -173,8 +174,9 @@ class _Builder:
         canonical, scope = flops.canonical_kind(call), scope_of(node)
         if canonical == "other" and kernel:
             self.uncounted[call.kind] += 1
+        name = node.name if node.name not in self._named else f"{node.name}/op"  # a buffer may be called as an op is
         return Op(
-            node.name, call.kind, outputs, kernel=kernel, canonical_kind=canonical, flops=flops.flops(call),
+            name, call.kind, outputs, kernel=kernel, canonical_kind=canonical, flops=flops.flops(call),
             bytes_accessed=flops.bytes_accessed(call), workspace_bytes=flops.workspace_bytes(call),
             layer=scope.layer, block=_block(scope.layer), time_step=scope.time_step,
             phase="backward_data" if scope.phase == "backward" else scope.phase,
