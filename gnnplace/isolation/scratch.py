@@ -34,7 +34,7 @@ def own_temporary_folder() -> Iterator[None]:
         return
     try:
         os.environ["TMPDIR"], tempfile.tempdir = str(path), None
-        if before["MPLCONFIGDIR"] is None and not all(map(_takes_files, HOMES)):
+        if not all(map(_takes_files, HOMES if before["MPLCONFIGDIR"] is None else [("MPLCONFIGDIR", "")])):
             os.environ["MPLCONFIGDIR"] = str(path)  # else matplotlib makes a folder, and removes it when this one is gone
         with undone(partial(shutil.rmtree, path, ignore_errors=True)):
             yield

@@ -104,9 +104,9 @@ def _broken_without_home(user: str, name: str, folder: Path) -> str | None:
         "+dac_read_search",
     )  # may read all, as one who is given an environment
     become = (str(SETPRIV), "--reuid", str(number), "--regid", str(number), "--clear-groups", *capability)
-    temporary = Path(tempfile.mkdtemp(dir=here))
-    temporary.chmod(0o777)
-    return _run(name, here, *become, PYTHONPATH=str(packages), TMPDIR=str(temporary), **environment)
+    with tempfile.TemporaryDirectory() as temporary:  # whose way is open to this user: those of pytest are root's alone
+        os.chmod(temporary, 0o777)
+        return _run(name, here, *become, PYTHONPATH=str(packages), TMPDIR=temporary, **environment)
 
 
 def _installed(packages: Path) -> Path:
