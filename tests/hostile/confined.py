@@ -24,6 +24,7 @@ from gnnplace.commands import clusters, graphs, place, simulate, train  # once, 
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
+from gnnplace.isolation.scratch import PREFIX
 from gnnplace.simulator.simulator import simulate as simulate_step
 from tests.hostile.documents import CLUSTER, GRAPH
 
@@ -134,7 +135,11 @@ def _watch(folder: Path, named: Sequence[str], seen: list[str]) -> Callable[[str
         path = os.path.realpath(os.fsdecode(given))
         if within(path, (str(folder),)):
             return path == str(folder) or within(TEMPORARY.sub(r"\1", path), ours)
-        own = os.path.dirname(path) == temporary or path == temporary or path.startswith(os.path.join(temporary, "tmp"))
+        own = (
+            os.path.dirname(path) == temporary
+            or path == temporary
+            or path.startswith(tuple(os.path.join(temporary, name) for name in ("tmp", PREFIX)))
+        )
         return own or within(path, (*ours, *roots))
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
