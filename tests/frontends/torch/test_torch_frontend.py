@@ -448,3 +448,17 @@ def test_tracing_leaves_the_module_as_it_was() -> None:
 def test_what_is_no_training_step_is_refused(loss: object, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         training_step(nn.Linear(4, 4), loss, (torch.zeros(16, 4),), name="bad")
+
+
+def test_a_buffer_may_be_called_as_an_op_is() -> None:
+    class Centred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.weight * (x.mean(0) - self.mean)
+
+    names = step_of(Centred(), torch.zeros(4, 3)).graph.op_names
+    assert {"mean", "mean/read", "mean/op"} <= set(names)
