@@ -31,9 +31,8 @@ from tests.hostile.documents import CLUSTER, GRAPH
 IMPORTED = (clusters, graphs, place, simulate, train)
 ROOT = Path(gnnplace.__file__).parents[1]
 SYSTEM = ("/proc", "/sys", "/usr", "/lib", "/lib64", "/etc", "/dev/null", "/dev/urandom", "/dev/shm")
-READ = tuple(
-    map(os.path.realpath, (*SYSTEM, sys.prefix, sys.base_prefix, ROOT / "gnnplace", ROOT / "datasets", ROOT / "configs", ROOT / "tests"))
-)
+OURS = ("gnnplace", "gnnplace.egg-info", "datasets", "configs", "tests")  # Lightning reads the entry points of what is installed
+READ = tuple(map(os.path.realpath, (*SYSTEM, sys.prefix, sys.base_prefix, *(ROOT / name for name in OURS))))
 CACHED = ("gnnplace", "numba", "llvmlite", "numpy", "copyreg")  # of the machine code that Numba keeps
 NEVER = ("os.system", "os.exec", "os.posix_spawn", "socket.connect", "socket.bind", "socket.getaddrinfo", "pty.spawn")
 TEMPORARY = re.compile(r"\.([^/]*)\.[0-9a-f]{8}\.tmp$")  # of `formats.atomic`
