@@ -12,6 +12,8 @@ from torch import Tensor
 
 from gnnplace.execution.torch.program import Call, Message, Program, Receive, Send, Signal
 from gnnplace.execution.torch.values import Node, is_random
+from gnnplace.frontends.torch.calls import call_of
+from gnnplace.frontends.torch.strided import from_its_start
 
 Times = tuple[list[Any], list[Any]]
 
@@ -117,7 +119,7 @@ class _Code:
         named = {key: self._device if key == "device" else value for key, value in node.kwargs.items()}
         if named:
             arguments.append(f"**{{{', '.join(f'{key!r}: {self._expression(value)}' for key, value in named.items())}}}")
-        return f"{self._name(node)} = {self._bind('op', node.target)}({', '.join(arguments)})"
+        return f"{self._name(node)} = {self._bind('op', _function(node))}({', '.join(arguments)})"
 
     def _expression(self, value: Any) -> str:
         match value:
@@ -150,6 +152,12 @@ class _Code:
             if node not in self._names:  # what is held stays
                 places.setdefault(place, []).append(node)
         return places
+
+
+def _function(node: Node) -> object:
+    """What a node calls."""
+    call = call_of(node)
+    return node.target if call is None else from_its_start(call)
 
 
 def _touched(instruction: Call | Send | Receive) -> Sequence[Node]:

@@ -20,6 +20,7 @@ from gnnplace.frontends.torch import flops
 from gnnplace.frontends.torch.buffers import Buffers, Ref, shares
 from gnnplace.frontends.torch.calls import Call, call_of, tensor_bytes, values_of
 from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
+from gnnplace.frontends.torch.strided import leaves_its_tensor
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.printable import printable
@@ -91,13 +92,12 @@ class _Builder:
 
     def finished(self) -> list[Op]:
         """The ops with their phases and colocation groups, which only the whole graph tells."""
-        phases = self._phases()
         groups = [self.buffers.group(op) for op in range(len(self._ops))]
         shared = Counter(groups)
         names = [self._ops[group].name if shared[group] > 1 else None for group in groups]
         return [
             replace(op, phase=phase, colocation=name, time_step=None if _sums_over_time(op, phase) else op.time_step)
-            for op, phase, name in zip(self._ops, phases, names, strict=True)
+            for op, phase, name in zip(self._ops, self._phases(), names, strict=True)
         ]
 
     def _add_argument(self, node: torch.fx.Node) -> None:
@@ -115,9 +115,8 @@ class _Builder:
             self._add_variable(node, argument.name, argument.role, size)
 
     def _add_constant(self, node: torch.fx.Node) -> None:
-        tensor = node.meta["val"]
-        op = self._append(Op(node.name, "constant", (_output(tensor),), kernel=False, canonical_kind="fill"), ())
-        self._is(node, op, (tensor,))
+        op = self._append(Op(node.name, "constant", (_output(node.meta["val"]),), kernel=False, canonical_kind="fill"), ())
+        self._is(node, op, (node.meta["val"],))
 
     def _add_variable(self, node: torch.fx.Node, name: str, role: str, size: int) -> None:
         layer = self._layers[name][0]
@@ -146,24 +145,29 @@ class _Builder:
         if made_of_parameters:
             self._parameters.add(op)
         self.buffers.take(op, {ref: tensor for ref, tensor in sources.items() if not any(tensor is each for each in call.unread)})
+        if leaves_its_tensor(call):
+            self._reach(op, next(ref for ref, tensor in sources.items() if tensor is call.arguments["self"]))
         if moved:
             self.buffers.read(op, call.inputs)
             self.buffers.write(op, call.written)
-            self._reach(op, [ref for ref, tensor in sources.items() if any(tensor is each for each in call.written)])
+            self._write(op, [ref for ref, tensor in sources.items() if any(tensor is each for each in call.written)])
         self._is(node, op, shown)
         if scope_of(node).phase == "update" and call.written:
             self._note_update(op, sources)
 
-    def _reach(self, op: int, refs: Sequence[Ref]) -> None:
+    def _write(self, op: int, refs: Sequence[Ref]) -> None:
         """A writer stands with every view through which it reaches a buffer: elsewhere it would write into a copy."""
-        for ref in refs:
-            reached: Ref | None = ref
-            while reached is not None:
-                source, output = reached
-                self.buffers.together(source, op)
-                root, reached = reached, self._ops[source].outputs[output].alias_of
-            if op not in self.written[root]:
-                self.written[root].append(op)
+        for root in dict.fromkeys(self._reach(op, ref) for ref in refs):
+            self.written[root].append(op)
+
+    def _reach(self, op: int, ref: Ref) -> Ref:
+        """The op stands with every view from an output down to the root of its aliases, which is returned."""
+        above: Ref | None = ref
+        while above is not None:
+            (source, output) = ref = above
+            self.buffers.together(source, op)
+            above = self._ops[source].outputs[output].alias_of
+        return ref
 
     def _sources(self, node: torch.fx.Node) -> dict[Ref, Tensor]:
         """The outputs that the node consumes, and what they are; the optimiser's state has none."""
@@ -221,9 +225,7 @@ class _Builder:
 
 def _common(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
     """The layers in both; None is one that nothing limits yet."""
-    if left is None or right is None:
-        return right if left is None else left
-    return left & right
+    return left & right if left is not None and right is not None else right if left is None else left
 
 
 def _alias(tensor: Tensor | None, sources: Mapping[Ref, Tensor]) -> Ref | None:

@@ -49,9 +49,16 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
 
 
 def example_output(module: nn.Module, inputs: Inputs) -> Any:
-    """What the module returns for the inputs in eval mode, with fake tensors in the place of tensors."""
+    """What the module returns for the inputs in eval mode, with fake tensors in the place of tensors.
+
+    Raises ValueError (one line) if it can't be called so: torch.export captures a module that asks for a value, if no op reads that value.
+    """
     with uncompiled(), evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
-        return _Call(module, inputs).output()
+        call = _Call(module, inputs)
+        try:
+            return call.output()
+        except Exception as error:  # of the module itself
+            raise ValueError(explained(error)) from None
 
 
 class _Call(nn.Module):

@@ -318,6 +318,44 @@ def test_a_result_that_is_changed_later_is_as_it_is_at_the_end() -> None:
             assert torch.equal(view, made.view(-1)) and made[0, 0] == 3
 
 
+class Strided(nn.Module):
+    """Windows that overlap, on what arrives anywhere in the memory of messages; a look beyond a slice, by absolute offsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(12, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.weight * x
+        windows = made.as_strided((5, 6), (4, 2), 8).sin()
+        beyond = made[3:5].as_strided((3, 4), (20, 1), 0).cos()
+        across = (made.t() + 1).as_strided((4, 5), (10, 2), 1)
+        return (windows[:3, :4] * beyond).sum() + across.exp().sum() + (made * made).sum()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_look_at_a_storage_is_from_where_its_tensor_starts(seed: int) -> None:
+    torch.manual_seed(seed)
+    step = gp.TorchStep(Strided(), None, (torch.ones(12, 10),))
+    net = copy.deepcopy(step.module)
+    with gp.placed(step, placed_steps.split(step, seed=seed)) as placed:
+        for module, run in ((net, net), (step.module, placed)):
+            run(torch.full((12, 10), 0.5)).backward()
+            assert module.weight.grad is not None
+    torch.testing.assert_close(step.module.weight.grad, net.weight.grad)
+
+
+class Asks(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, float]:
+        return x + 1, x.sum().item()
+
+
+def test_a_number_that_is_no_tensor_is_refused() -> None:
+    step = gp.TorchInference(Asks(), (torch.ones(3),))
+    with pytest.raises(ValueError, match=r"^module: [^\n]*needs the values of its tensors[^\n]*return x \+ 1"):
+        gp.placed(step, placed_steps.split(step))
+
+
 def test_cross_entropy_of_half_precision_under_autocast() -> None:
     def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
