@@ -138,7 +138,8 @@ class FlatStep:
             losses.append(loss if count == 1 else loss / count)
             self._scopes.follow_backward(losses[-1])
             leaves = [*(values[name] for name in self._rules), *(lookup.rows for lookup in lookups)]
-            gradients = torch.autograd.grad(losses[-1], leaves, allow_unused=True)
+            found = torch.autograd.grad(losses[-1], leaves, allow_unused=True)
+            gradients = [each.clone() if each is not None and each._is_zerotensor() else each for each in found]  # zeros without memory
             rows += [pair for pair in zip(lookups, gradients[len(self._rules) :], strict=True) if pair[1] is not None]
             with torch.no_grad():
                 for name, gradient in zip(self._rules, gradients, strict=False):

@@ -345,6 +345,28 @@ def test_a_look_at_a_storage_is_from_where_its_tensor_starts(seed: int) -> None:
     torch.testing.assert_close(step.module.weight.grad, net.weight.grad)
 
 
+class Zeros(nn.Module):
+    """A gradient that PyTorch keeps as zeros without memory, which no kernel may change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.other = (nn.Parameter(torch.tensor([1.0, -2.0, 3.0])) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.weight.sgn() * self.other * x).sum()
+
+
+def test_a_gradient_of_zeros_without_memory() -> None:
+    step = gp.TorchStep(Zeros(), None, (torch.ones(3),), "sgd")
+    net = copy.deepcopy(step.module)
+    for seed in range(2):
+        with gp.placed(step, placed_steps.split(step, seed=seed)) as placed:
+            placed(torch.ones(3)).backward()
+    net(torch.ones(3)).backward()
+    assert torch.equal(step.module.weight.grad, net.weight.grad)
+    assert torch.equal(step.module.other.grad, 2 * net.other.grad)
+
+
 class Asks(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, float]:
         return x + 1, x.sum().item()
