@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.isolation.quiet import import_silently
 
 OURS = str(Path(__file__).parents[1])
 AUTOGRAPH = "__autograph_generated_file"  # TensorFlow's rewriting of a function, whose own line is in the error's text
@@ -35,6 +36,7 @@ def function(text: str) -> tuple[str, Callable[[], Any]]:
     The name is that of file (or module) and function: `nets/net.py:step` makes `net.step`.
     """
     where, _, name = text.rpartition(":")
+    import_silently("tensorflow")
     module = _from_file(Path(where)) if where.endswith(".py") else imported(where, Path.cwd())
     if not callable(getattr(module, name, None)):
         raise ValueError(f"{text}: {where} has no function {name!r}")
@@ -45,6 +47,7 @@ def function(text: str) -> tuple[str, Callable[[], Any]]:
 def imported(name: str, folder: Path) -> ModuleType:
     """The module called `name`, searched for in `folder`, too. Raises ValueError if it can't be imported."""
     _look_in(folder)
+    import_silently("tensorflow")
     with theirs(f"{name}: can't be imported"):
         return importlib.import_module(name)
 

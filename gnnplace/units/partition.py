@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Lock
 
 import numpy as np
 import pymetis
 from jaxtyping import Float, Int64
 
+from gnnplace.isolation.quiet import silenced
 from gnnplace.units.adjacency import Adjacency, whole
 
 LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built
@@ -28,7 +24,7 @@ def partition(
     """
     if len(shares) == 1 or len(work) == 1:
         return np.zeros(len(work), dtype=np.int64)
-    with _one_at_a_time, _silenced():
+    with _one_at_a_time, silenced(1):  # METIS warns on the standard output where there are more parts than units of work
         made = pymetis.part_graph(
             len(shares),
             pymetis.CSRAdjacency(joined.ptr.tolist(), joined.neighbour.tolist()),
@@ -39,20 +35,3 @@ def partition(
             recursive=recursive,
         )
     return np.array(made.vertex_part, dtype=np.int64)
-
-
-@contextmanager
-def _silenced() -> Iterator[None]:
-    """Silences METIS, which prints a warning to the standard output where there are more parts than units of work."""
-    libc, standard = ctypes.CDLL(None), 1
-    sys.stdout.flush()
-    libc.fflush(None)
-    kept, sink = os.dup(standard), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, standard)
-    try:
-        yield
-    finally:
-        libc.fflush(None)
-        os.dup2(kept, standard)
-        os.close(kept)
-        os.close(sink)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from gnnplace.execution.tensorflow import memory
 from gnnplace.isolation.linux import die_with_parent, keep_freed_memory, short_slices
+from gnnplace.isolation.quiet import silenced
 
 
 class Forked(NamedTuple):
@@ -57,7 +58,8 @@ def serve(core: int | None, logical_gpus: int, logical_gpu_bytes: int) -> Any:
 def template(parent: int) -> None:
     """Forks and kills servers as told at standard input, until that ends; what it has forked ends with it."""
     die_with_parent(parent)
-    import tensorflow
+    with silenced(2):
+        import tensorflow
 
     assert tensorflow.__version__  # imported for the servers
     answers = os.dup(1)
