@@ -19,7 +19,6 @@ MODULES = (
     "tests.hostile.cases",
     "faults.cases",
     "execution.operator_cases",
-    "growing.cases",
     "traps.cases",
     "caches.cases",
     "tests.values.cases",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.abc import Loader, MetaPathFinder
+from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 
 @contextmanager
@@ -38,28 +39,25 @@ def import_silently(name: str) -> None:
 
 
 class _Silent(MetaPathFinder):
+    """Finds the module as others do, once, and has it executed in silence."""
+
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != self.name:
             return None
         sys.meta_path.remove(self)
         spec = find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader)
+            loader: Any = spec.loader
+            loader.exec_module = _in_silence(loader.exec_module)
         return spec
 
 
-class _Loader(Loader):
-    """Loads as another does, in silence."""
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
+def _in_silence(execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def executed(module: ModuleType) -> None:
         with silenced(2):
-            self._loader.exec_module(module)
+            execute(module)
+
+    return executed
