@@ -14,15 +14,20 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 
+import torch
+
 from experiments import output
 from experiments.placed_operators.compositions import compositions
+from experiments.placed_operators.equality import outcomes
 from experiments.placed_operators.nets import Net, drawn, modules, operators
 from gnnplace.report import results
 
@@ -40,8 +45,15 @@ def nets() -> Iterator[Net]:
     yield from islice(compositions(), COMPOSITIONS)
 
 
+@cache
+def _warm() -> None:
+    """Has PyTorch import what it traces with, once, before networks are forked."""
+    list(outcomes(next(compositions()), 0))
+
+
 def tried(net: Net, placements: int) -> dict[str, list[str]]:
     """What a network's step and its inference come to, in a process of its own: an operator may crash it, or never end."""
+    _warm()
     ends = os.pipe()
     child = os.fork()
     if not child:
@@ -55,12 +67,6 @@ def tried(net: Net, placements: int) -> dict[str, list[str]]:
 
 
 def _child(net: Net, placements: int, answers: int) -> None:
-    import signal
-
-    import torch
-
-    from experiments.placed_operators.equality import outcomes
-
     signal.alarm(LIMIT_S)
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)

@@ -9,11 +9,15 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from gnnplace.frontends.torch.refusals import check_strided
+
 Inputs = Sequence[Any] | Mapping[str, Any]
 
 
 class ExampleInputs:
     """Inputs as `call` takes them: a sequence of positional arguments or a mapping of named ones. `tensors` are those in them, in order.
+
+    Raises ValueError for a sparse tensor.
 
     >>> ExampleInputs({"x": torch.zeros(2), "scale": 3}).call([torch.ones(2)])
     ((), {'x': tensor([1., 1.]), 'scale': 3})
@@ -24,6 +28,8 @@ class ExampleInputs:
         self._leaves = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         self._places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         self.tensors: tuple[Tensor, ...] = tuple(leaves[place] for place in self._places)
+        for number, tensor in enumerate(self.tensors):
+            check_strided(f"inputs: {number}", tensor)
 
     def call(self, tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The positional and the named arguments, with these tensors in place of the examples."""

@@ -11,7 +11,7 @@ from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.nn.parameter import is_lazy
 
@@ -35,10 +35,17 @@ def explained(error: Exception) -> str:
 
 
 def check_built(module: nn.Module) -> None:
-    """Raises ValueError if a parameter or buffer has no shape yet."""
+    """Raises ValueError if a parameter or buffer has no shape yet, or is sparse."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(tensor):
             raise ValueError(f"module: {name}: has no shape before the first call of its layer; call the module once on example inputs")
+        check_strided(f"module: {name}", tensor)
+
+
+def check_strided(what: str, tensor: Tensor) -> None:
+    """Raises ValueError for a tensor that is sparse, or laid out by a library of its own."""
+    if tensor.layout is not torch.strided:
+        raise ValueError(f"{what}: has the layout {str(tensor.layout).removeprefix('torch.')}; a step has strided (dense) tensors alone")
 
 
 @contextmanager

@@ -16,9 +16,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.overrides import TorchFunctionMode
 
 from gnnplace.frontends.torch.buffers import view_of
+from gnnplace.frontends.torch.calls import tensors
 from gnnplace.frontends.torch.flat_step import Argument, FlatStep, Loss, Updating, layers_of
 from gnnplace.frontends.torch.inputs import Inputs, uncompiled
-from gnnplace.frontends.torch.refusals import NEEDS_VALUES, check_built, explained, silenced
+from gnnplace.frontends.torch.refusals import NEEDS_VALUES, check_built, check_strided, explained, silenced
 from gnnplace.frontends.torch.versions import take_anew
 
 
@@ -54,6 +55,9 @@ def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> 
 def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], module: nn.Module) -> Trace:
     """What make_fx traced of a module, with `arguments` for its placeholders, without views and notes for profilers that are no ops."""
     _drop_notes(program.graph)
+    for node in program.graph.nodes:
+        for tensor in tensors(node.meta.get("val")):
+            check_strided(f"module: {node.name}", tensor)
     _fold_views(program.graph)
     take_anew(program.graph)
     constants = {node.target: getattr(program, node.target) for node in program.graph.nodes if node.op == "get_attr"}

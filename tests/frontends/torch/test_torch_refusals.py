@@ -6,6 +6,7 @@ import logging
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -57,6 +58,39 @@ def test_torch_logs_no_traceback_of_what_it_refuses(training: bool, caplog: pyte
     with pytest.raises((ValueError, RuntimeError)):
         attempt(training, Wrong(4, 4), torch.zeros(3, 4))
     assert [record.message for record in caplog.records if record.levelno > logging.WARNING] == []
+
+
+class Holds(nn.Module):
+    """A sparse buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3))
+        self.register_buffer("links", torch.eye(3).to_sparse())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.sparse.mm(self.links, x @ self.weight)
+
+
+class Makes(nn.Linear):
+    """A sparse tensor on the way."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(input).to_sparse().to_dense()
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(
+    ("make", "x", "said"),
+    [
+        (Holds, torch.ones(3, 3), "module: links: has the layout sparse_coo; "),
+        (lambda: Makes(3, 3), torch.ones(3, 3), "module: _to_sparse: has the layout sparse_coo; "),
+        (lambda: nn.Linear(3, 3), torch.eye(3).to_sparse(), "inputs: 0: has the layout sparse_coo; "),
+    ],
+)
+def test_sparse_tensors_are_refused(training: bool, make: Callable[[], nn.Module], x: Tensor, said: str) -> None:
+    with warnings.catch_warnings(action="ignore"), pytest.raises(ValueError, match=f"^{said}a step has strided .dense. tensors alone$"):
+        attempt(training, make(), x)
 
 
 def test_an_lstm_is_traced_without_a_warning() -> None:
