@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from itertools import islice
@@ -65,6 +66,19 @@ class Fails(Forgets):
         raise RuntimeError("no")
 
 
+class Grows(Forgets):
+    """Losses that grow until rounding decides."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        one = (self.weight * torch.tensor([1e3, 2e3, 3e3])).prod()
+        return self.weight * torch.sin(one * one * x) * one
+
+
+class Kept(Forgets):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight * x
+
+
 class Asks(Forgets):
     def forward(self, x: Tensor) -> Tensor:
         return self.weight * x if bool(self.weight.sum() > 0) else x
@@ -74,6 +88,21 @@ class Asks(Forgets):
 def test_what_is_not_equal_is_told_apart(make: Callable[[], nn.Module], said: str) -> None:
     """A plain attribute that is replaced is the one thing that a placed step is known to lose."""
     assert {outcome.said for _, outcome in equality.outcomes(Net("kind", "name", make), 1)} == {said}
+
+
+@pytest.mark.parametrize(("make", "diverges"), [(Grows, True), (Kept, False)])
+def test_what_rounding_may_lead_to_is_seen_by_a_start_that_differs_by_rounding(make: Callable[[], nn.Module], diverges: bool) -> None:
+    net, elsewhere = Net("kind", "name", make), make()
+    elsewhere.weight.data.mul_(1 + (1e-6 if diverges else 1e-2))
+    found, expected = (equality._train(module, None) for module in (elsewhere, make()))
+    assert equality._difference(found, expected)[0] > equality.TOLERANCE
+    assert equality._diverges(net, equality._train, found, expected) == diverges
+
+
+def test_infinity_and_what_infinities_leave_of_each_other_are_within_rounding() -> None:
+    big, left = torch.tensor([1.0, torch.inf, -torch.inf]), torch.tensor([1.0, torch.nan, -torch.inf])
+    assert equality._distance(big, left) == equality.TOLERANCE
+    assert equality._distance(big, -big) == equality._distance(big, torch.tensor([1.0, 2.0, -torch.inf])) == math.inf
 
 
 def test_the_table_counts_each_network_once() -> None:
