@@ -16,19 +16,20 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.nn.parameter import is_lazy
 
 NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException)
+UNALLOCATED = "its data is not allocated yet"  # of a kernel that was given fake tensors
 _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
 
 
 def explained(error: Exception) -> str:
     """The cause of a failed capture in one line: the op or error, the line of the module's code, and a remedy."""
-    if isinstance(error, NEEDS_VALUES):
-        what = f"{error.func} needs the values of its tensors, but a step is captured without values"
+    if isinstance(error, NEEDS_VALUES) or UNALLOCATED in str(error):
+        what = f"{getattr(error, 'func', 'a kernel')} needs the values of its tensors, but a step is captured without values"
         advice = "decide by plain Python values or with torch.where, or capture the part of the module that does not need them"
         if isinstance(error, DynamicOutputShapeException):
             advice = "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them), or " + advice
     else:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-        advice = "check that the module runs in eval mode on these inputs, or capture the part of it that does"
+        advice = "check that the module runs on these inputs, or capture the part of it that does"
     theirs = [frame for frame in traceback.extract_tb(error.__traceback__) if not _is_ours(frame.filename)]
     where = f" at {theirs[-1].filename}:{theirs[-1].lineno} ({(theirs[-1].line or '').strip()})" if theirs else ""
     return f"module: {what}{where}; {advice}"

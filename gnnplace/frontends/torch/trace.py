@@ -19,7 +19,7 @@ from gnnplace.frontends.torch.buffers import view_of
 from gnnplace.frontends.torch.calls import tensors
 from gnnplace.frontends.torch.flat_step import Argument, FlatStep, Loss, Updating, layers_of
 from gnnplace.frontends.torch.inputs import Inputs, uncompiled
-from gnnplace.frontends.torch.refusals import NEEDS_VALUES, check_built, check_strided, explained, silenced
+from gnnplace.frontends.torch.refusals import check_built, check_strided, explained, silenced
 from gnnplace.frontends.torch.versions import take_anew
 
 
@@ -39,15 +39,17 @@ class Trace:
 def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> Trace:
     """Traces `loss(module, *inputs)`, or `loss(module, **inputs)` for a mapping, its gradient and the update of what has one.
 
-    Raises ValueError where the loss is not a scalar, depends on no parameter, or the step on the values of its tensors, and for an
-    optimiser that can't update the module (for sparse embeddings, any but plain SGD).
+    Raises ValueError where the step fails without values, where the loss is not a scalar or depends on no parameter, and for an optimiser
+    that can't update the module (for sparse embeddings, any but plain SGD).
     """
     check_built(module)
     step = FlatStep(module, loss, inputs, updating)
     with uncompiled(), FakeTensorMode(allow_non_fake_inputs=True), CompositeLstm(), silenced():
         try:
             program = make_fx(step.run, tracing_mode="real")(*map(fake, step.tensors))
-        except NEEDS_VALUES as error:
+        except ValueError:
+            raise
+        except Exception as error:  # of the module itself
             raise ValueError(explained(error)) from error
     return trace_of(program, step.arguments, module)
 

@@ -60,6 +60,25 @@ def test_torch_logs_no_traceback_of_what_it_refuses(training: bool, caplog: pyte
     assert [record.message for record in caplog.records if record.levelno > logging.WARNING] == []
 
 
+class Splits(nn.Linear):
+    """Has a kernel look at a value."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(input).tensor_split(torch.tensor([1, 2]))[0]
+
+
+class Breaks(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002
+        return super().forward(input) @ input[0]
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("make", "said"), [(Splits, "a kernel needs the values of its tensors"), (Breaks, "RuntimeError: size mismatch")])
+def test_what_a_module_fails_with_is_said_with_its_line(training: bool, make: Callable[[int, int], nn.Module], said: str) -> None:
+    with pytest.raises(ValueError, match=rf"^module: {said}[^\n]* at [^\n]*test_torch_refusals.py:[^\n]*super\(\)[^\n]*$"):
+        attempt(training, make(3, 4), torch.ones(2, 3))
+
+
 class Holds(nn.Module):
     """A sparse buffer."""
 
