@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gnnplace.execution.torch.program import Call, Message, Program, Receive, Send, Signal
-from gnnplace.execution.torch.values import Node, is_random
+from gnnplace.execution.torch.values import Node, is_random, turned
 from gnnplace.frontends.torch.calls import call_of
 from gnnplace.frontends.torch.strided import from_its_start
 
@@ -93,13 +93,19 @@ class _Code:
             case Send(what):
                 if isinstance(what, Signal):
                     return [f"{self._bind('raise', self._transport.raiser(what))}()"]
-                return self._marked(what.mark, [f"{self._bind('send', self._transport.sender(what))}({self._names[what.node]})"])
+                value = self._turned(what, self._names[what.node])
+                return self._marked(what.mark, [f"{self._bind('send', self._transport.sender(what))}({value})"])
             case Receive(what):
                 if isinstance(what, Signal):
                     return [f"{self._bind('await', self._transport.waiter(what))}()"]
-                return self._marked(what.mark, [f"{self._name(what.node)} = {self._bind('receive', self._transport.receiver(what))}()"])
+                value = self._turned(what, f"{self._bind('receive', self._transport.receiver(what))}()")
+                return self._marked(what.mark, [f"{self._name(what.node)} = {value}"])
             case _:
                 assert_never(instruction)
+
+    def _turned(self, message: Message, value: str) -> str:
+        turn = turned(message.node)
+        return value if turn is None else f"{self._bind('turn', turn)}({value})"
 
     def _call(self, call: Call) -> list[str]:
         node = call.node

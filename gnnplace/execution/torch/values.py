@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
+
 import torch
 from torch import Tensor
 
@@ -20,6 +23,15 @@ def is_whole(tensor: Tensor, sent: Tensor) -> bool:
     """Whether what is sent of a tensor (`as_sent`) is all of its memory, byte by byte: a lazy conjugate is sent resolved."""
     resolved = not (tensor.is_conj() or tensor.is_neg())
     return resolved and sent.stride() == tensor.stride() and sent.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+
+
+def turned(node: Node) -> Callable[[Tensor], Tensor] | None:
+    """What takes the lazy conjugate and negative of a node's value off it, to be sent, and puts them on again where it arrives; None where
+    it has neither. An op that takes a conjugate's conjugate counts on the first to be lazy.
+    """
+    value = node.meta["val"]
+    turns = [turn for turn, lazy in ((torch.conj, value.is_conj()), (torch._neg_view, value.is_neg())) if lazy]
+    return (lambda tensor: reduce(lambda turning, turn: turn(turning), turns, tensor)) if turns else None
 
 
 def once(tensor: Tensor) -> tuple[slice, ...]:

@@ -82,6 +82,10 @@ def _fold_views(graph: torch.fx.Graph) -> None:
             continue
         view = view_of(tensor)
         pure = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        if pure and node.target.is_view and tensor.numel() == 0:  # its storage is its source's own or not, by torch's cache of fake tensors
+            source = node.all_input_nodes[0]
+            if view_of(source.meta["val"])[1:] == view[1:]:
+                seen.setdefault(view, source)
         if pure and view in seen:
             node.replace_all_uses_with(seen[view])
         else:

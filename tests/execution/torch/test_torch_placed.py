@@ -411,7 +411,7 @@ class InPlace(nn.Module):
 
 
 class Conjugates(nn.Module):
-    """A complex parameter, read through a lazy conjugate and the view of its imaginary part."""
+    """A complex parameter, read through a lazy conjugate, the conjugate of that one, and the view of its imaginary part."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -419,7 +419,8 @@ class Conjugates(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         made = x * self.filter.conj()
-        return made.abs() + made.conj().imag + torch.view_as_real(self.filter.conj().resolve_conj()).sum()
+        again = torch.view_as_real(made.conj()[..., None].transpose(-2, -1).conj()).sum() + made.conj().imag[:, None].neg().mT.sum()
+        return made.abs() + made.conj().imag + torch.view_as_real(self.filter.conj().resolve_conj()).sum() + again
 
 
 def _every_single_op_away(step: gp.TorchStep | gp.TorchInference) -> Iterator[gp.Plan]:
