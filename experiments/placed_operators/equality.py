@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,6 +150,9 @@ def _distance(value: Tensor, other: Tensor) -> float:
 
 
 def _line(error: Exception) -> str:
-    return f"{'' if isinstance(error, ValueError | gp.MeasurementError) else type(error).__name__ + ': '}{' '.join(str(error).split())}"[
-        :300
-    ]
+    """What it says in a line, without where this repository and its libraries lie on a machine."""
+    kind = "" if isinstance(error, ValueError | gp.MeasurementError) else f"{type(error).__name__}: "
+    said = " ".join(str(error).split())
+    for folder in (Path(torch.__file__).parents[1], Path(__file__).resolve().parents[2]):
+        said = said.replace(f"{folder}/", "")
+    return (kind + said)[:300]

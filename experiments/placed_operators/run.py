@@ -14,6 +14,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import warnings
@@ -113,7 +114,7 @@ def table(found: Mapping[str, Mapping[str, Sequence[str]]]) -> str:
 
 def _reason(why: str) -> str:
     """Without the place."""
-    return why.partition(" at /")[0].partition(" at <")[0].partition("; ")[0][:120]
+    return re.split(r" at [^ ]+:\d+ |; ", why)[0][:120]
 
 
 def main() -> None:
