@@ -225,13 +225,12 @@ class _Builder:
 
 def _common(left: frozenset[str] | None, right: frozenset[str] | None) -> frozenset[str] | None:
     """The layers in both; None is one that nothing limits yet."""
-    return left & right if left is not None and right is not None else right if left is None else left
+    known = [layers for layers in (left, right) if layers is not None]
+    return frozenset.intersection(*known) if known else None
 
 
 def _alias(tensor: Tensor | None, sources: Mapping[Ref, Tensor]) -> Ref | None:
-    if tensor is None:
-        return None
-    return next((ref for ref, source in sources.items() if shares(tensor, source)), None)
+    return None if tensor is None else next((ref for ref, source in sources.items() if shares(tensor, source)), None)
 
 
 def _output(tensor: Tensor | None, alias_of: Ref | None = None) -> Output:
