@@ -129,7 +129,8 @@ def test_what_is_no_workload_is_said_in_a_line(tmp_path, monkeypatch, capsys):
     (tmp_path / "inner.py").write_text("from torch import nn, zeros\n\ndef step():\n    nn.Linear(2, 3)(zeros(1, 5))\n")
     assert f"{tmp_path}/inner.py, line 4: RuntimeError: mat1" in complaint(f"{tmp_path}/inner.py:step")
     (tmp_path / "later.py").write_text(LATER)
-    assert f"later.py:shapes: can't be built: {tmp_path}/later.py, line 6: RuntimeError: " in complaint(f"{tmp_path}/later.py:shapes")
+    traced = complaint(f"{tmp_path}/later.py:shapes")
+    assert "later.py:shapes: can't be built: module: RuntimeError: " in traced and f"at {tmp_path}/later.py:6 (return" in traced
     assert f"{tmp_path}/later.py, line 12: ValueError: not enough values" in complaint(f"{tmp_path}/later.py:values")
     assert f"{tmp_path}/later.py, line 17: KeyError: 'x'" in complaint(f"{tmp_path}/later.py:built")
     assert "no-such-graph" in complaint("no-such-graph")
