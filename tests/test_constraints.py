@@ -23,9 +23,9 @@ from gnnplace.bounds.bounds import lower_bound
 from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.graph import Categorical
 from gnnplace.placement import Placement, check
-from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
-from gnnplace.policies.unit_placer import UnitPlacerConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate

@@ -16,7 +16,7 @@ from gnnplace.baselines.random_units import BATCH, draw
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement
-from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.learner import Learner

@@ -29,9 +29,9 @@ from gnnplace.baselines.single import single_cpu, single_gpu
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
-from gnnplace.policies.coarsening import co_located
+from gnnplace.policies.hsdag.coarsening import co_located
 from gnnplace.policies.tape import Tape
-from gnnplace.policies.unit_placer import UnitPlacerConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import rollout

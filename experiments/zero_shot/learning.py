@@ -31,7 +31,7 @@ from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
 from gnnplace.moves.columns import DRAWN, NAMES
 from gnnplace.moves.ranking import read_ranking
-from gnnplace.policies.networks.move_scorer import MoveScorer
+from gnnplace.policies.improver.scorer import MoveScorer
 from gnnplace.report import results
 from gnnplace.sources import graphs as sources
 from gnnplace.training import fit, in_memory

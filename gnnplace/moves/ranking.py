@@ -1,6 +1,6 @@
 """A learned ranking of moves, as searches use it: a multi-layer perceptron over the features of moves, without torch.
 
-`gnnplace.policies.networks.move_scorer.MoveScorer` is the same network for training; its weights come from a checkpoint of the policy
+`gnnplace.policies.improver.scorer.MoveScorer` is the same network for training; its weights come from a checkpoint of the policy
 `improver`.
 """
 

@@ -1,6 +1,6 @@
 """The table of policies: the configuration, the command line (`--policy.kind`), checkpoints and contract tests read it.
 
-A policy is one file beside this one and one line in `POLICIES`. The file holds an `nn.Module` that satisfies `protocol.Policy`
+A policy is one folder beside this file and one line in `POLICIES`. Its `policy.py` holds an `nn.Module` that satisfies `protocol.Policy`
 and the dataclass of its knobs, a `protocol.PolicyConfig`, whose `build` makes the module. A policy that lives outside the package adds
 its line by an entry point of the group `gnnplace.policies` (`gnnplace/installed.py`), or itself: `POLICIES["mine"] = MineConfig`, as
 examples/add_a_policy.py does. `gnnplace.testing.check_policy` tests its promises.
@@ -8,19 +8,23 @@ examples/add_a_policy.py does. `gnnplace.testing.check_policy` tests its promise
 
 from __future__ import annotations
 
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
 import torch
 from torch import nn
 
 from gnnplace import installed
-from gnnplace.policies.colocrl import ColocRLConfig
-from gnnplace.policies.generated import remove_generated
-from gnnplace.policies.go import GOConfig
-from gnnplace.policies.hierarchical import HierarchicalConfig
-from gnnplace.policies.hsdag import HsdagConfig
-from gnnplace.policies.improver import ImproverConfig
-from gnnplace.policies.placeto import PlacetoConfig
+from gnnplace.policies.colocrl.policy import ColocRLConfig
+from gnnplace.policies.go.policy import GOConfig
+from gnnplace.policies.hierarchical.config import HierarchicalConfig
+from gnnplace.policies.hsdag.policy import HsdagConfig
+from gnnplace.policies.improver.policy import ImproverConfig
+from gnnplace.policies.placeto.policy import PlacetoConfig
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
-from gnnplace.policies.unit_placer import UnitPlacerConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 
 POLICIES: dict[str, type[PolicyConfig]] = {
     "hierarchical": HierarchicalConfig,
@@ -41,3 +45,15 @@ def build(config: PolicyConfig, shape: PolicyShape, groupings: int, seed: int) -
         built = config.build(shape, groupings, seed)
     remove_generated()
     return built
+
+
+def remove_generated() -> None:
+    """Removes the code of convolutions that PyG wrote into the temporary folder, imported, and left there."""
+    folder = Path(tempfile.gettempdir())
+    for name, module in list(sys.modules.items()):
+        path = Path(getattr(module, "__file__", None) or "")
+        if name.startswith("torch_geometric.") and path.parent == folder:
+            for file in (path, Path(module.__cached__)):
+                file.unlink(missing_ok=True)
+    with suppress(OSError):  # there is none, or it holds other programs'
+        (folder / "__pycache__").rmdir()

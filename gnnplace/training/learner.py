@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from gnnplace.config.training import PhaseName
-from gnnplace.policies.improver import RanksMoves
+from gnnplace.policies.improver.policy import RanksMoves
 from gnnplace.policies.protocol import ClampsFeatures, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training import metrics, processes, rates

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
 from gnnplace.config.training import TrainingConfig
-from gnnplace.policies.improver import RanksMoves
+from gnnplace.policies.improver.policy import RanksMoves
 from gnnplace.policies.protocol import Critic, Groups, Imitates, SharesGroupings, asks
 from gnnplace.training import minibatches
 

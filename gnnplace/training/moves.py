@@ -24,7 +24,7 @@ from gnnplace.moves.neighbourhood import Devices, neighbourhood
 from gnnplace.moves.pool import Pool, fresh, some
 from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement
-from gnnplace.policies.improver import RanksMoves
+from gnnplace.policies.improver.policy import RanksMoves
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Score, score
 from gnnplace.training.learning import Learning

@@ -13,7 +13,7 @@ from gnnplace.baselines.improve import EVALUATIONS
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.knobs import MOST_OF_A_STEP, between
 from gnnplace.placement import Placement
-from gnnplace.policies.improver import RanksMoves
+from gnnplace.policies.improver.policy import RanksMoves
 from gnnplace.policies.protocol import Policy, PolicyConfig
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate

@@ -8,8 +8,8 @@ import yaml
 from gnnplace.config import files
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.files import UsageError, read_config
-from gnnplace.policies.hierarchical import HierarchicalConfig
-from gnnplace.policies.unit_placer import UnitPlacerConfig
+from gnnplace.policies.hierarchical.config import HierarchicalConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 PUBLISHED, UNIT_PLACER = CONFIGS / "hierarchical" / "published.yaml", CONFIGS / "unit-placer" / "tuned.yaml"

@@ -13,7 +13,7 @@ from support.small_policies import ENCODED, SMALL, small
 from gnnplace import testing
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
-from gnnplace.policies.hierarchical import HierarchicalConfig
+from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
 from gnnplace.training.rollout import greedy, replay, rollout

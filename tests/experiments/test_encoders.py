@@ -9,7 +9,7 @@ from experiments.encoders import single_table, transfer, transfer_table
 from experiments.encoders.intervals import Interval, compared, geometric
 from experiments.encoders.single import ENCODERS, GRAPHS, RANDOM
 from experiments.encoders.transfer import VARIANTS
-from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.policies.unit_placer.policy import UnitPlacer
 
 
 def test_problems_are_compared_seed_by_seed_where_both_fit():

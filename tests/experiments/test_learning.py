@@ -8,7 +8,7 @@ import torch
 
 from experiments.zero_shot import learning
 from gnnplace.moves.columns import DRAWN, NAMES
-from gnnplace.policies.networks.move_scorer import FEATURES, MoveScorer
+from gnnplace.policies.improver.scorer import FEATURES, MoveScorer
 
 
 def test_families_hold_features_and_no_feature_twice():

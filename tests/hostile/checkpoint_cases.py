@@ -14,7 +14,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from gnnplace.policies.protocol import PolicyShape
-from gnnplace.policies.unit_placer import UnitPlacerConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from tests.hostile.command_case import OUTPUT, HostileFile
 from tests.hostile.documents import EVIL, changed, wrong_values
 from tests.hostile.file_cases import OTHERS

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from gnnplace.moves.ranking import PREFIX, read_ranking
-from gnnplace.policies.networks.move_scorer import FEATURES, MoveScorer
+from gnnplace.policies.improver.scorer import FEATURES, MoveScorer
 
 TREE = {"gnnplace": {"description": {"range": {"ops": [10, 900], "devices": [2, 8]}}}}
 HEADER = {"gnnplace": json.dumps({"format": "gnnplace.checkpoint", "version": 3, "tree": TREE})}

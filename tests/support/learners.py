@@ -13,7 +13,7 @@ from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.pretraining import WarmStartConfig
 from gnnplace.config.training import CreditConfig, ExplorationConfig, OptimizerConfig, TrainingConfig
 from gnnplace.placement import Placement
-from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.policies.unit_placer.policy import UnitPlacer
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.learner import Learner

@@ -1,13 +1,13 @@
 """Small configurations of every policy: what the contract tests build."""
 
-from gnnplace.policies.colocrl import ColocRLConfig
-from gnnplace.policies.go import GOConfig
-from gnnplace.policies.hierarchical import HierarchicalConfig
-from gnnplace.policies.hsdag import HsdagConfig
-from gnnplace.policies.improver import ImproverConfig
-from gnnplace.policies.placeto import PlacetoConfig
+from gnnplace.policies.colocrl.policy import ColocRLConfig
+from gnnplace.policies.go.policy import GOConfig
+from gnnplace.policies.hierarchical.config import HierarchicalConfig
+from gnnplace.policies.hsdag.policy import HsdagConfig
+from gnnplace.policies.improver.policy import ImproverConfig
+from gnnplace.policies.placeto.policy import PlacetoConfig
 from gnnplace.policies.registry import POLICIES
-from gnnplace.policies.unit_placer import UnitPlacerConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.testing import with_each_encoder
 
 EMBEDDED = [{"features": features, "neighbours": neighbours} for features in ("paper", "costs") for neighbours in ("indices", "messages")]

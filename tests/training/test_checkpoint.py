@@ -13,7 +13,7 @@ from support.slow import slow
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
-from gnnplace.policies.unit_placer import UnitPlacer
+from gnnplace.policies.unit_placer.policy import UnitPlacer
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.checkpoint import FILE, SafetensorsIO, policy_of, restore_policy

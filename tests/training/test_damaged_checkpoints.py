@@ -13,10 +13,10 @@ from support.learners import REINFORCE, learner, settings
 from support.slow import slow
 
 from gnnplace.moves.ranking import Ranking
-from gnnplace.policies.improver import ImproverConfig
+from gnnplace.policies.improver.policy import ImproverConfig
 from gnnplace.policies.protocol import PolicyShape
 from gnnplace.policies.tape import Tape
-from gnnplace.policies.unit_placer import UnitPlacerConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.training import zero_shot
 from gnnplace.training.checkpoint import FILE, SafetensorsIO, policy_of, restore_policy
 from gnnplace.training.description import of_checkpoint

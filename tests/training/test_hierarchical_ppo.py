@@ -17,7 +17,7 @@ from gnnplace.config.training import CreditConfig, ExplorationConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.policies import registry
-from gnnplace.policies.hierarchical import ENCODERS, HierarchicalConfig
+from gnnplace.policies.hierarchical.config import ENCODERS, HierarchicalConfig
 from gnnplace.policies.tape import Decisions, Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import experience, minibatches

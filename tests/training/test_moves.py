@@ -14,7 +14,7 @@ from support.slow import slow
 from gnnplace.config.pretraining import MovesConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
-from gnnplace.policies.improver import ImproverConfig
+from gnnplace.policies.improver.policy import ImproverConfig
 from gnnplace.policies.protocol import PolicyShape
 from gnnplace.policies.registry import build
 from gnnplace.simulator.simulator import simulate

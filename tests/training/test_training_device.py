@@ -20,9 +20,9 @@ from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig, ReinforceConf
 from gnnplace.config.training import TrainingConfig
 from gnnplace.policies.encoders.kinds import vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
-from gnnplace.policies.hierarchical import Hierarchical
-from gnnplace.policies.networks.grouper import Grouper
-from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.hierarchical.config import Hierarchical
+from gnnplace.policies.hierarchical.grouper import Grouper
+from gnnplace.policies.placing.placer import Seq2Seq
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import checkpoint as checkpoints
 from gnnplace.training.best import BestPlacements

@@ -10,7 +10,7 @@ from gnnplace.baselines.expert import expert
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import NONE, ComputationGraph, Op, Output
-from gnnplace.policies.unit_tables import unit_tables
+from gnnplace.policies.placing.unit_tables import unit_tables
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.block_numbers import block_numbers

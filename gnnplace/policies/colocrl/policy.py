@@ -21,15 +21,15 @@ from torch import Tensor, nn
 from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, at_least, between
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering
+from gnnplace.policies.colocrl.embeddings import ColocationGroups
 from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
-from gnnplace.policies.encoders.colocation import ColocationGroups
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
 from gnnplace.policies.encoders.protocol import OpEncoder
-from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.placing.placer import Seq2Seq
+from gnnplace.policies.placing.turns import Turns, place
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, unit_placements
 from gnnplace.policies.symmetry import by_first_use
-from gnnplace.policies.turns import Turns, place
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.cells import legality

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from gnnplace.policies.encoders.columns import CostColumns
+from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.protocol import OpEncoder
-from gnnplace.policies.encoders.unit_graph import UnitGraph
 
 EncoderName = Literal["paper", "gnn"]
 ENCODERS: Mapping[str, Mapping[str, str]] = {"paper": {"encoder": "paper"}, "gnn": {"encoder": "gnn"}}

@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnnplace.policies.encoders.apart import apart
 from gnnplace.policies.encoders.columns import CostColumns
-from gnnplace.policies.encoders.gnn import TrainedRange
+from gnnplace.policies.encoders.gnn import TrainedRange, apart
 from gnnplace.policies.encoders.paper import NEIGHBOURS, neighbours, standardised
 from gnnplace.problems import Problem
 from gnnplace.units.units import Units

@@ -16,8 +16,10 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch_geometric.nn import GINEConv
 
-from gnnplace.policies.encoders.apart import mean_by_graph
-from gnnplace.policies.features import GraphFeatures
+from gnnplace.policies.encoders.columns import Columns
+from gnnplace.policies.features import EDGE_FEATURES, GraphFeatures, edges_with_features
+from gnnplace.problems import Problem
+from gnnplace.units.units import Units
 
 
 class GNNEncoder(nn.Module):
@@ -76,3 +78,51 @@ class TrainedRange(nn.Module):
 
 def _conv(width: int, edge_features: int) -> GINEConv:
     return GINEConv(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)), edge_dim=edge_features, aggr="mean")
+
+
+SMALLEST = 1e-6  # below this mean square the rows are equal: a graph of one unit, say
+
+
+def apart(rows: Float[Tensor, "rows width"], graph: Int64[Tensor, " rows"] | None = None) -> Float[Tensor, "rows width"]:
+    """Without what all rows of a graph share, and scaled to a mean square of 1 (PairNorm, Zhao and Akoglu, ICLR 2020).
+
+    What a GNN's embeddings share is several times as large as what parts them. A Grouper that reads them as they are moves all units
+    at once, and ends with one group. `graph` is as in `mean_by_graph`.
+    """
+    centred = rows - mean_by_graph(rows, graph)
+    square = mean_by_graph(centred.square().mean(dim=1, keepdim=True), graph)
+    return centred / square.clamp(min=SMALLEST).sqrt()
+
+
+def mean_by_graph(rows: Float[Tensor, "rows width"], graph: Int64[Tensor, " rows"] | None) -> Float[Tensor, "rows width"]:
+    """For each row the mean over its graph; `graph` numbers the graphs, `0..graphs-1` with a row at least, and None is one graph."""
+    if graph is None:
+        return rows.mean(dim=0, keepdim=True).expand_as(rows)
+    nodes = graph.bincount()
+    sums = rows.new_zeros(len(nodes), rows.shape[1]).index_add(0, graph, rows)
+    return (sums / nodes.unsqueeze(1))[graph]
+
+
+class UnitGraph(nn.Module):
+    """Embeddings of `width` for each unit, after `rounds` rounds of message passing.
+
+    `kept_apart=False` leaves in what all embeddings of a graph have in common.
+    """
+
+    def __init__(self, columns: Columns, *, width: int = 64, rounds: int = 3, kept_apart: bool = True) -> None:
+        super().__init__()
+        self.columns, self.width, self.own_width, self.kept_apart = columns, width, columns.width, kept_apart
+        self.encoder = GNNEncoder(columns.width, EDGE_FEATURES, width=width, rounds=rounds)
+
+    def constants(self, problem: Problem, units: Units) -> GraphFeatures:
+        return GraphFeatures(self.columns.ops(problem, units), *edges_with_features(problem, units))
+
+    def widen_ranges(self, constants: Sequence[GraphFeatures]) -> None:
+        self.encoder.widen_ranges(constants)
+
+    def forward(self, constants: GraphFeatures) -> Float[Tensor, "units width"]:
+        embedded = self.encoder(constants.node, constants.edges, constants.edge)
+        return apart(embedded) if self.kept_apart else embedded
+
+    def own(self, constants: GraphFeatures) -> Float[Tensor, "units own_width"]:
+        return self.encoder.node_range(constants.node)

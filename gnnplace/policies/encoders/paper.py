@@ -20,15 +20,15 @@ What the paper leaves open, decided here:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Float32, Int, Int64
 from torch import Tensor, nn
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import ComputationGraph
-from gnnplace.policies.encoders.breadth_first import breadth_first_index
 from gnnplace.policies.encoders.groups import edges_between, group_adjacency, sum_by_group
 from gnnplace.policies.encoders.kinds import SeenColumns, Vocabulary
 from gnnplace.problems import Problem
@@ -156,3 +156,33 @@ def standardised(columns: Float[np.ndarray, "ops feature"]) -> Float32[np.ndarra
     deviation = columns.std(axis=0)
     scaled = (columns - columns.mean(axis=0)) / np.where(deviation > 0, deviation, 1)
     return scaled.astype(np.float32)
+
+
+def breadth_first_index(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
+    """The number of each op in a breadth-first traversal from the ops without inputs, along edges, control edges too; ties by op index."""
+    return _index(np.diff(graph.in_ptr), graph.out_ptr, graph.edge_dst)
+
+
+@kernel
+@no_type_check
+def _index(num_inputs, out_ptr, edge_dst):
+    num_ops = len(num_inputs)
+    index = np.full(num_ops, -1, np.int64)
+    queue = np.empty(num_ops, np.int64)
+    met = 0
+    for op in range(num_ops):
+        if num_inputs[op] == 0:
+            index[op] = met
+            queue[met] = op
+            met += 1
+    head = 0
+    while head < met:
+        op = queue[head]
+        head += 1
+        for edge in range(out_ptr[op], out_ptr[op + 1]):
+            dst = edge_dst[edge]
+            if index[dst] == -1:
+                index[dst] = met
+                queue[met] = dst
+                met += 1
+    return index

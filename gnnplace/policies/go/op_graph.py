@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch_geometric.utils import scatter
 
 from gnnplace.graph import ComputationGraph
-from gnnplace.policies.encoders.apart import apart
 from gnnplace.policies.encoders.columns import Columns
-from gnnplace.policies.encoders.gnn import TrainedRange
+from gnnplace.policies.encoders.gnn import TrainedRange, apart
 from gnnplace.policies.encoders.paper import standardised
-from gnnplace.policies.networks.graph_sage import MaxPoolSage
+from gnnplace.policies.glorot import glorot
 from gnnplace.problems import Problem
 from gnnplace.units.units import Units, unit_edges
 
@@ -64,3 +64,30 @@ def single_ops(graph: ComputationGraph) -> Units:
     number = np.empty(graph.num_ops, np.int32)
     number[graph.order] = np.arange(graph.num_ops, dtype=np.int32)
     return Units("ops", number, graph.num_ops)
+
+
+class MaxPoolSage(nn.Module):
+    """GraphSAGE with max pooling (Hamilton et al., NeurIPS 2017), for `rounds` rounds.
+
+    A round is `h_N(v) = max over neighbours u of sigmoid(W h_u + b)`, then `h_v <- relu(F [h_v, h_N(v)])`. A node without neighbours has
+    `h_N(v) = 0`, below every sigmoid. Messages go along the given edges, from source to destination.
+    """
+
+    def __init__(self, features: int, *, width: int, rounds: int) -> None:
+        super().__init__()
+        before = [features, *[width] * (rounds - 1)]
+        self.pool = nn.ModuleList(nn.Linear(size, width) for size in before)
+        self.join = nn.ModuleList(nn.Linear(size + width, width) for size in before)
+        glorot(self)
+
+    def forward(self, nodes: Float[Tensor, "nodes features"], edges: Int64[Tensor, "2 edges"]) -> Float[Tensor, "nodes width"]:
+        for pool, join in zip(self.pool, self.join, strict=True):
+            near = largest_of_neighbours(torch.sigmoid(pool(nodes)), edges)
+            nodes = torch.relu(join(torch.cat([nodes, near], dim=-1)))
+        return nodes
+
+
+def largest_of_neighbours(nodes: Float[Tensor, "nodes width"], edges: Int64[Tensor, "2 edges"]) -> Float[Tensor, "nodes width"]:
+    """The elementwise maximum over the sources of each node's edges; 0 where it has none."""
+    source, destination = edges
+    return scatter(nodes[source], destination, dim=0, dim_size=len(nodes), reduce="max")

@@ -6,10 +6,10 @@ times, each time with those of the time before in sight (section 3, equation 2).
 
 The supplement with the sizes is not public. What the paper leaves open, decided here:
 
-- *Neighbours*, *what joins heads*: see `encoders/op_graph.py` and `networks/task_chain.py`. The GNN of the other policies may take the
+- *Neighbours*, *what joins heads*: see `op_graph.py` and `task_chain.py`. The GNN of the other policies may take the
   place of GraphSAGE (knob `neighbours`).
 - *Features*: kind, output shapes and the number of inputs. Modulation stands before each layer, as the equation has it.
-- *State embedding*: `networks/last_actions.py`; a linear map brings it and the op's embedding back to the width.
+- *State embedding*: `LastActions` in `task_chain.py`; a linear map brings it and the op's embedding back to the width.
 - *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs a sample.
 - *Priorities*: within a level ops run as under the knob `schedule`. The paper's queue is `fifo`.
 - *Fusion*: levels say in which order ops try to be fused (`fusion/by_priority.py`), with what stands on the same device.
@@ -31,15 +31,13 @@ from torch import Tensor, nn
 from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
+from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
-from gnnplace.policies.encoders.op_graph import OpGraph, single_ops
 from gnnplace.policies.encoders.protocol import ShowsOwn
-from gnnplace.policies.encoders.unit_graph import UnitGraph
-from gnnplace.policies.list_placement import list_placement
-from gnnplace.policies.networks.last_actions import Critic, LastActions
-from gnnplace.policies.networks.segments import ModulatedSegments, SegmentAttention
-from gnnplace.policies.networks.task_chain import TaskChain, mean_of_units
-from gnnplace.policies.priority_levels import levels_of, proposed
+from gnnplace.policies.go.op_graph import OpGraph, single_ops
+from gnnplace.policies.go.priority_levels import levels_of, list_placement, proposed
+from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention
+from gnnplace.policies.go.task_chain import Critic, LastActions, TaskChain, mean_of_units
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices
 from gnnplace.policies.symmetry import by_first_use

@@ -1,4 +1,4 @@
-"""Priorities, and what is fused, of a policy that knows a few levels alone: a rule orders the ops of one level."""
+"""GO's placements: priorities of a few levels, whose ops a rule orders; fusion by levels; a first placement by list scheduling."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from torch import Tensor
 
 from gnnplace.fusion.by_priority import by_priority
 from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.placing.observations import OBSERVATIONS, PartialPlacements
+from gnnplace.policies.placing.unit_tables import unit_tables
 from gnnplace.policies.states import unit_placements
 from gnnplace.problems import Problem
 from gnnplace.schedules.priorities import computed
-from gnnplace.units.units import Units, expand
+from gnnplace.schedules.unit_order import decision_order
+from gnnplace.units.units import Units, allowed, expand
 
 
 def proposed(
@@ -49,3 +52,19 @@ def ordered_placements(
 def levels_of(priority: Int64[np.ndarray, " ops"], levels: int) -> Int64[np.ndarray, " ops"]:
     """The level of every op where each holds equally many, as far as equal priorities allow: they share the lowest of their levels."""
     return np.searchsorted(np.sort(priority), priority) * levels // len(priority)
+
+
+FINISH, MEMORY = OBSERVATIONS.index("finish"), OBSERVATIONS.index("memory")
+
+
+def list_placement(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
+    """The device of every unit, in the order in which work can start; devices without room for all that a unit holds come last."""
+    order, legal = decision_order(problem, units), allowed(problem, units)
+    partial = PartialPlacements(unit_tables(problem, units, order), 1)
+    for may in legal[order]:
+        (observed,) = partial.observe()
+        full = np.where(observed[:, MEMORY] > 1, 1.0, 0.0)
+        partial.place(np.lexsort((observed[:, FINISH], full, ~may))[:1])
+    device = np.empty(units.num_units, np.int64)
+    device[order] = partial.device[0]
+    return device

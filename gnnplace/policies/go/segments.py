@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gnnplace.policies.networks.glorot import glorot
+from gnnplace.policies.glorot import glorot
 
 MOST_ROWS = 1 << 17  # above it a layer's activations are not kept: the backward pass computes them again
 

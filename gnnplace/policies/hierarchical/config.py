@@ -15,21 +15,19 @@ from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Schedule
 from gnnplace.policies.encoders.columns import Columns, CostColumns, PaperColumns
 from gnnplace.policies.encoders.cost_ops import CostOps
-from gnnplace.policies.encoders.group_graph import GroupGraph
+from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.groups import MeanGroups
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
 from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
-from gnnplace.policies.encoders.unit_graph import UnitGraph
-from gnnplace.policies.grouped import Hierarchical
-from gnnplace.policies.networks.grouper import Activation, Grouper, RandomGrouping
-from gnnplace.policies.networks.observing import ObservingPlacer
-from gnnplace.policies.networks.placer import Placer
-from gnnplace.policies.networks.seq2seq import Seq2Seq
-from gnnplace.policies.observations import OBSERVATIONS
+from gnnplace.policies.hierarchical.group_graph import GroupGraph
+from gnnplace.policies.hierarchical.grouper import Activation, Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.policy import Hierarchical
+from gnnplace.policies.hierarchical.ungrouped import Ungrouped
+from gnnplace.policies.placing.observations import OBSERVATIONS
+from gnnplace.policies.placing.placer import ObservingPlacer, Placer, Seq2Seq
 from gnnplace.policies.protocol import PolicyConfig, PolicyShape
 from gnnplace.policies.states import named_devices
-from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.problems import Problem
 from gnnplace.units.units import UnitsName
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gnnplace.policies.networks.glorot import glorot
+from gnnplace.policies.glorot import glorot
 
 Activation = Literal["relu", "linear"]
 

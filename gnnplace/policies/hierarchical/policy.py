@@ -14,14 +14,13 @@ from torch import Tensor, nn
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
 from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
-from gnnplace.policies.group_tables import TablesOfUnits, tables_of_units
-from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
-from gnnplace.policies.networks.placer import Placer
-from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.hierarchical.grouper import Grouper, RandomGrouping
+from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
+from gnnplace.policies.placing.placer import Placer, Seq2Seq
+from gnnplace.policies.placing.turns import Turns, by_label, in_turn, place, soft_placement, turns
 from gnnplace.policies.protocol import Choose
 from gnnplace.policies.states import ProblemConstants, devices_of_units, unit_placements
 from gnnplace.policies.symmetry import by_first_use
-from gnnplace.policies.turns import Turns, by_label, in_turn, place, soft_placement, turns
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.schedules.unit_order import decision_order

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.protocol import OpEncoder
-from gnnplace.policies.networks.grouper import Grouper
+from gnnplace.policies.hierarchical.grouper import Grouper
 from gnnplace.policies.protocol import Choose
 from gnnplace.policies.states import ProblemConstants, unit_placements
 from gnnplace.problems import Problem

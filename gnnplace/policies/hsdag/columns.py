@@ -8,21 +8,25 @@ bare position alone, as in the authors' public code, where the rest is written a
   all higher numbers. A column that no training graph has changes nothing there.
 - *Shape*: of the first output of the set's last op, which is what leaves a chain; log(1 + size) of `DIMS` dimensions, 0 where there are
   fewer.
+- *Fractal dimension*: how fast the graph around a node grows. It is the slope of the least-squares line through log N(v, r) over log r,
+  where N(v, r) nodes other than v are at most r edges away and r takes every distance that occurs: 1 along a path, 2 in the middle of a
+  grid, 0 where fewer than two distances occur. Edges are followed both ways, as the network does: along them most nodes are out of reach
+  of each other.
 - *Position*: the number of the set in topological order, as sines and cosines of `POSITIONS / 2` frequencies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, no_type_check
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
+from gnnplace.compiled import kernel
 from gnnplace.graph import ComputationGraph
-from gnnplace.policies.encoders.fractal_dimension import fractal_dimension
 from gnnplace.policies.encoders.kinds import Vocabulary
 from gnnplace.problems import Problem
 from gnnplace.units.units import Units, unit_edges
@@ -96,3 +100,38 @@ def waves(position: Float[np.ndarray, " nodes"]) -> Float[np.ndarray, "nodes pos
     """Sines and cosines of a position, of frequencies from 1 down to about 1 / `BASE` (Vaswani et al. 2017)."""
     angle = position[:, None] / BASE ** (np.arange(0, POSITIONS, 2) / POSITIONS)
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
+def fractal_dimension(nodes: int, edges: Int64[np.ndarray, "2 edges"]) -> Float64[np.ndarray, " nodes"]:
+    """The fractal dimension of every node of a graph of these edges."""
+    ends = np.concatenate([edges, edges[::-1]], axis=1)
+    order = np.argsort(ends[0], kind="stable")
+    first = np.searchsorted(ends[0][order], np.arange(nodes + 1))
+    return _dimensions(first, np.ascontiguousarray(ends[1][order]))
+
+
+@kernel
+@no_type_check
+def _dimensions(first, neighbour):
+    """The neighbours of node v are `neighbour[first[v]:first[v + 1]]`; one breadth-first search from every node."""
+    nodes = len(first) - 1
+    found, seen, queue = np.zeros(nodes), np.full(nodes, -1), np.empty(nodes, np.int64)
+    for source in range(nodes):
+        queue[0], seen[source] = source, source
+        done, reached, radius = 0, 1, 0
+        count, sum_x, sum_y, sum_xx, sum_xy = 0, 0.0, 0.0, 0.0, 0.0
+        while done < reached:
+            ring, radius = reached, radius + 1
+            while done < ring:
+                for at in range(first[queue[done]], first[queue[done] + 1]):
+                    node = neighbour[at]
+                    if seen[node] != source:
+                        seen[node], queue[reached] = source, node
+                        reached += 1
+                done += 1
+            if reached > ring:
+                x, y = np.log(radius), np.log(reached - 1)
+                count, sum_x, sum_y, sum_xx, sum_xy = count + 1, sum_x + x, sum_y + y, sum_xx + x * x, sum_xy + x * y
+        if count > 1:
+            found[source] = (count * sum_xy - sum_x * sum_y) / (count * sum_xx - sum_x * sum_x)
+    return found

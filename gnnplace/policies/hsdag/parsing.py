@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from gnnplace.policies.coarsening import pieces
+from gnnplace.policies.hsdag.coarsening import pieces
 
 LAYERS, CONTENT_ROUNDS = 2, 1  # of the layers before and behind, and of the convolution that embeds groups
 Drop = Callable[[Tensor], Tensor]
@@ -154,3 +154,22 @@ def _through(layers: nn.ModuleList, rows: Tensor, drop: Drop) -> Tensor:
     for layer in layers:
         rows = drop(layer(rows))
     return rows
+
+
+class Dropout:
+    """Dropout (Srivastava et al. 2014) that a number replays.
+
+    It zeroes a share of the numbers that it is given and scales the others; `number` 0 zeroes none.
+
+    The same number gives the same zeroes, call by call, on every device.
+    """
+
+    def __init__(self, share: float, number: int) -> None:
+        self.share = share if number else 0.0
+        self._generator = torch.Generator().manual_seed(number)
+
+    def __call__(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        if not self.share:
+            return values
+        factor = torch.rand(values.shape, generator=self._generator).ge_(self.share).div_(1 - self.share)
+        return values * factor.to(values)

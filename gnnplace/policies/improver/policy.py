@@ -24,7 +24,7 @@ from gnnplace.moves.neighbourhood import Devices, neighbourhood
 from gnnplace.moves.pool import Pool, fresh
 from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.networks.move_scorer import FEATURES, MoveScorer
+from gnnplace.policies.improver.scorer import FEATURES, MoveScorer
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import fastest_device
 from gnnplace.problems import Problem

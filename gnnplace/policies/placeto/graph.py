@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from gnnplace.graph import ComputationGraph
 from gnnplace.policies.encoders.groups import edges_between, group_adjacency, sum_by_group
-from gnnplace.policies.group_tables import group_order
-from gnnplace.policies.relatives import Relatives, Sums, leading_to, relatives
-from gnnplace.policies.turns import choiceless, group_allowed
+from gnnplace.policies.placeto.relatives import Relatives, Sums, leading_to, relatives
+from gnnplace.policies.placing.group_tables import group_order
+from gnnplace.policies.placing.turns import choiceless, group_allowed
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.schedules.unit_order import UnitStarts, unit_starts

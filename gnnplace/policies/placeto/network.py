@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from gnnplace.policies.networks.glorot import glorot
-from gnnplace.policies.relatives import Relatives, Sums, around, weights
+from gnnplace.policies.glorot import glorot
+from gnnplace.policies.placeto.relatives import Relatives, Sums, around, weights
 
 POOLS = 3  # ancestors, descendants, nodes with no path either way
 MOST_ROWS = 1 << 18  # of all rounds and visits of an episode, whose activations are kept; they take about 100 MiB

@@ -1,7 +1,7 @@
 """Placeto (Addanki, Venkatakrishnan, Gupta, Mao and Alizadeh, NeurIPS 2019; as a workshop paper 2018): a placement improved group by group.
 
 An episode starts from a complete placement and visits every group of ops once. Each visit may move the group at hand; everything else
-stays. A graph neural network embeds the groups of the placement so far (`networks/placeto.py`), so that what it learns carries over to
+stays. A graph neural network embeds the groups of the placement so far (`network.py`), so that what it learns carries over to
 graphs that it never saw.
 
 What the papers leave open and what is done: groups are parts that METIS cuts each pass of training into; an episode starts on the fastest
@@ -26,14 +26,24 @@ from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import within_passes
 from gnnplace.policies.encoders.columns import CostColumns
-from gnnplace.policies.encoders.unit_graph import UnitGraph
-from gnnplace.policies.networks.grouper import Grouper
-from gnnplace.policies.networks.placeto import PlacetoNetwork, visited
-from gnnplace.policies.placed_graph import SEEDS, PlacedGraph, UnitFacts, columns, placed_graph, shuffled, standing, start_times, unit_facts
+from gnnplace.policies.encoders.gnn import UnitGraph
+from gnnplace.policies.hierarchical.grouper import Grouper
+from gnnplace.policies.placeto.graph import (
+    SEEDS,
+    PlacedGraph,
+    UnitFacts,
+    columns,
+    placed_graph,
+    shuffled,
+    standing,
+    start_times,
+    unit_facts,
+)
+from gnnplace.policies.placeto.network import PlacetoNetwork, visited
+from gnnplace.policies.placeto.relatives import Sums
+from gnnplace.policies.placing.turns import soft_placement
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.relatives import Sums
 from gnnplace.policies.states import ProblemConstants, devices_of_units, fastest_device, named_devices, unit_placements
-from gnnplace.policies.turns import soft_placement
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, units

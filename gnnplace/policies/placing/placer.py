@@ -1,8 +1,8 @@
-"""What both Placers share: they read the groups one after another, then write one device for each, in the same order.
+"""The Placer: a sequence-to-sequence network with attention that reads all groups, then writes a device for each, in the same order.
 
 Mirhoseini et al. (ICLR 2018, section 3.2): a bi-directional LSTM encoder, an LSTM decoder with content-based attention, and
-`C tanh(l / T)` on its logits. `seq2seq.py` names devices as the paper does; `observing.py` scores them by what is observed of them.
-Without the backward layer and the bound it is the network of ColocRL (Mirhoseini et al., ICML 2017, section 3.2).
+`C tanh(l / T)` on its logits. `Seq2Seq` is the paper's; `ObservingPlacer` takes any number of devices. Without the backward layer and
+the bound it is the network of ColocRL (Mirhoseini et al., ICML 2017, section 3.2).
 
 What the paper leaves open: "LSTM hidden size 256" is that of each LSTM, so the encoder has one forward and one backward
 layer of `width` (not two stacked) and the decoder starts from a learned linear map of their final states; slot i pairs
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from gnnplace.policies.networks.attention import AdditiveAttention
+from gnnplace.policies.glorot import glorot
+from gnnplace.policies.placing.scorer import DeviceScorer
 
 Decide = Callable[[int, Float[Tensor, "samples devices"]], Int[Tensor, " samples"]]  # picks a device at a step for each sample
 
@@ -108,3 +109,166 @@ def each(encoded: Encoded, samples: int) -> tuple[Float[Tensor, "samples width"]
     """The decoder's first state of every sample: sample j continues grouping j // (samples / leading)."""
     repeats = samples // len(encoded.hidden)
     return encoded.hidden.repeat_interleave(repeats, 0), encoded.cell.repeat_interleave(repeats, 0)
+
+
+GO = 0  # the row of the trained vector that the decoder reads first; device d is row d + 1
+
+
+class Seq2Seq(Placer):
+    """The paper's Placer: a device is a number, with an embedding that the decoder reads next and a row of output weights.
+
+    Its weights are for one number of devices.
+    """
+
+    def __init__(
+        self,
+        group_width: int,
+        devices: int,
+        *,
+        width: int = 256,
+        bound: float = 5.0,
+        temperature: float = 10.0,
+        bidirectional: bool = True,
+    ) -> None:
+        super().__init__(group_width, width=width, bound=bound, temperature=temperature, bidirectional=bidirectional)
+        self.devices = devices
+        self.previous = nn.Embedding(devices + 1, width)
+        self.out = nn.Linear(2 * width, devices, bias=False)
+        glorot(self)
+        nn.init.xavier_uniform_(self.previous.weight)
+
+    def score(
+        self, encoded: Encoded, chosen: Int[Tensor, "samples groups"], observed: Observed | None = None
+    ) -> Float[Tensor, "samples groups devices"]:
+        inputs = self.previous(nn.functional.pad(chosen[:, :-1] + 1, (1, 0), value=GO))
+        return self._logits(encoded, self.states(encoded, inputs))
+
+    def write(self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None) -> Int[Tensor, "samples groups"]:
+        hidden, cell = each(encoded, samples)
+        gates = self.gates(self.previous.weight)  # inputs come from a table, as there are only devices + 1 of them
+        row, chosen = torch.full((samples,), GO, device=hidden.device), []
+        for step in range(encoded.memory.shape[1]):
+            hidden, cell = self.advance(gates[row], hidden, cell)
+            chosen.append(decide(step, self._logits(encoded, hidden.unsqueeze(1)).squeeze(1)))
+            row = chosen[-1] + 1
+        return torch.stack(chosen, dim=1)
+
+    def _logits(self, encoded: Encoded, states: Float[Tensor, "samples steps width"]) -> Float[Tensor, "samples steps devices"]:
+        return self.squash(self.out(self.with_read(encoded.memory, states)))
+
+
+class ObservingPlacer(Placer):
+    """A Placer for any number of devices: it scores each by its state while groups are placed (memory, load), not by its number.
+
+    Where the paper's decoder reads the embedding of the chosen device next, this one reads the observed state of that device, and a
+    trained vector first. Two devices of one kind differ by their state alone.
+    """
+
+    def __init__(self, group_width: int, observations: int, *, width: int = 256, bound: float = 5.0, temperature: float = 10.0) -> None:
+        super().__init__(group_width, width=width, bound=bound, temperature=temperature)
+        self.go = nn.Parameter(torch.zeros(1, 1, width))
+        self.previous = nn.Linear(observations, width)
+        glorot(self)
+        nn.init.xavier_uniform_(self.go)
+        self.scorer = DeviceScorer(2 * width, observations)
+
+    def score(
+        self, encoded: Encoded, chosen: Int[Tensor, "samples groups"], observed: Observed | None = None
+    ) -> Float[Tensor, "samples groups devices"]:
+        assert observed is not None
+        seen = observed.replay(chosen)
+        read = self.previous(_of_chosen(seen, chosen)[:, :-1])
+        inputs = torch.cat([self.go.expand(len(chosen), -1, -1), read], dim=1)
+        return self._logits(encoded, self.states(encoded, inputs), seen)
+
+    def write(self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None) -> Int[Tensor, "samples groups"]:
+        assert observed is not None
+        hidden, cell = each(encoded, samples)
+        inputs, chosen = self.go[0].expand(samples, -1), []
+        for step in range(encoded.memory.shape[1]):
+            hidden, cell = self.advance(self.gates(inputs), hidden, cell)
+            seen = observed.observe()
+            chosen.append(decide(step, self._logits(encoded, hidden.unsqueeze(1), seen.unsqueeze(1)).squeeze(1)))
+            observed.place(chosen[-1])
+            inputs = self.previous(_of_chosen(seen, chosen[-1]))
+        return torch.stack(chosen, dim=1)
+
+    def _logits(
+        self, encoded: Encoded, states: Float[Tensor, "samples steps width"], seen: Float[Tensor, "samples steps devices observations"]
+    ) -> Float[Tensor, "samples steps devices"]:
+        return self.squash(self.scorer(self.scorer.unit_term(self.with_read(encoded.memory, states)), seen))
+
+
+def _of_chosen(seen: Float[Tensor, "*shape devices observations"], chosen: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape observations"]:
+    """What was observed of the devices that were chosen."""
+    index = chosen[..., None, None].expand(*chosen.shape, 1, seen.shape[-1])
+    return seen.gather(-2, index).squeeze(-2)
+
+
+CHUNK = 1 << 17  # numbers at a time: 512 KiB, which stays in a core's cache
+
+
+class AdditiveAttention(nn.Module):
+    """Additive attention (Vinyals et al. 2015): `score_j = v . tanh(memory_j + query)`; returns a mean of the *transformed* slots, as the
+    authors' code does."""
+
+    def __init__(self, slot_width: int, query_width: int, *, width: int) -> None:
+        super().__init__()
+        self.slots = nn.Linear(slot_width, width, bias=False)
+        self.query = nn.Linear(query_width, width, bias=False)
+        self.score = nn.Linear(width, 1, bias=False)
+        glorot(self)
+
+    def memory(self, slots: Float[Tensor, "leading slots slot_width"]) -> Float[Tensor, "leading slots width"]:
+        """The transformed slots, to be attended to many times."""
+        return self.slots(slots)
+
+    def forward(
+        self, memory: Float[Tensor, "leading slots width"], states: Float[Tensor, "leading queries query_width"]
+    ) -> Float[Tensor, "leading queries width"]:
+        """What each query reads; the softmax is over slots."""
+        scores = AdditiveScores.apply(memory, self.query(states), self.score.weight[0])
+        return torch.softmax(scores, dim=-1) @ memory
+
+
+class AdditiveScores(torch.autograd.Function):
+    """`scores[l, q, s] = v . tanh(memory[l, s] + query[l, q])`, in memory that does not grow with the width.
+
+    The sums of a sequence are samples x queries x slots x width numbers, 1 GB for 16 samples of 256 groups, and are never held: the
+    forward pass goes query by query through the cache, and the backward pass computes the tanh again.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx,
+        memory: Float[Tensor, "leading slots width"],
+        query: Float[Tensor, "leading queries width"],
+        v: Float[Tensor, " width"],
+    ) -> Float[Tensor, "leading queries slots"]:
+        ctx.save_for_backward(memory, query, v)
+        scores = memory.new_empty(memory.shape[0], query.shape[1], memory.shape[1])
+        for row, part in _chunks(memory, query):
+            scores[row, part] = (memory[row] + query[row, part, None]).tanh_() @ v
+        return scores
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """With x the tanh and g the gradient: `dv = sum g x`, the others `v sum g (1 - x^2)` over queries or over slots."""
+        memory, query, v = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        dv, over_queries, over_slots = torch.zeros_like(v), torch.zeros_like(memory), torch.empty_like(query)  # the last two of g x^2
+        for row, part in _chunks(memory, query):
+            x = (memory[row] + query[row, part, None]).tanh_()
+            g = grad[row, part]
+            dv += g.flatten() @ x.flatten(0, 1)
+            squares = x.square_()
+            over_slots[row, part] = torch.bmm(g.unsqueeze(1), squares).squeeze(1)
+            for weight, square in zip(g, squares, strict=True):
+                over_queries[row].addcmul_(weight.unsqueeze(-1), square)
+        return v * (grad.sum(1).unsqueeze(-1) - over_queries), v * (grad.sum(2).unsqueeze(-1) - over_slots), dv
+
+
+def _chunks(memory: Tensor, query: Tensor) -> list[tuple[int, slice]]:
+    """Rows of the leading axis, and as many of their queries as fit a chunk."""
+    size = max(1, CHUNK // max(1, memory[0].numel()))
+    return [(row, slice(start, start + size)) for row in range(memory.shape[0]) for start in range(0, query.shape[1], size)]

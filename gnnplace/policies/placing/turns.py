@@ -9,9 +9,8 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
 from gnnplace.policies.encoders.groups import sum_by_group
-from gnnplace.policies.group_tables import TablesOfUnits
-from gnnplace.policies.networks.placer import Encoded, Placer
-from gnnplace.policies.placed_groups import PlacedGroups
+from gnnplace.policies.placing.group_tables import PlacedGroups, TablesOfUnits
+from gnnplace.policies.placing.placer import Encoded, Placer
 from gnnplace.policies.protocol import Choose
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from gnnplace.cluster import NO_LINK
-from gnnplace.policies.observations import UnitTables
+from gnnplace.policies.placing.observations import UnitTables
 from gnnplace.problems import Problem
 from gnnplace.units.block_numbers import block_numbers
 from gnnplace.units.units import UnitEdges, Units, output_bytes, persistent_bytes, unit_edges, work_ns

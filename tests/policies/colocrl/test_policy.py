@@ -11,7 +11,7 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
-from gnnplace.policies.colocrl import ColocRLConfig, colocation
+from gnnplace.policies.colocrl.policy import ColocRLConfig, colocation
 from gnnplace.policies.protocol import Imitates
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate

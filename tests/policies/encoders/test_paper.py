@@ -9,11 +9,10 @@ from support.graphs import equal_gpus
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
-from gnnplace.policies.encoders.breadth_first import breadth_first_index
 from gnnplace.policies.encoders.groups import MeanGroups, group_adjacency
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
-from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, neighbours, output_shapes
-from gnnplace.policies.networks.grouper import Grouper
+from gnnplace.policies.encoders.paper import PaperGroups, PaperOps, breadth_first_index, neighbours, output_shapes
+from gnnplace.policies.hierarchical.grouper import Grouper
 from gnnplace.units.units import units
 
 P = -1.0

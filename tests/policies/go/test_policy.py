@@ -22,13 +22,12 @@ from gnnplace.fusion.by_priority import by_priority
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import RULES, Placement, check
 from gnnplace.policies import registry
-from gnnplace.policies.go import GOConfig
-from gnnplace.policies.list_placement import list_placement
-from gnnplace.policies.networks import segments
-from gnnplace.policies.networks.graph_sage import MaxPoolSage, largest_of_neighbours
-from gnnplace.policies.networks.segments import ModulatedSegments, SegmentAttention
-from gnnplace.policies.networks.task_chain import TaskChain, mean_of_units
-from gnnplace.policies.priority_levels import levels_of, ordered_placements
+from gnnplace.policies.go import segments
+from gnnplace.policies.go.op_graph import MaxPoolSage, largest_of_neighbours
+from gnnplace.policies.go.policy import GOConfig
+from gnnplace.policies.go.priority_levels import levels_of, list_placement, ordered_placements
+from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention
+from gnnplace.policies.go.task_chain import TaskChain, mean_of_units
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.algorithms.imitate import imitate

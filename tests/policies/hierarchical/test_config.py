@@ -13,12 +13,12 @@ from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import check
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
-from gnnplace.policies.grouped import Hierarchical
-from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
-from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.hierarchical.grouper import Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.policy import Hierarchical
+from gnnplace.policies.hierarchical.ungrouped import Ungrouped
+from gnnplace.policies.placing.placer import Seq2Seq
+from gnnplace.policies.placing.turns import group_allowed, soft_placement
 from gnnplace.policies.tape import Tape
-from gnnplace.policies.turns import group_allowed, soft_placement
-from gnnplace.policies.ungrouped import Ungrouped
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.algorithms.reinforce import reinforce
 from gnnplace.training.credit import Credit, MovingAverage

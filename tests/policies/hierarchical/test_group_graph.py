@@ -7,8 +7,8 @@ from support.graphs import chains, equal_gpus
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
-from gnnplace.policies.encoders.group_graph import GroupGraph
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary
+from gnnplace.policies.hierarchical.group_graph import GroupGraph
 from gnnplace.units.units import group_edges, unit_transfers, units
 
 EDGES = [(0, 0, 1), (0, 0, 2), (0, 0, 3), (1, 0, 3), (2, CONTROL, 3)]

@@ -2,7 +2,7 @@
 
 import torch
 
-from gnnplace.policies.networks.grouper import Grouper, RandomGrouping
+from gnnplace.policies.hierarchical.grouper import Grouper, RandomGrouping
 
 
 def test_linear_is_one_linear_map_of_low_rank():

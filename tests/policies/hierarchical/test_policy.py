@@ -10,7 +10,7 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
-from gnnplace.policies.hierarchical import ENCODERS, HierarchicalConfig
+from gnnplace.policies.hierarchical.config import ENCODERS, HierarchicalConfig
 from gnnplace.policies.protocol import Groups, Imitates
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate

@@ -7,10 +7,9 @@ from support.graphs import equal_gpus
 
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.policies.coarsening import co_located
-from gnnplace.policies.encoders.fractal_dimension import fractal_dimension
-from gnnplace.policies.encoders.hsdag_columns import DEGREES, DIMS, POSITIONS, columns, width
 from gnnplace.policies.encoders.kinds import Vocabulary
+from gnnplace.policies.hsdag.coarsening import co_located
+from gnnplace.policies.hsdag.columns import DEGREES, DIMS, POSITIONS, columns, fractal_dimension, width
 from gnnplace.units.units import unit_edges, units
 
 
@@ -84,6 +83,6 @@ def test_the_papers_columns_by_hand():
 
 def test_more_producers_than_there_are_columns_share_the_last():
     edges = np.stack([np.arange(1, 30), np.zeros(29, np.int64)])
-    from gnnplace.policies.encoders.hsdag_columns import degree_columns
+    from gnnplace.policies.hsdag.columns import degree_columns
 
     assert degree_columns(30, edges[1])[0].argmax() == DEGREES - 1

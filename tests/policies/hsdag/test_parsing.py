@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gnnplace.policies.networks.dropout import Dropout
-from gnnplace.policies.networks.graph_parsing import Convolutions, GraphParsing, best_edges, between, inner_scores, normalised
+from gnnplace.policies.hsdag.parsing import Convolutions, Dropout, GraphParsing, best_edges, between, inner_scores, normalised
 
 NO_DROP = Dropout(0.0, 0)
 

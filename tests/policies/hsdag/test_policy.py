@@ -14,7 +14,7 @@ from gnnplace.config.training import CreditConfig
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.policies import registry
-from gnnplace.policies.hsdag import HsdagConfig
+from gnnplace.policies.hsdag.policy import HsdagConfig
 from gnnplace.policies.tape import Decisions, Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import CHECKS, branches, built, check_policy

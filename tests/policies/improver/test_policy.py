@@ -19,7 +19,7 @@ from gnnplace.corpus import clusters, manifest
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
-from gnnplace.policies.improver import Improver, ImproverConfig
+from gnnplace.policies.improver.policy import Improver, ImproverConfig
 from gnnplace.policies.protocol import PolicyShape
 from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape

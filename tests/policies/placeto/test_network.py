@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from gnnplace.policies.networks import placeto
-from gnnplace.policies.networks.placeto import Messages, PlacetoNetwork, SideBySide, both_ways, perceptron, total
-from gnnplace.policies.relatives import around, leading_to, relatives
+from gnnplace.policies.placeto import network as module
+from gnnplace.policies.placeto.network import Messages, PlacetoNetwork, SideBySide, both_ways, perceptron, total
+from gnnplace.policies.placeto.relatives import around, leading_to, relatives
 
 
 def graph(nodes, *edges, sums="sum", used=None):
@@ -100,8 +100,8 @@ def test_both_ways_at_once_are_each_way_alone(residual):
 def test_many_rows_are_embedded_as_few_are(monkeypatch):
     net, node, current = network(), torch.rand(1, 5, 3, 5), torch.tensor([1])
     few = net(node, graph(5, *DIAMOND), current)
-    monkeypatch.setattr(placeto, "FEW_ROWS", 14)
-    monkeypatch.setattr(placeto, "both_ways", lambda ways, *read: (len(ways) == 1) and both_ways(ways, *read))
+    monkeypatch.setattr(module, "FEW_ROWS", 14)
+    monkeypatch.setattr(module, "both_ways", lambda ways, *read: (len(ways) == 1) and both_ways(ways, *read))
     torch.testing.assert_close(net(node, graph(5, *DIAMOND), current), few)
 
 

@@ -18,9 +18,9 @@ from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.policies.clustering import within_passes
-from gnnplace.policies.networks import placeto as placeto_network
-from gnnplace.policies.placed_graph import columns, placed_graph, shuffled, standing, start_times, unit_facts
-from gnnplace.policies.placeto import PlacetoConfig
+from gnnplace.policies.placeto import network as placeto_network
+from gnnplace.policies.placeto.graph import columns, placed_graph, shuffled, standing, start_times, unit_facts
+from gnnplace.policies.placeto.policy import PlacetoConfig
 from gnnplace.policies.protocol import Continues, asks
 from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape

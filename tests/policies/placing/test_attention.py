@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from gnnplace.policies.networks import attention
-from gnnplace.policies.networks.attention import AdditiveAttention, AdditiveScores
+from gnnplace.policies.placing import placer
+from gnnplace.policies.placing.placer import AdditiveAttention, AdditiveScores
 
 
 def naive(memory, query, v):
@@ -25,7 +25,7 @@ def test_scores_by_hand():
 
 @pytest.mark.parametrize("chunk", [1, 60, 10**6])
 def test_scores_and_gradients_are_those_of_the_formula_whatever_the_chunk(chunk, monkeypatch):
-    monkeypatch.setattr(attention, "CHUNK", chunk)
+    monkeypatch.setattr(placer, "CHUNK", chunk)
     ours, theirs = arguments(2, 5, 7, 3), arguments(2, 5, 7, 3)
     weight = torch.randn(2, 7, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     for scores, inputs in ((AdditiveScores.apply(*ours), ours), (naive(*theirs), theirs)):

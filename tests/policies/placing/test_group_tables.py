@@ -9,9 +9,8 @@ from support.random_problems import random_case
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.policies.group_tables import group_order, group_tables, tables_of_units
-from gnnplace.policies.placed_groups import PlacedGroups
-from gnnplace.policies.unit_tables import unit_tables
+from gnnplace.policies.placing.group_tables import PlacedGroups, group_order, group_tables, tables_of_units
+from gnnplace.policies.placing.unit_tables import unit_tables
 from gnnplace.units.units import Units, units
 
 

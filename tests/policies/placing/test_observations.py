@@ -6,8 +6,8 @@ from support.graphs import equal_gpus
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.policies.observations import OBSERVATIONS, PartialPlacements
-from gnnplace.policies.unit_tables import unit_tables
+from gnnplace.policies.placing.observations import OBSERVATIONS, PartialPlacements
+from gnnplace.policies.placing.unit_tables import unit_tables
 from gnnplace.schedules.unit_order import decision_order
 from gnnplace.units.units import units
 

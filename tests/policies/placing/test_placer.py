@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from gnnplace.policies.networks.seq2seq import Seq2Seq
+from gnnplace.policies.placing.placer import Seq2Seq
 
 
 def placer(devices=3, width=16, **bounds):

@@ -12,7 +12,7 @@ from gnnplace.config.algorithms import ReinforceConfig
 from gnnplace.config.training import TrainingConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.tape import Tape
-from gnnplace.policies.unit_placer import UnitPlacer, UnitPlacerConfig
+from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.best import BestPlacements
 from gnnplace.training.fit import fit
