@@ -34,7 +34,7 @@ from gnnplace.baselines.near_modules import with_nearest_modules
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.repair import WAYS, Repair
-from gnnplace.baselines.searching.budget import Budget, Counted, Watched
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.clock import running_s
 from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.baselines.staged import staged
@@ -81,8 +81,7 @@ def portfolio(
     Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
     binding stages are given; a search for a faster order, with the schedule `given`, is all that can follow.
     """
-    watched = Watched(evaluate, budget)
-    run = _Run(problem, watched, Rationed(watched, budget), seed, budget, schedule, progress, improvements(progress), stages)
+    run = _Run(problem, evaluate, Rationed(evaluate, budget), seed, budget, schedule, progress, improvements(progress), stages)
     winner = run.best_of_all() if starts is None and policy is None and (stages is None or not stages.binding) else None
     if winner is None:
         starts = run.starts() if starts is None else starts
@@ -123,8 +122,8 @@ class _Run:
         too_short = part.seconds_left is not None and part.seconds_left < LEAST_EXACT_S
         if number * self.problem.num_ops > ENUMERATED_OPS or too_short or part.allows(int(number)) < number:
             return None
-        counted = self._counted(self.budget)
-        winner = judged(self.problem, counted, f"all {number:,.0f} placements", enumerated(self.problem, counted, schedule=self.rule))
+        metered = self.budget.metered(self.evaluate)
+        winner = judged(self.problem, metered, f"all {number:,.0f} placements", enumerated(self.problem, metered, schedule=self.rule))
         self.progress(winner.planner, winner.score)
         return winner if winner.score.feasibility == FEASIBLE else None
 
@@ -153,27 +152,20 @@ class _Run:
         """
         for_order = FOR_ORDER * (1 - self.budget.used) if repaired else FOR_ORDER  # repairs leave less to both
         before = self.budget if self.schedule == self.rule else self.budget.until(1 - for_order)
-        counted = self._counted(before)
         if self.small:
             solved = partial(self._solved, most_s=planners.EXACT_S, schedule=self.rule)
-            winners = [searched(self.problem, counted, winners[0], "exact", solved, before, self.progress), *winners[1:]]
+            winners = [searched(self.problem, self.evaluate, winners[0], "exact", solved, before, self.progress), *winners[1:]]
         climb, anneal = ("ranked-climb", partial(self._climbed, ranks=ranks)), ("annealing", self._annealed)
         if before.evaluations is not None and (left := before.allows(before.evaluations)):
             first = before.left(min(1.0, CLIMBED / left))
-            winners = [searched_from_few(self.problem, self._counted(first), winners, climb, climb, first, self.progress)]
-            before.spent += first.spent
-        winner = searched_from_few(self.problem, counted, winners, climb, anneal, before, self.progress)
-        self.budget.spent = before.spent
-        return winner
+            winners = [searched_from_few(self.problem, self.evaluate, winners, climb, climb, first, self.progress)]
+        return searched_from_few(self.problem, self.evaluate, winners, climb, anneal, before, self.progress)
 
     def ordered(self, winner: Winner) -> Winner:
         """What a search for a faster order of the ops makes of a winner."""
         solved: Search = partial(self._solved, most_s=ORDER_S, schedule=self.schedule)
         search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.seed)
-        return searched(self.problem, self._counted(self.budget), winner, "order", search, self.budget, self.progress)
-
-    def _counted(self, budget: Budget) -> Counted:
-        return Counted(self.evaluate, budget)
+        return searched(self.problem, self.evaluate, winner, "order", search, self.budget, self.progress)
 
     def _climbed(self, problem: Problem, start: Placement, budget: Budget, found: Found, *, ranks: Sequence[Rank]) -> Placement:
         climb = partial(ranked_climb, ranks=ranks, drawn=LEARNED_DRAWN if len(ranks) > 1 else DRAWN, schedule=rule_of(start.schedule))
@@ -188,7 +180,7 @@ class _Run:
         if (limit := _exact_limit(budget, most_s)) is None:
             return start
         try:
-            return exact(problem, self._counted(budget), start=start, least_times=least_times, limit=limit, schedule=schedule)
+            return exact(problem, budget.metered(self.evaluate), start=start, least_times=least_times, limit=limit, schedule=schedule)
         except ChildProcessError as error:
             winner = judged(problem, self.evaluate, f"exact: {error}; it goes on from", start)
             self.said(winner.planner, winner.score)
@@ -200,13 +192,13 @@ def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget
 
     The schedule stays. Of the ways of a repair, more are tried where the budget allows it.
     """
-    evaluate = Watched(evaluate, budget)
+    evaluate = budget.metered(evaluate)
     given = judged(problem, evaluate, "given", placement)
     return with_repairs(problem, evaluate, [given], _repairs(problem, evaluate, (), budget), budget)[0].placement
 
 
 def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule], budget: Budget) -> list[Repair]:
-    return [Repair(problem, Counted(evaluate, budget), way, schedules, budget) for way in WAYS]
+    return [Repair(problem, budget.metered(evaluate), way, schedules, budget) for way in WAYS]
 
 
 def improved(problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None) -> Placement:

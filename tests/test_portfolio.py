@@ -122,7 +122,7 @@ def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_
 
     def searching(problem, evaluate, generator, *, start, budget, **more):
         shares.append((budget.evaluations, budget.spent))
-        budget.spent = budget.evaluations
+        budget.pay(budget.evaluations - budget.spent)
         return start
 
     monkeypatch.setattr(planners, "planners", asked)
@@ -153,7 +153,7 @@ def test_everything_ends_once_a_step_reaches_the_bound(monkeypatch: pytest.Monke
     monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
     posed, mine = chains(2, 2, 2), {"mine": lambda _: Placement(np.zeros(4, np.int32))}
     budget = portfolio.budget(posed, evaluations=5000)
-    assert budget.goal.bound_ns == 2000
+    assert budget.bound_ns == 2000
     ended, spent = spending(posed, budget, schedule=schedule, starts=mine)
     whole, all_of_it = spending(posed, Budget(evaluations=300), schedule=schedule, starts=mine)
     assert ended.score == whole.score and ended.score.step_time_ns == 2000 and ended.planner == whole.planner

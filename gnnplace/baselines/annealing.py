@@ -52,11 +52,10 @@ def annealing(
 
     `hot` is the first temperature; at 0 the search accepts no worse placement. Raises ValueError where a unit is allowed on no device.
     """
-    around = neighbourhood(problem)
+    around, metered = neighbourhood(problem), budget.metered(evaluate)
 
     def look(device: Devices) -> _Here:
-        budget.spent += 1
-        (result,) = evaluate(problem, [around.placement(device, schedule)], timeline=True)
+        (result,) = metered(problem, [around.placement(device, schedule)], timeline=True)
         return _Here(device, score(problem, result), _guide(problem, around, device, result))
 
     here = best = look(around.start(start))
@@ -67,8 +66,7 @@ def annealing(
             continue
         drawn = _new(around, here, count, seen, generator)
         worst = _worst(here.score, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
-        results = evaluate(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
-        budget.spent += count
+        results = metered(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
         stands, device = min(zip([score(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0])
         if stands <= worst:
             here, fresh = _Here(device, stands, here.guide), False

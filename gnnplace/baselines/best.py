@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -119,7 +119,7 @@ class _Repairs:
     """Repairs of one problem under a budget."""
 
     def __init__(self, problem: Problem, evaluate: Evaluator, budget: Budget, progress: Progress) -> None:
-        self.problem, self.evaluate, self.budget, self.progress = problem, Counted(evaluate, budget), budget, progress
+        self.problem, self.evaluate, self.budget, self.progress = problem, budget.metered(evaluate), budget, progress
         self.relieved: dict[Identity, tuple[Winner, Repair]] = {}
         self.hastened: dict[Identity, Winner] = {}  # by the placement before
 
@@ -177,7 +177,7 @@ def searched(
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.score))
     if identity(placement) == identity(winner.placement):
         return winner
-    found = min(winner, judged(problem, evaluate, name, placement), key=BY_SCORE)
+    found = min(winner, judged(problem, budget.metered(evaluate), name, placement), key=BY_SCORE)
     progress(found.planner, found.score)
     return found
 
@@ -199,7 +199,6 @@ def searched_from_few(
     for place, winner in enumerate(few if len(few) > 1 else []):
         part = budget.left(FOR_FEW / (len(few) - FOR_FEW * place))
         few[place] = searched(problem, evaluate, winner, *brief, part, progress)
-        budget.spent += part.spent
     return searched(problem, evaluate, min(few, key=BY_SCORE), *long, budget, progress)
 
 

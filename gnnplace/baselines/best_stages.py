@@ -11,7 +11,7 @@ import numpy as np
 from gnnplace.baselines.annealing import Found
 from gnnplace.baselines.best import BY_SCORE, FOR_ORDER, Progress, Winner, best, searched, searched_from_few
 from gnnplace.baselines.reorder import reordered
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.baselines.single import on_each
 from gnnplace.baselines.staged import nearest_if_any, planned_stages, search_stages
@@ -41,12 +41,11 @@ def best_stages(
     winners = best(problem, Rationed(evaluate, budget), starts, budget, progress)
     before = budget if schedule == rule else budget.until(1 - FOR_ORDER)
     moved = ("cuts", partial(_cut, evaluate=evaluate, seed=seed, stages=stages))
-    winner = searched_from_few(problem, Counted(evaluate, before), winners, moved, moved, before, progress)
+    winner = searched_from_few(problem, evaluate, winners, moved, moved, before, progress)
     if schedule == rule:
         return winner
-    budget.spent = before.spent
     ordered = partial(reordered, seed=seed, evaluate=evaluate)
-    return searched(problem, Counted(evaluate, budget), winner, "order", ordered, budget, progress)
+    return searched(problem, evaluate, winner, "order", ordered, budget, progress)
 
 
 def with_best_stages(
@@ -64,11 +63,10 @@ def with_best_stages(
     near = {each.planner: nearest_if_any(problem, stages, each.placement) for each in winners}
     starts = {name: known(placement) for name, placement in near.items() if placement is not None}
     if nearest_if_any(problem, stages, on_each(problem, [0])[0]) is not None:
-        starts = {"stages": partial(planned_stages, evaluate=Counted(evaluate, part), stages=stages, schedule=schedule)} | starts
+        starts = {"stages": partial(planned_stages, evaluate=part.metered(evaluate), stages=stages, schedule=schedule)} | starts
     if not starts:
         return winners
     found = best_stages(problem, stages, evaluate, seed, part, schedule, starts, progress)
-    budget.spent += part.spent
     return sorted([*winners, found], key=BY_SCORE)
 
 

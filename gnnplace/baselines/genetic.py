@@ -49,10 +49,9 @@ def genetic(
     `start` must respect `allowed`. Under the schedule `given` priorities evolve too, as offsets to the ranks of the schedule critical-path,
     and the start keeps its own order. Raises ValueError where a unit is allowed on no device.
     """
-    genes = code(problem)
+    genes, metered = code(problem), budget.metered(evaluate)
     own = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)
-    (result,) = evaluate(problem, [own])
-    budget.spent += 1
+    (result,) = metered(problem, [own])
     best = Member(np.zeros((2, genes.num_genes)), own, score(problem, result))
     if not genes.num_genes or (problem.num_devices == 1 and schedule != "given"):
         return own
@@ -62,8 +61,7 @@ def genetic(
     population: list[Member] = []
     stale = 0
     while count := budget.allows(len(drawn)):
-        found = _evaluated(problem, evaluate, genes, home, drawn[:count], schedule)
-        budget.spent += count
+        found = _evaluated(problem, metered, genes, home, drawn[:count], schedule)
         population = sorted([*population[:ELITE], *found], key=lambda member: member.score)
         stale = 0 if population[0].score < best.score else stale + 1
         best = population[0] if stale == 0 else best

@@ -14,7 +14,7 @@ import numpy as np
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.repair import Repair, Way
 from gnnplace.baselines.sampled_lists import list_schedules
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, Evaluator, score
@@ -49,7 +49,7 @@ def own_start(
     problem: Problem, evaluate: Evaluator, generator: np.random.Generator, budget: Budget, schedule: Schedule = "critical-path"
 ) -> Placement:
     """The fastest random list schedule; where none fits, what a repair makes of the one that overflows least."""
-    source, counted = list_schedules(problem, generator, schedule), Counted(evaluate, budget)
+    source, counted = list_schedules(problem, generator, schedule), budget.metered(evaluate)
     count = LISTS if budget.evaluations is None else min(LISTS, int(FOR_LISTS * budget.evaluations))
     if count < 2:
         return source()

@@ -37,7 +37,7 @@ def with_nearest_modules(
 ) -> list[Winner]:
     """The winners and the nearest whole modules to the best `FEW`, best first; no modules that are worse and take longer than the best.
 
-    Those that are faster may overflow a memory: repairs follow. The evaluator counts against the budget, and is not asked of modules that
+    Those that are faster may overflow a memory: repairs follow. The budget meters the evaluator, which is not asked of modules that
     are whole already.
     """
     first, near, known = winners[0].score, list[Winner](), {identity(each.placement) for each in winners}

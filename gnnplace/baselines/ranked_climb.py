@@ -128,7 +128,11 @@ def ranked_climb(
     no device.
     """
     around = neighbourhood(problem)
-    scratch, here, evaluated = work(around.terrain), around.start(start), partial(_evaluated, problem, evaluate, around, schedule, budget)
+    scratch, here, evaluated = (
+        work(around.terrain),
+        around.start(start),
+        partial(_evaluated, problem, budget.metered(evaluate), around, schedule),
+    )
     (result,) = evaluated([here])
     if result.timeline is None:
         return around.placement(here, schedule)
@@ -158,11 +162,10 @@ def ranked_climb(
 
 
 def _evaluated(
-    problem: Problem, evaluate: Evaluator, around: Neighbourhood, schedule: Schedule, budget: Budget, tried: Sequence[Devices],
+    problem: Problem, evaluate: Evaluator, around: Neighbourhood, schedule: Schedule, tried: Sequence[Devices],
     limit_ns: int | None = None,
 ) -> tuple[StepResult, ...]:  # fmt: skip
-    """The steps of placements with their timelines; the budget has paid for them."""
-    budget.spent += len(tried)
+    """The steps of placements with their timelines."""
     return evaluate(problem, [around.placement(device, schedule) for device in tried], timeline=True, limit_ns=limit_ns)
 
 

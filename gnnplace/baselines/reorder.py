@@ -9,6 +9,7 @@ shorten a schedule (Nowicki and Smutnicki, 1996). Other moves add random keys to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -42,13 +43,14 @@ def reorder(problem: Problem, evaluate: Evaluator, generator: np.random.Generato
     The evaluator must give timelines. Raises ValueError where an edge needs a link that does not exist.
     """
     rules = [start, *(Placement(start.device, rule) for rule in RULES if rule != start.schedule)][: budget.allows(1 + len(RULES))]
-    found = _evaluated(problem, evaluate, start.device, [spaced(priorities(problem, rule)) for rule in rules], budget)
+    evaluated = partial(_evaluated, problem, budget.metered(evaluate), start.device)
+    found = evaluated([spaced(priorities(problem, rule)) for rule in rules])
     first, here = found[0], min(found, key=lambda one: one.score)
     best = here
     waits, chain = _critical(problem, start.device, here)
     while len(chain) and (count := budget.allows(TOGETHER)):
         drawn = [_moved(start.device, here, waits, chain, generator) for _ in range(count)]
-        found = _evaluated(problem, evaluate, start.device, drawn, budget, here.score)
+        found = evaluated(drawn, here.score)
         better = min(found, key=lambda one: one.score)
         if better.score <= here.score:
             here = better
@@ -74,13 +76,11 @@ def _evaluated(
     evaluate: Evaluator,
     device: Int32[np.ndarray, " ops"],
     drawn: Sequence[Int64[np.ndarray, " ops"]],
-    budget: Budget,
     here: Score | None = None,
 ) -> list[Found]:
     """The results of priorities. The evaluation of a step that scores worse than `here` may stop early."""
     limit_ns = None if here is None else here.limit_ns
     results = evaluate(problem, [Placement(device, "given", priority) for priority in drawn], timeline=True, limit_ns=limit_ns)
-    budget.spent += len(drawn)
     return [Found(priority, score(problem, result), result) for priority, result in zip(drawn, results, strict=True)]
 
 

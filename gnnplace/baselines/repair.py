@@ -62,7 +62,7 @@ _blocks: WeakKeyDictionary[Problem, Blocks] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Repair:
-    """A way to repair placements of a problem. The evaluator must give timelines; its evaluations count if it is `Counted`.
+    """A way to repair placements of a problem. The evaluator must give timelines; its evaluations count if a budget meters it.
 
     Placements may run under each of `schedules` and under their own; priorities of the schedule `given` stay with their ops. No round
     begins after the end of the budget.

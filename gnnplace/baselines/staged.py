@@ -94,10 +94,9 @@ def search_stages(
 
     It ends early when it has seen all that it can draw.
     """
-    legal, drawn = _legal(problem, stages), 0
+    legal, drawn, metered = _legal(problem, stages), 0, budget.metered(evaluate)
     here = _row(stages, start)
-    known = score(problem, evaluate(problem, [start])[0])
-    budget.spent += 1
+    known = score(problem, metered(problem, [start])[0])
     seen = {here.tobytes()}
     while drawn < DRAWS and (count := budget.allows(TOGETHER)):
         rows: list[Items] = []
@@ -107,8 +106,7 @@ def search_stages(
                 seen.add(row.tobytes())
                 rows.append(row)
                 drawn = 0
-        results = evaluate(problem, [_like(start, stages, row) for row in rows], limit_ns=known.limit_ns)
-        budget.spent += len(rows)
+        results = metered(problem, [_like(start, stages, row) for row in rows], limit_ns=known.limit_ns)
         scores = [score(problem, result) for result in results]
         if scores and min(scores) <= known:
             better, here = min(scores) < known, rows[scores.index(min(scores))]

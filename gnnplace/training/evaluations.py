@@ -50,8 +50,8 @@ def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunCo
 def searches(problem: Problem, evaluations: int, seed: int, schedule: Schedule) -> dict[str, Placement]:
     """What random search finds, and hill climbing from the fastest device alone, whose search counts."""
     alone = on_each(problem, range(problem.num_devices), schedule)
-    start, budget = fastest(problem, alone, simulate), Budget(evaluations=evaluations)
-    budget.spent = len(alone)
+    budget = Budget(evaluations=evaluations)
+    start = fastest(problem, alone, budget.metered(simulate))
     climber, drawer = np.random.default_rng(seed), np.random.default_rng(seed)
     return {
         "random": random_units(problem, simulate, drawer, evaluations=evaluations, schedule=schedule),

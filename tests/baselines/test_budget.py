@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.graphs import chains
 
-from gnnplace.baselines.searching.budget import Budget, Counted, Watched
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.clock import compiling_s
 from gnnplace.baselines.single import single_gpu
 from gnnplace.placement import Placement
@@ -34,9 +34,9 @@ def clock():
 def test_evaluations_are_counted_down():
     budget = Budget(evaluations=5)
     assert (budget.used, budget.allows(4)) == (0, 4)
-    budget.spent += 4
+    budget.pay(4)
     assert (budget.used, budget.allows(4)) == (0.8, 1)
-    budget.spent += 1
+    budget.pay(1)
     assert (budget.used, budget.allows(4)) == (1, 0)
 
 
@@ -95,7 +95,7 @@ def test_no_budget_is_refused(given, words):
 
 def test_what_a_planner_evaluates_counts():
     budget, posed = Budget(evaluations=100), chains(2, 3, 2)
-    evaluate = Counted(simulate, budget)
+    evaluate = budget.metered(simulate)
     assert isinstance(evaluate, Evaluator)
     assert (single_gpu(posed, evaluate).device == single_gpu(posed, simulate).device).all()
     assert budget.spent == 2
@@ -105,13 +105,13 @@ def test_a_budget_and_its_parts_end_where_a_step_reaches_the_bound():
     posed = chains(1, 2, 2)
     budget = Budget(evaluations=100, bound_ns=2000)
     part, rest = budget.left(0.1), budget.until(0.5)
-    watched = Watched(simulate, part)
+    watched = part.metered(simulate)
     split, together = (Placement(np.array(device, np.int32)) for device in ([0, 1], [1, 1]))
     assert watched(posed, [split])[0].step_time_ns > 2000 and [each.allows(5) for each in (budget, part, rest)] == [5, 5, 5]
     watched(posed, [split, together])
     assert [(each.used, each.allows(5)) for each in (budget, part, rest)] == [(1, 0)] * 3
     other = Budget(evaluations=100)
-    Watched(simulate, other)(posed, [together])
+    other.metered(simulate)(posed, [together])
     assert other.allows(5) == 5 and isinstance(watched, Evaluator)
 
 
@@ -119,10 +119,25 @@ def test_a_step_that_overflows_reaches_no_bound():
     posed = chains(1, 2, 2)
     small = replace(posed, cluster=replace(posed.cluster, devices=tuple(replace(each, memory_bytes=1) for each in posed.cluster.devices)))
     budget = Budget(evaluations=100, bound_ns=10**9)
-    (result,) = Watched(simulate, budget)(small, [Placement(np.array([1, 1], np.int32))])
+    (result,) = budget.metered(simulate)(small, [Placement(np.array([1, 1], np.int32))])
     assert result.infeasible is not None and budget.allows(5) == 5
 
 
 def test_a_budget_may_have_started_before(clock):
     budget = Budget(seconds=4.0, clock=clock, started=clock.now - 1)
     assert (budget.used, budget.seconds_left) == (0.25, 3.0)
+
+
+def test_what_a_part_spends_its_whole_has_spent_and_no_evaluation_is_paid_twice():
+    posed, budget = chains(1, 2, 2), Budget(evaluations=100)
+    budget.pay(10)
+    share, beginning = budget.left(0.5), budget.until(0.5)
+    within = share.left(0.5)
+    placements = [Placement(np.array(device, np.int32)) for device in ([0, 1], [1, 1])]
+    within.metered(budget.metered(simulate))(posed, placements)
+    assert [each.spent for each in (within, share, beginning, budget)] == [2, 2, 10, 12]
+    beginning.metered(beginning.metered(simulate))(posed, placements)
+    assert [each.spent for each in (within, share, beginning, budget)] == [2, 2, 12, 14]
+    other = Budget(evaluations=100)
+    other.metered(share.metered(simulate))(posed, placements[:1])
+    assert [each.spent for each in (other, share, budget)] == [1, 3, 15]

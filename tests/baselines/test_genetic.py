@@ -45,9 +45,9 @@ def test_it_finds_the_optimum_of_layers():
 def test_it_keeps_to_its_budget_and_returns_the_best_that_it_met(evaluations, schedule):
     posed, asked, budget = chains(3, 8, 3), [], Budget(evaluations=evaluations)
 
-    def watched(posed, placements, *, timeline=False):
+    def watched(posed, placements, **options):
         asked.extend(placements)
-        return simulate(posed, placements, timeline=timeline)
+        return simulate(posed, placements, **options)
 
     found = genetic(posed, watched, np.random.default_rng(1), start=single(posed), budget=budget, schedule=schedule)
     assert len(asked) == budget.spent == evaluations and {placement.schedule for placement in asked} == {schedule}

@@ -7,7 +7,7 @@ import numpy as np
 import gnnplace as gp
 from gnnplace.baselines.best import FEW, Winner, judged
 from gnnplace.baselines.near_modules import nearest_modules, with_nearest_modules
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
 
@@ -49,7 +49,7 @@ def test_a_faster_one_is_the_best_and_the_others_stay():
     problem = posed(["a", "a", "a", "b", "b", "b"])
     winners = judged_all(problem, placed(0, 1, 0, 1, 0, 1), placed(1, 0, 1, 0, 1, 0))
     budget = Budget(evaluations=10)
-    found = with_nearest_modules(problem, Counted(simulate, budget), winners, budget)
+    found = with_nearest_modules(problem, budget.metered(simulate), winners, budget)
     assert budget.spent == 2 and found[0].score < winners[0].score and found[0].planner.startswith("modules of planner")
     assert [each for each in found if each in winners] == winners
 
@@ -58,11 +58,11 @@ def test_what_is_whole_and_what_has_no_layers_takes_no_evaluation_and_there_are_
     budget = Budget(evaluations=1)
     for problem, device in ((posed(["a", "a", "b", "b"]), (0, 0, 1, 1)), (posed([None] * 4), (0, 1, 0, 1))):
         winners = judged_all(problem, placed(*device))
-        assert with_nearest_modules(problem, Counted(simulate, budget), winners, budget) == winners and budget.spent == 0
+        assert with_nearest_modules(problem, budget.metered(simulate), winners, budget) == winners and budget.spent == 0
     problem = posed(["a", "a", "b", "b"])
     several = judged_all(problem, *(placed(*device) for device in ((0, 1, 0, 1), (0, 1, 1, 0), (1, 0, 1, 0), (1, 0, 0, 1), (1, 0, 0, 0))))
-    with_nearest_modules(problem, Counted(simulate, budget), several, budget)
+    with_nearest_modules(problem, budget.metered(simulate), several, budget)
     assert budget.spent == 1
     budget = Budget(evaluations=100)
-    with_nearest_modules(problem, Counted(simulate, budget), several, budget)
+    with_nearest_modules(problem, budget.metered(simulate), several, budget)
     assert 1 < budget.spent <= FEW

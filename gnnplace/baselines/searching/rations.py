@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from gnnplace.baselines.searching.budget import Budget, Counted
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.promise import promise
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -37,7 +37,7 @@ class Rationed:
     """
 
     def __init__(self, evaluate: Evaluator, budget: Budget) -> None:
-        self._evaluate, self._known, self._fastest_ns = Counted(evaluate, budget), dict[Key, StepResult](), float("inf")
+        self._evaluate, self._known, self._fastest_ns = budget.metered(evaluate), dict[Key, StepResult](), float("inf")
         self.left: int | None = None  # of the ration
 
     def __call__(
