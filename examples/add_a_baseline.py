@@ -1,6 +1,6 @@
 """A planner of your own, compared with all others: any function from a problem to a placement is one.
 
-A baseline of the package is a file in gnnplace/baselines/ and one line in the table of gnnplace/planners.py.
+A baseline of the package is a file in gnnplace/baselines/ and one line in the table of gnnplace/portfolio/planners.py.
 """
 
 import numpy as np

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gnnplace as gp
-from gnnplace import planners
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 

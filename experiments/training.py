@@ -87,6 +87,6 @@ def teacher_of(problem: Problem, config: RunConfig) -> Placement | None:
     """What a warm start imitates: the fastest placement of all heuristics, None without one."""
     if not config.training.warm_start.updates:
         return None
-    from gnnplace import planners  # every planner and what it needs, which training doesn't
+    from gnnplace.portfolio import planners  # every planner and what it needs, which training doesn't
 
     return planners.best_heuristic(problem, simulate)

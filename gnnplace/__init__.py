@@ -13,7 +13,6 @@ from importlib import import_module
 TYPE_CHECKING = False  # typing's own would be imported before `__main__` says from where
 if TYPE_CHECKING:
     from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate, write_report
-    from gnnplace.candidates import Candidate, table
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.constraints import Constrained, Constraint, constrained
     from gnnplace.formats.documents import load, save
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from gnnplace.isolation.outcome import MeasurementError
     from gnnplace.placement import Placement
     from gnnplace.plan import Plan
+    from gnnplace.portfolio.candidates import Candidate, table
     from gnnplace.problems import Problem
     from gnnplace.result import StepResult
     from gnnplace.runs import load_policy, measure, placed, train
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate", "write_report"),
-    "gnnplace.candidates": ("Candidate", "table"),
+    "gnnplace.portfolio.candidates": ("Candidate", "table"),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
     "gnnplace.constraints": ("Constrained", "Constraint", "constrained"),
     "gnnplace.formats.documents": ("load", "save"),

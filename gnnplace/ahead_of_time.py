@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gnnplace import candidates, portfolio
 from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
 from gnnplace.kept import Kept
+from gnnplace.portfolio import candidates, portfolio
 from gnnplace.problems import Problem
 from gnnplace.sources import graphs
 from gnnplace.units.granularity import GRANULARITIES

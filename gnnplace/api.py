@@ -16,12 +16,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from gnnplace import candidates, portfolio
-from gnnplace.baselines.best import Progress
-from gnnplace.baselines.staged import staged
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
-from gnnplace.candidates import Candidate
 from gnnplace.choices import BEST, SEARCH, Format, Mode, SearchName
 from gnnplace.cluster import Cluster
 from gnnplace.constraints import Constraint, constrained
@@ -30,6 +26,10 @@ from gnnplace.exports.model import Model
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
+from gnnplace.portfolio import candidates, portfolio
+from gnnplace.portfolio.candidates import Candidate
+from gnnplace.portfolio.rounds import Progress
+from gnnplace.portfolio.stages import staged
 from gnnplace.problems import Problem
 from gnnplace.report import explanation
 from gnnplace.result import Planner, StepResult

@@ -26,7 +26,7 @@ from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 
 if TYPE_CHECKING:
-    from gnnplace.candidates import Candidate
+    from gnnplace.portfolio.candidates import Candidate
     from gnnplace.report.explanation import Explanation, PartExplanation
 
 

@@ -15,10 +15,7 @@ from support.short_searches import shorten_searches
 from support.slow import slow
 
 import gnnplace as gp
-from gnnplace import candidates, planners, portfolio
-from gnnplace.baselines.enumeration import every_placement
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.staged import nearest, planned_stages, search_stages
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.graph import Categorical
@@ -26,6 +23,9 @@ from gnnplace.placement import Placement, check
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
+from gnnplace.portfolio import candidates, planners, portfolio
+from gnnplace.portfolio.enumeration import every_placement
+from gnnplace.portfolio.stages import nearest, planned_stages, search_stages
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate

@@ -20,17 +20,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.simulator_speed import workload
-from gnnplace import planners, portfolio
-from gnnplace.baselines.critical_path_first import critical_path_first
+from gnnplace.baselines.baechi import m_etf, m_sct, m_topo
+from gnnplace.baselines.cpop import critical_path_first
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.m_etf import m_etf
-from gnnplace.baselines.m_sct import m_sct
-from gnnplace.baselines.m_topo import m_topo
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
 from gnnplace.baselines.scotch import scotch
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

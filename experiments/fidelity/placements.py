@@ -7,12 +7,12 @@ from functools import partial
 import numpy as np
 
 from experiments.training import config_of, teacher_of, train
-from gnnplace import planners
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.random_units import draw
 from gnnplace.placement import Placement, Schedule
+from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate

@@ -15,8 +15,8 @@ import gnnplace as gp
 from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import problem_of
-from gnnplace import candidates, portfolio
 from gnnplace.bounds.bounds import lower_bound
+from gnnplace.portfolio import candidates, portfolio
 from gnnplace.report import results
 
 PATH = Path(__file__).resolve().parent / "results" / "granularity.json"

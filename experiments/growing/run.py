@@ -16,7 +16,7 @@ import numpy as np
 
 from experiments import cells, output
 from experiments.growing.problems import Growth, pair
-from gnnplace import portfolio
+from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

@@ -24,12 +24,12 @@ from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import heuristics_ns, time_ns
 from experiments.room.run import compiled, known, worked_s
-from gnnplace import portfolio
-from gnnplace.baselines.exact import Limit, exact
+from gnnplace.baselines.cp_sat.exact import Limit, exact
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import least_times
 from gnnplace.bounds.shortage import shortage
 from gnnplace.corpus import clusters, manifest
+from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

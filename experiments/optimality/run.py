@@ -17,12 +17,12 @@ import numpy as np
 
 from experiments.cells import Cell, compute
 from experiments.optimality.graphs import Kind, drawn, kinds
-from gnnplace import planners, portfolio
 from gnnplace.baselines.annealing import annealing
-from gnnplace.baselines.exact import Limit, Start, solve
+from gnnplace.baselines.cp_sat.exact import Limit, Start, solve
 from gnnplace.baselines.fastest import fastest
 from gnnplace.bounds.bounds import bound_name, least_times, lower_bound
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

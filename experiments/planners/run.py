@@ -23,7 +23,6 @@ from experiments.planners import picture, table
 from experiments.planners.columns import ABLATIONS, FUSED, LEARNED, MAIN, SCHEDULE
 from experiments.planners.watched import Watched
 from experiments.problems import heuristics_ns, problem_of
-from gnnplace import planners, portfolio
 from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import on_accelerators
@@ -34,6 +33,7 @@ from gnnplace.bounds.bounds import lower_bound
 from gnnplace.fused import fused
 from gnnplace.fusion.defaults import default
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

@@ -17,13 +17,13 @@ from pathlib import Path
 from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import heuristics, problem_of, time_ns
-from gnnplace import portfolio
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.corpus import clusters, manifest
 from gnnplace.corpus.manifest import Entry
+from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

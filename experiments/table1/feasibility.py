@@ -21,7 +21,6 @@ from experiments import output
 from experiments.cells import Cell
 from experiments.op_counts.run import dropout, gated
 from experiments.table1.run import CLUSTERS, PAPER
-from gnnplace import planners
 from gnnplace.baselines.single import on_device
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
@@ -30,6 +29,7 @@ from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.graph import ComputationGraph
 from gnnplace.graph_columns import MAX_BYTES
 from gnnplace.placement import Placement, Schedule
+from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from experiments.problems import time_ns
 from experiments.table1.run import CLUSTERS, COLUMNS, PAPER, order
-from gnnplace import planners
 from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.cluster import Cluster, Device
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement, Schedule
+from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

@@ -19,12 +19,12 @@ from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from experiments.table1 import plot
-from gnnplace import planners, portfolio
 from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate

@@ -21,7 +21,6 @@ import torch
 from experiments import cells, output
 from experiments.zero_shot.run import HERE, ROOM, Recorded, problems, start_of, untrained
 from experiments.zero_shot.table import interval
-from gnnplace import portfolio
 from gnnplace.baselines.ranked_climb import Rank, path_estimate, ranked_climb
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.config.files import read_settings
@@ -32,6 +31,7 @@ from gnnplace.costs import roofline
 from gnnplace.moves.columns import DRAWN, NAMES
 from gnnplace.moves.ranking import read_ranking
 from gnnplace.policies.improver.scorer import MoveScorer
+from gnnplace.portfolio import portfolio
 from gnnplace.report import results
 from gnnplace.sources import graphs as sources
 from gnnplace.training import fit, in_memory

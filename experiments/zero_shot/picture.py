@@ -13,11 +13,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.problems import problem_of
-from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.moves.ranking import read_ranking
 from gnnplace.placement import Placement
+from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import timeline
 from gnnplace.report.picture import save

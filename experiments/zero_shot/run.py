@@ -25,7 +25,6 @@ import numpy as np
 
 from experiments import cells, output
 from experiments.zero_shot.table import table
-from gnnplace import planners, portfolio
 from gnnplace.baselines.annealing import annealing, hill_climb
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.improve import own_start
@@ -39,6 +38,7 @@ from gnnplace.corpus.drawn import drawn
 from gnnplace.costs import roofline
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.result import StepResult

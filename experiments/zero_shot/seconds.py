@@ -16,11 +16,11 @@ import numpy as np
 from experiments import cells, output
 from experiments.zero_shot.run import problems
 from experiments.zero_shot.table import interval
-from gnnplace import portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.choices import SearchName
 from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
+from gnnplace.portfolio import portfolio
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources

@@ -12,7 +12,7 @@ from operator import itemgetter
 import numpy as np
 
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
-from gnnplace.baselines.repair import Repair, Way
+from gnnplace.baselines.repairing.repair import Repair, Way
 from gnnplace.baselines.sampled_lists import list_schedules
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement, Schedule

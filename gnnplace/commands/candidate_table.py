@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.baselines.best import Progress
 from gnnplace.baselines.searching.clock import compiling_s, watch_compiling
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, Say
 from gnnplace.choices import BEST
 from gnnplace.kept import folder, why_not
+from gnnplace.portfolio.candidates import Candidate, Say
+from gnnplace.portfolio.rounds import Progress
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import FEASIBLE, Score, StepResult, metrics

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from gnnplace import planners
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, compared, expanded, not_fitting, priced, ranked, table
 from gnnplace.commands import candidate_table, inputs, reporting
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.formats import atomic
-from gnnplace.portfolio import budget
+from gnnplace.portfolio import planners
+from gnnplace.portfolio.candidates import Candidate, compared, expanded, not_fitting, priced, ranked, table
+from gnnplace.portfolio.portfolio import budget
 from gnnplace.printable import printable
 from gnnplace.problems import Problem
 from gnnplace.report import terminal

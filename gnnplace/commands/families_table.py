@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.candidates import Candidate
 from gnnplace.choices import FAMILIES
 from gnnplace.corpus import manifest
 from gnnplace.formats import atomic
+from gnnplace.portfolio.candidates import Candidate
 from gnnplace.report import terminal
 from gnnplace.training.metrics import geometric_mean
 from gnnplace.training.run import TrainingRun

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gnnplace import planners, portfolio
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.cluster import Cluster
@@ -25,6 +24,7 @@ from gnnplace.formats.placements import Provenance, predicted, read_placement, w
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.under_way import temporary_folder
 from gnnplace.placement import Placement, scheduled
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.result import Planner, known

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate
 from gnnplace.commands.seeds_table import BEST_FOUND, GREEDY, Outcome, over_seeds, shown
 from gnnplace.commands.training_table import Known
+from gnnplace.portfolio.candidates import Candidate
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Estimate, estimate

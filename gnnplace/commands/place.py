@@ -9,9 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gnnplace import candidates, portfolio
-from gnnplace.baselines.staged import nearest, staged
-from gnnplace.candidates import Candidate
 from gnnplace.choices import BEST
 from gnnplace.cluster import Cluster
 from gnnplace.commands import candidate_table, inputs, reporting
@@ -20,6 +17,9 @@ from gnnplace.complaints import UsageError
 from gnnplace.constraints import Constrained, Stages, constrained
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
 from gnnplace.placement import Placement
+from gnnplace.portfolio import candidates, portfolio
+from gnnplace.portfolio.candidates import Candidate
+from gnnplace.portfolio.stages import nearest, staged
 from gnnplace.problems import Problem
 from gnnplace.report import placement_table, terminal
 from gnnplace.report.step_report import Rival, write_step_report

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnplace import planners
 from gnnplace.commands import candidate_table, reporting
 from gnnplace.commands.usage import DONE
+from gnnplace.portfolio import planners
 from gnnplace.report import learning_curves as learning
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Rated
@@ -101,7 +101,7 @@ def _lines(methods: Methods, said: Mapping[str, str], scale: float = 1.0) -> dic
 
 def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
     """What the heuristics' placements take, by problem and planner; of measured problems nothing, since these would be simulated."""
-    from gnnplace.candidates import candidates
+    from gnnplace.portfolio.candidates import candidates
     from gnnplace.simulator.simulator import simulate
     from gnnplace.training import problems as run_problems
     from gnnplace.training.lesson import labels as labels_of

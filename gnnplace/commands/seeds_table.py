@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.candidates import Candidate
 from gnnplace.placement import Schedule, rule_of
+from gnnplace.portfolio.candidates import Candidate
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Estimate, estimate

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from gnnplace import planners
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.candidates import Candidate, Say, candidates, ranked
 from gnnplace.commands import candidate_table, families_table
+from gnnplace.portfolio import planners
+from gnnplace.portfolio.candidates import Candidate, Say, candidates, ranked
 from gnnplace.report import terminal
 from gnnplace.result import Planner, known
 from gnnplace.simulator.simulator import simulate

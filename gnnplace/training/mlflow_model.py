@@ -20,7 +20,6 @@ from mlflow.models import ModelSignature
 from mlflow.pyfunc.model import PythonModel, PythonModelContext
 from mlflow.types.schema import ColSpec, ParamSchema, ParamSpec, Schema
 
-from gnnplace.candidates import candidates
 from gnnplace.cluster import Cluster
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_document, read_cluster
@@ -28,6 +27,7 @@ from gnnplace.formats.graphs import graph_document, read_graph
 from gnnplace.formats.placements import Provenance, described_placement
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.knobs import at_least
+from gnnplace.portfolio.candidates import candidates
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.code import is_code
 from gnnplace.training import zero_shot

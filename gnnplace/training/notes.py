@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.candidates import Candidate
 from gnnplace.config.run import RunConfig
+from gnnplace.portfolio.candidates import Candidate
 from gnnplace.training.checkpoint import FILE as CHECKPOINT
 from gnnplace.training.lesson import Lesson
 from gnnplace.training.metrics import Metrics, labelled

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gnnplace import planners
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.choices import FAMILIES
 from gnnplace.config.selection import SelectionConfig
@@ -19,6 +18,7 @@ from gnnplace.corpus.synthetic import synthetic
 from gnnplace.costs import roofline
 from gnnplace.formats import atomic
 from gnnplace.graph import ComputationGraph
+from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources

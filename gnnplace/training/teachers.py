@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gnnplace import planners
 from gnnplace.config.run import RunConfig
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.simulator.simulator import simulate

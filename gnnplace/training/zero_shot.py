@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from gnnplace import portfolio
 from gnnplace.baselines.improve import EVALUATIONS
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.knobs import MOST_OF_A_STEP, between
 from gnnplace.placement import Placement
 from gnnplace.policies.improver.policy import RanksMoves
 from gnnplace.policies.protocol import Policy, PolicyConfig
+from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.checkpoint import policy_of, restore_policy

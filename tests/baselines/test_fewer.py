@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from support.graphs import equal_gpus, op
 
-from gnnplace import planners, portfolio
 from gnnplace.baselines.fewer import OnPart, parts
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed, shares
@@ -14,6 +13,7 @@ from gnnplace.cluster import Cluster
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, score
 from gnnplace.simulator.simulator import simulate

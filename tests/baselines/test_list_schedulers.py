@@ -11,11 +11,9 @@ from support.graphs import equal_gpus, op
 from support.random_problems import tiny_problems
 from support.slow import slow
 
-from gnnplace.baselines.critical_path_first import critical_path_first
+from gnnplace.baselines.baechi import m_etf, m_sct, m_topo
+from gnnplace.baselines.cpop import critical_path_first
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.m_etf import m_etf
-from gnnplace.baselines.m_sct import m_sct
-from gnnplace.baselines.m_topo import m_topo
 from gnnplace.baselines.peft import peft
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem

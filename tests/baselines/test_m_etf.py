@@ -6,7 +6,7 @@ import pytest
 from support.earliest_first import posed, schedule
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines.m_etf import m_etf
+from gnnplace.baselines.baechi import m_etf
 from gnnplace.cluster import Cluster, Device
 from gnnplace.graph import Op, Output
 from gnnplace.simulator.simulator import simulate

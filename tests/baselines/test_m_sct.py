@@ -7,8 +7,8 @@ import pytest
 from support.earliest_first import posed, schedule
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines import m_sct as module
-from gnnplace.baselines.m_sct import favourite_children, favourite_consumers, m_sct, relaxed
+from gnnplace.baselines import baechi as module
+from gnnplace.baselines.baechi import favourite_children, favourite_consumers, m_sct, relaxed
 from gnnplace.graph import NONE, Op, Output
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.units import units

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines.m_topo import m_topo
+from gnnplace.baselines.baechi import m_topo
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output

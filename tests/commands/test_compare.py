@@ -9,9 +9,10 @@ import pytest
 from support.fork_on_pair import IN
 from support.slow import slow
 
-from gnnplace import cli, planners, portfolio
-from gnnplace.baselines import exact
+from gnnplace import cli
+from gnnplace.baselines.cp_sat import exact
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
+from gnnplace.portfolio import planners, portfolio
 
 OP = {"kind": "MatMul", "outputs": [{"bytes": 400}], "time_ns": {"cpu": 9000, "gpu": 1000}, "persistent_bytes": 10}
 DEVICE = {"memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}

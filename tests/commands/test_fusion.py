@@ -6,7 +6,7 @@ import pytest
 from support.fork_on_pair import run
 from support.slow import slow
 
-from gnnplace import planners, portfolio
+from gnnplace.portfolio import planners, portfolio
 
 OPS = [("x", "input", 0), ("conv", "conv", 9000), ("bias", "elementwise", 100), ("relu", "activation", 100), ("fc", "matmul", 5000)]
 GRAPH = {

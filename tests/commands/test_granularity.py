@@ -8,9 +8,10 @@ import pytest
 from support.slow import slow
 
 import gnnplace as gp
-from gnnplace import cli, planners, portfolio
+from gnnplace import cli
 from gnnplace.commands import usage
 from gnnplace.formats.placements import read_placement
+from gnnplace.portfolio import planners, portfolio
 
 IN = ("two-tower-inference", "--cluster", "k40-2", "-q")
 

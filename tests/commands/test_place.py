@@ -5,8 +5,8 @@ import json
 import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, IN, run
 
-from gnnplace import candidates, planners, portfolio
 from gnnplace.formats.graphs import read_graph
+from gnnplace.portfolio import candidates, planners, portfolio
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ print(gc.get_freeze_count(), gc.isenabled(), " ".join(sys.modules), sep="\\n")
 NEEDLESS = {  # for a table of one placement whose machine code is on disk
     "pandas", "torch", "matplotlib", "networkx", "ortools", "scipy.optimize", "scipy.sparse", "scipy.linalg",
     "numba.cpython.listobj", "numba.np.linalg",  # of its compiler
-    "multiprocessing", "gnnplace.planners", "gnnplace.frontends", "gnnplace.execution", "gnnplace.corpus.hardware",
+    "multiprocessing", "gnnplace.portfolio.planners", "gnnplace.frontends", "gnnplace.execution", "gnnplace.corpus.hardware",
     "gnnplace.formats.graphs", "gnnplace.formats.costs", "gnnplace.report.page", "gnnplace.sources.code_graph",
 }  # fmt: skip
 

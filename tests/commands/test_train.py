@@ -15,8 +15,9 @@ import torch
 from support.graphs import chains
 from support.short_searches import shorten_searches
 
-from gnnplace import cli, planners
+from gnnplace import cli
 from gnnplace.placement import check
+from gnnplace.portfolio import planners
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import zero_shot
 from gnnplace.training.checkpoint import FILE, policy_of

@@ -13,13 +13,13 @@ from support.random_problems import tiny_problems
 from support.short_searches import shorten_searches
 from support.slow import slow
 
-from gnnplace import planners
 from gnnplace.baselines.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
 from gnnplace.baselines.fastest import fastest
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
 from gnnplace.placement import RULES, Placement, Schedule, check
+from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, score
 from gnnplace.simulator.simulator import simulate

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.pages import sections
 
-from gnnplace import cli, planners, portfolio
+from gnnplace import cli
 from gnnplace.commands import usage
 from gnnplace.corpus import clusters
 from gnnplace.costs import roofline
@@ -19,6 +19,7 @@ from gnnplace.formats.graphs import OpDocument, OutputDocument, read_graph
 from gnnplace.formats.placements import Predicted, read_placement
 from gnnplace.formats.strict_json import Document
 from gnnplace.graph import PHASES
+from gnnplace.portfolio import planners, portfolio
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources.graphs import ENDINGS
 

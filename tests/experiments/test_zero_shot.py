@@ -8,9 +8,9 @@ from support.graphs import chains
 
 from experiments.zero_shot import table
 from experiments.zero_shot.run import Recorded, problems, untrained
-from gnnplace import portfolio
 from gnnplace.corpus import manifest
 from gnnplace.placement import Placement
+from gnnplace.portfolio import portfolio
 
 
 def placement(posed, *devices):

@@ -18,8 +18,9 @@ from pathlib import Path
 from support.processes import alive, marked
 from support.short_searches import LITTLE
 
-from gnnplace import cli, planners, portfolio, start
+from gnnplace import cli, start
 from gnnplace.isolation.scratch import PREFIX
+from gnnplace.portfolio import planners, portfolio
 
 IMPORTED = "place", "graphs", "simulate", "compare", "train"
 HUNG_S = 600  # after which a command is killed that has not ended

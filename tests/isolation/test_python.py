@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines import exact
+from gnnplace.baselines.cp_sat import exact
 from gnnplace.costs.roofline import problem
 from gnnplace.execution import machine
 from gnnplace.graph import ComputationGraph

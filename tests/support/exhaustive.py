@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gnnplace.baselines.enumeration import enumerated, placements
 from gnnplace.placement import Placement, Schedule
+from gnnplace.portfolio.enumeration import enumerated, placements
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.baselines.enumeration import placements
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
 from gnnplace.placement import SCHEDULES, Placement
+from gnnplace.portfolio.enumeration import placements
 from gnnplace.problems import Problem
 
 KINDS = ("cpu", "gpu", "npu")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gnnplace import planners, portfolio
+from gnnplace.portfolio import planners, portfolio
 
 LITTLE = {"SEARCH_EVALUATIONS": 40, "LEAST_EVALUATIONS": 100, "MOST_EVALUATIONS": 200, "EXACT_S": 0.1, "ORDER_S": 0.1}
 

@@ -6,9 +6,9 @@ import pytest
 from support.graphs import chains
 
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.candidates import candidates
 from gnnplace.config import files
-from gnnplace.planners import planners
+from gnnplace.portfolio.candidates import candidates
+from gnnplace.portfolio.planners import planners
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import notes
 from gnnplace.training.lesson import Lesson

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnnplace.baselines import exact
+from gnnplace.baselines.cp_sat import exact
 from tests.hostile import confined
 from tests.values.documents import Changed, all_changed
 from tests.values.tried import all_of, wrote_nothing_half

@@ -13,8 +13,8 @@ from typing import Any
 from support.plain_simulator import PlainSimulator
 from support.small_policies import small
 
-from gnnplace import candidates, cli, planners, portfolio
-from gnnplace.baselines.exact import proved_ns
+from gnnplace import cli
+from gnnplace.baselines.cp_sat.exact import proved_ns
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.bounds.shortage import shortage
 from gnnplace.costs import roofline
@@ -23,6 +23,7 @@ from gnnplace.formats.graphs import graph_of, read_graph
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
 from gnnplace.policies.registry import POLICIES
+from gnnplace.portfolio import candidates, planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources.graphs import costed

@@ -13,12 +13,12 @@ from ortools.sat.python import cp_model
 
 from gnnplace.baselines.cp_sat.contracted import by_start
 from gnnplace.baselines.cp_sat.cuts import add_cuts
+from gnnplace.baselines.cp_sat.exact import Limit, Solution, Start
 from gnnplace.baselines.cp_sat.hint import hint
 from gnnplace.baselines.cp_sat.memory import add_memory
 from gnnplace.baselines.cp_sat.model import Program, write
 from gnnplace.baselines.cp_sat.queues import add_queues
 from gnnplace.baselines.cp_sat.symmetry import add_symmetry
-from gnnplace.baselines.exact import Limit, Solution, Start
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import LeastTimes

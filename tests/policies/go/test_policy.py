@@ -12,7 +12,6 @@ from support.slow import slow
 
 import gnnplace as gp
 from gnnplace import cli, testing
-from gnnplace.candidates import candidates
 from gnnplace.commands.usage import DONE
 from gnnplace.config.algorithms import PpoConfig
 from gnnplace.config.files import read_settings
@@ -29,6 +28,7 @@ from gnnplace.policies.go.priority_levels import levels_of, list_placement, orde
 from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention
 from gnnplace.policies.go.task_chain import TaskChain, mean_of_units
 from gnnplace.policies.tape import Tape
+from gnnplace.portfolio.candidates import candidates
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.algorithms.imitate import imitate
 from gnnplace.training.best import BestPlacements

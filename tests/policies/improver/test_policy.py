@@ -10,7 +10,6 @@ import torch
 from support.graphs import chains, equal_gpus, op
 from support.learners import learner, settings
 
-from gnnplace import portfolio
 from gnnplace.baselines.annealing import hill_climb
 from gnnplace.baselines.improve import improve
 from gnnplace.baselines.searching.budget import Budget
@@ -23,6 +22,7 @@ from gnnplace.policies.improver.policy import Improver, ImproverConfig
 from gnnplace.policies.protocol import PolicyShape
 from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape
+from gnnplace.portfolio import portfolio
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.fit import fit
 from gnnplace.training.rollout import decode, rollout

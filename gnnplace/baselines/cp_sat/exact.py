@@ -142,7 +142,7 @@ def solve(
 @cache
 def _process() -> subprocess.Popen[bytes]:
     """The child process that searches. It ends when its stdin closes, at the latest with this process."""
-    command = python.command("-m", f"{__package__}.cp_sat.child")
+    command = python.command("-m", f"{__package__}.child")
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=python.environment(), process_group=0)  # Ctrl-C is for this process
 

@@ -15,16 +15,14 @@ import numpy as np
 
 from gnnplace import installed
 from gnnplace.baselines.annealing import annealing, hill_climb
-from gnnplace.baselines.critical_path_first import critical_path_first
-from gnnplace.baselines.exact import Limit, exact
+from gnnplace.baselines.baechi import m_etf, m_sct, m_topo
+from gnnplace.baselines.cp_sat.exact import Limit, exact
+from gnnplace.baselines.cpop import critical_path_first
 from gnnplace.baselines.expert import expert
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.fewer import OnPart, on_part, parts
 from gnnplace.baselines.genetic import genetic
 from gnnplace.baselines.heft import heft
-from gnnplace.baselines.m_etf import m_etf
-from gnnplace.baselines.m_sct import m_sct
-from gnnplace.baselines.m_topo import m_topo
 from gnnplace.baselines.metis import metis
 from gnnplace.baselines.peft import peft
 from gnnplace.baselines.pipeline import pipeline
@@ -35,11 +33,11 @@ from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed, shares
 from gnnplace.baselines.single import single_cpu, single_gpu
-from gnnplace.baselines.staged import planned_stages, staged
 from gnnplace.bounds.bounds import least_times
 from gnnplace.constraints import Stages
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement, Schedule, rule_of
+from gnnplace.portfolio.stages import planned_stages, staged
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.units.units import UnitsName

@@ -11,9 +11,24 @@ from functools import cache, partial
 
 import numpy as np
 
-from gnnplace import package_data, planners
+from gnnplace import package_data
 from gnnplace.baselines.annealing import Found, annealing
-from gnnplace.baselines.best import (
+from gnnplace.baselines.cp_sat.exact import MAX_CHOICES, Limit, exact
+from gnnplace.baselines.improve import improve
+from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
+from gnnplace.baselines.reorder import reordered
+from gnnplace.baselines.repairing.repair import WAYS, Repair
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.searching.clock import running_s
+from gnnplace.baselines.searching.rations import Rationed
+from gnnplace.bounds.bounds import least_times, lower_bound
+from gnnplace.choices import SEARCH, SearchName
+from gnnplace.constraints import Stages
+from gnnplace.moves.ranking import Ranking, read_ranking
+from gnnplace.placement import Placement, Schedule, rule_of
+from gnnplace.portfolio import planners
+from gnnplace.portfolio.enumeration import enumerated, placements
+from gnnplace.portfolio.rounds import (
     FOR_ORDER,
     FOR_PLANNERS,
     Progress,
@@ -24,25 +39,10 @@ from gnnplace.baselines.best import (
     judged,
     searched,
     searched_from_few,
+    with_nearest_modules,
     with_repairs,
 )
-from gnnplace.baselines.best_stages import best_stages, with_best_stages
-from gnnplace.baselines.enumeration import enumerated, placements
-from gnnplace.baselines.exact import MAX_CHOICES, Limit, exact
-from gnnplace.baselines.improve import improve
-from gnnplace.baselines.near_modules import with_nearest_modules
-from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
-from gnnplace.baselines.reorder import reordered
-from gnnplace.baselines.repair import WAYS, Repair
-from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.searching.clock import running_s
-from gnnplace.baselines.searching.rations import Rationed
-from gnnplace.baselines.staged import staged
-from gnnplace.bounds.bounds import least_times, lower_bound
-from gnnplace.choices import SEARCH, SearchName
-from gnnplace.constraints import Stages
-from gnnplace.moves.ranking import Ranking, read_ranking
-from gnnplace.placement import Placement, Schedule, rule_of
+from gnnplace.portfolio.stages import best_stages, staged, with_best_stages
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, Evaluator, Planner
 

@@ -15,11 +15,11 @@ from support.graphs import chains, equal_gpus, op
 from support.random_problems import tiny_problems
 from support.slow import slow
 
-from gnnplace.baselines import exact as exact_module
+from gnnplace.baselines.cp_sat import exact as exact_module
 from gnnplace.baselines.cp_sat.contracted import Contracted, contracted, lifted
+from gnnplace.baselines.cp_sat.exact import Limit, Solution, Start, exact, solve
 from gnnplace.baselines.cp_sat.model import Program, Sent
 from gnnplace.baselines.cp_sat.queues import add_queues
-from gnnplace.baselines.exact import Limit, Solution, Start, exact, solve
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
 from gnnplace.cluster import Cluster, Device

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.graphs import equal_gpus
 from support.published import topcuoglu, without_waiting
 
-from gnnplace.baselines.critical_path_first import critical_device, critical_path, pins_ns
+from gnnplace.baselines.cpop import critical_device, critical_path, pins_ns
 from gnnplace.baselines.scheduling.instance import Guide, instance
 from gnnplace.baselines.scheduling.list_schedule import schedule_units
 from gnnplace.baselines.scheduling.ranks import downward_rank_ns, upward_rank_ns

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import gnnplace as gp
-from gnnplace.baselines.best import FEW, Winner, judged
-from gnnplace.baselines.near_modules import nearest_modules, with_nearest_modules
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
+from gnnplace.portfolio.rounds import FEW, Winner, judged, nearest_modules, with_nearest_modules
 from gnnplace.simulator.simulator import simulate
 
 

@@ -11,13 +11,13 @@ from support.exhaustive import exhaustive
 from support.graphs import chains, equal_gpus
 
 from experiments.optimality.graphs import Kind, drawn
-from gnnplace import planners, portfolio
 from gnnplace.baselines import reorder
-from gnnplace.baselines.enumeration import every_placement, placements
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
+from gnnplace.portfolio import planners, portfolio
+from gnnplace.portfolio.enumeration import every_placement, placements
 from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate
 

@@ -9,11 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gnnplace import planners, portfolio
-from gnnplace.baselines.best import Progress
-from gnnplace.baselines.exact import proved_ns
+from gnnplace.baselines.cp_sat.exact import proved_ns
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.staged import staged
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.bounds.shortage import shortage
 from gnnplace.choices import BEST, SEARCH, SearchName
@@ -22,6 +19,9 @@ from gnnplace.formats import strict_json
 from gnnplace.formats.placements import Predicted, predicted
 from gnnplace.fused import Fused
 from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.portfolio import planners, portfolio
+from gnnplace.portfolio.rounds import Progress
+from gnnplace.portfolio.stages import staged
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, StepResult, known
 from gnnplace.simulator.simulator import simulate

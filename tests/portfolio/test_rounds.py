@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.best import BY_SCORE, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
+from gnnplace.portfolio.rounds import BY_SCORE, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
 from gnnplace.result import FEASIBLE, OVERFLOWS, Score, score
 from gnnplace.simulator.simulator import simulate
 

@@ -12,9 +12,9 @@ from support.graphs import equal_gpus, op
 from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
+from gnnplace.baselines.cp_sat.exact import Limit, Start, solve
 from gnnplace.baselines.cp_sat.model import LONGEST
 from gnnplace.baselines.cp_sat.symmetry import equal_devices, numbers_in_order
-from gnnplace.baselines.exact import Limit, Start, solve
 from gnnplace.bounds.bounds import least_times
 from gnnplace.cluster import Cluster, Link
 from gnnplace.costs.roofline import problem

@@ -10,11 +10,11 @@ from support.random_problems import random_case
 from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
-from gnnplace.baselines import repair
-from gnnplace.baselines.repair import WAYS, Repair, blocks_of
+from gnnplace.baselines.repairing import repair
 from gnnplace.baselines.repairing.frozen import frozen
 from gnnplace.baselines.repairing.moves import best_move
 from gnnplace.baselines.repairing.relief import hasten
+from gnnplace.baselines.repairing.repair import WAYS, Repair, blocks_of
 from gnnplace.baselines.repairing.scale import busy_ns, held_bytes, weighed
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op
