@@ -13,7 +13,7 @@ from gnnplace.constraints import Constrained, Constraint, constrained
 from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
 from gnnplace.kept import Kept
-from gnnplace.portfolio import candidates, portfolio
+from gnnplace.portfolio import comparison, portfolio
 from gnnplace.problems import Problem
 from gnnplace.sources import graphs
 from gnnplace.units.granularity import GRANULARITIES
@@ -26,14 +26,14 @@ ROOM = 0.7  # of what the graph keeps in memory, in each device
 def compile_kernels() -> None:
     """Has kernels compiled, by calling them."""
     problem = graphs.costed(manifest.graph(GRAPH), graphs.cluster(CLUSTER), None, print)
-    candidates.compared(problem, portfolio.budget(problem, evaluations=EVALUATIONS), 0, "critical-path")
+    comparison.compared(problem, portfolio.budget(problem, evaluations=EVALUATIONS), 0, "critical-path")
     for granularity in GRANULARITIES:
         _place(constrained(problem, Constraint(granularity)))
     _place(constrained(tight(problem), Constraint()))
 
 
 def _place(under: Constrained) -> None:
-    candidates.best(under.problem, portfolio.budget(under.problem, evaluations=EVALUATIONS), stages=under.stages)
+    comparison.best(under.problem, portfolio.budget(under.problem, evaluations=EVALUATIONS), stages=under.stages)
 
 
 def tight(problem: Problem) -> Problem:

@@ -26,7 +26,7 @@ from gnnplace.exports.model import Model
 from gnnplace.formats.documents import PathText
 from gnnplace.placement import Placement, Schedule, scheduled
 from gnnplace.plan import Plan
-from gnnplace.portfolio import candidates, portfolio
+from gnnplace.portfolio import candidates, comparison, portfolio
 from gnnplace.portfolio.candidates import Candidate
 from gnnplace.portfolio.rounds import Progress
 from gnnplace.portfolio.stages import staged
@@ -113,11 +113,11 @@ def place(
     posed, stages = under.problem, under.stages
     if planner == BEST:
         budget = portfolio.budget(posed, seconds, evaluations)
-        found = candidates.best(posed, budget, seed, schedule or "given", search=search, progress=progress, stages=stages)
+        found = comparison.best(posed, budget, seed, schedule or "given", search=search, progress=progress, stages=stages)
         return Plan.of(problem, under.said(found.placement))
     if seconds is not None or evaluations is not None:
         raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
-    plan = candidates.planner_named(planner, posed, seed, "critical-path", stages) if isinstance(planner, str) else staged(planner, stages)
+    plan = comparison.planner_named(planner, posed, seed, "critical-path", stages) if isinstance(planner, str) else staged(planner, stages)
     placement = under.said(plan(posed))
     return Plan.of(problem, placement if schedule is None else scheduled(placement, schedule))
 
@@ -246,5 +246,5 @@ def compare(
     """
     more = {getattr(policy, "name", None) or f"policy {number}": policy for number, policy in enumerate(policies, 1)}
     under, budget = constrained(problem, constraint), portfolio.budget(problem, seconds, evaluations)
-    found = candidates.compared(under.problem, budget, seed, schedule, more=more, stages=under.stages)
-    return [candidates.said(each, under) for each in found]
+    found = comparison.compared(under.problem, budget, seed, schedule, more=more, stages=under.stages)
+    return [candidates.of_whole(each, under) for each in found]

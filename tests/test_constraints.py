@@ -23,7 +23,7 @@ from gnnplace.placement import Placement, check
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
-from gnnplace.portfolio import candidates, planners, portfolio
+from gnnplace.portfolio import comparison, planners, portfolio
 from gnnplace.portfolio.enumeration import every_placement
 from gnnplace.portfolio.stages import nearest, planned_stages, search_stages
 from gnnplace.problems import Problem
@@ -133,8 +133,8 @@ def test_stages_are_found_by_all_ways_and_are_never_better_than_the_best(cuts, m
     assert tried >= 2 and reached >= 0.9 * tried
 
 
-def compared(kept: Constrained) -> list[candidates.Candidate]:
-    return candidates.compared(kept.problem, Budget(evaluations=30), stages=kept.stages)
+def compared(kept: Constrained) -> list[comparison.Candidate]:
+    return comparison.compared(kept.problem, Budget(evaluations=30), stages=kept.stages)
 
 
 @pytest.mark.parametrize("count", [6, slow(12)])
@@ -228,9 +228,9 @@ def test_what_does_not_fit_says_what_would():
     ops = [gp.Op(f"w{i}", "Op", (gp.Output(8),), layer="a", persistent_bytes=10**10) for i in range(2)]
     problem = gp.problem(gp.ComputationGraph.from_ops("large", ops, []), "k40-2")
     constraint = Constraint("module", accelerators_only=True)
-    proof = candidates.not_fitting(problem, constrained(problem, constraint).problem, constraint)
+    proof = comparison.not_fitting(problem, constrained(problem, constraint).problem, constraint)
     assert proof.startswith("no placement fits: op ") and proof.endswith("nothing speaks against accelerators only")
-    assert candidates.not_fitting(problem, problem, Constraint()) is None
+    assert comparison.not_fitting(problem, problem, Constraint()) is None
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import problem_of
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.portfolio import candidates, portfolio
+from gnnplace.portfolio import comparison, portfolio
 from gnnplace.report import results
 
 PATH = Path(__file__).resolve().parent / "results" / "granularity.json"
@@ -35,7 +35,7 @@ def cell(graph: str, granularity: str) -> Cell:
     problem = problem_of(graph, CLUSTER)
     under = gp.constrained(problem, gp.Constraint(granularity))
     budget = portfolio.budget(under.problem, evaluations=EVALUATIONS)
-    found = candidates.best(under.problem, budget, SEED, stages=under.stages)
+    found = comparison.best(under.problem, budget, SEED, stages=under.stages)
     return {
         "best_ns": found.step_time_ns,
         "winner": found.planner,

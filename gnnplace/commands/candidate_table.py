@@ -11,7 +11,8 @@ from gnnplace.baselines.searching.clock import compiling_s, watch_compiling
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.choices import BEST
 from gnnplace.kept import folder, why_not
-from gnnplace.portfolio.candidates import Candidate, Say
+from gnnplace.portfolio.candidates import Candidate
+from gnnplace.portfolio.comparison import Say
 from gnnplace.portfolio.rounds import Progress
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
@@ -70,7 +71,7 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
     columns = [
         ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in found)),
         (f"{_schedule(found)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
-        ("fifo\nms", *(_ms(candidate.fifo.step_time_ns) for candidate in found)),
+        ("fifo\nms", *(_ms(candidate.fifo(problem).step_time_ns) for candidate in found)),
         *_metrics(problem, found),
         *more,
     ]

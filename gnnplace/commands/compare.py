@@ -14,7 +14,8 @@ from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
 from gnnplace.constraints import Constraint, constrained
 from gnnplace.formats import atomic
 from gnnplace.portfolio import planners
-from gnnplace.portfolio.candidates import Candidate, compared, expanded, not_fitting, priced, ranked, table
+from gnnplace.portfolio.candidates import Candidate, expanded, ranked, table
+from gnnplace.portfolio.comparison import compared, not_fitting, priced
 from gnnplace.portfolio.portfolio import budget
 from gnnplace.printable import printable
 from gnnplace.problems import Problem

@@ -17,7 +17,7 @@ from gnnplace.complaints import UsageError
 from gnnplace.constraints import Constrained, Stages, constrained
 from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
 from gnnplace.placement import Placement
-from gnnplace.portfolio import candidates, portfolio
+from gnnplace.portfolio import candidates, comparison, portfolio
 from gnnplace.portfolio.candidates import Candidate
 from gnnplace.portfolio.stages import nearest, staged
 from gnnplace.problems import Problem
@@ -44,7 +44,7 @@ def main(chosen: argparse.Namespace) -> int:
     under = constrained(whole, constraint)
     made = inputs.fusion(chosen, under.problem)
     problem = under.problem if made is None else made.problem
-    if (proof := candidates.not_fitting(whole, problem, constraint)) is not None:
+    if (proof := comparison.not_fitting(whole, problem, constraint)) is not None:
         terminal.warn(f"gnnplace place: {proof}")
         return NOTHING_FEASIBLE
     started = time.perf_counter_ns()
@@ -90,7 +90,7 @@ def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, 
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
             terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
-        return candidates.best(
+        return comparison.best(
             problem,
             portfolio.budget(problem, chosen.budget, chosen.evaluations),
             chosen.seed,
@@ -103,12 +103,12 @@ def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, 
         )
     policies = {name: staged(plan, stages) for name, plan in source.planners.items()}
     asked = _one(problem, stages, chosen) if chosen.planner else policies
-    return candidates.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
+    return comparison.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
 
 
 def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) -> Mapping[str, Planner]:
     try:
-        return {chosen.planner: candidates.planner_named(chosen.planner, problem, chosen.seed, chosen.schedule, stages)}
+        return {chosen.planner: comparison.planner_named(chosen.planner, problem, chosen.seed, chosen.schedule, stages)}
     except ValueError as unknown:
         raise UsageError(f"--planner: {unknown}") from unknown
 

@@ -101,7 +101,7 @@ def _lines(methods: Methods, said: Mapping[str, str], scale: float = 1.0) -> dic
 
 def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
     """What the heuristics' placements take, by problem and planner; of measured problems nothing, since these would be simulated."""
-    from gnnplace.portfolio.candidates import candidates
+    from gnnplace.portfolio.comparison import candidates
     from gnnplace.simulator.simulator import simulate
     from gnnplace.training import problems as run_problems
     from gnnplace.training.lesson import labels as labels_of

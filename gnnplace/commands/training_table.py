@@ -7,7 +7,8 @@ from typing import Any
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.commands import candidate_table, families_table
 from gnnplace.portfolio import planners
-from gnnplace.portfolio.candidates import Candidate, Say, candidates, ranked
+from gnnplace.portfolio.candidates import Candidate, ranked
+from gnnplace.portfolio.comparison import Say, candidates
 from gnnplace.report import terminal
 from gnnplace.result import Planner, known
 from gnnplace.simulator.simulator import simulate

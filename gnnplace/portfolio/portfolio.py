@@ -13,7 +13,7 @@ import numpy as np
 
 from gnnplace import package_data
 from gnnplace.baselines.annealing import Found, annealing
-from gnnplace.baselines.cp_sat.exact import MAX_CHOICES, Limit, exact
+from gnnplace.baselines.cp_sat.exact import MAX_CHOICES, Limit, Proved, exact
 from gnnplace.baselines.improve import improve
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.reorder import reordered
@@ -27,16 +27,15 @@ from gnnplace.constraints import Stages
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of
 from gnnplace.portfolio import planners
+from gnnplace.portfolio.candidates import Candidate, candidate
 from gnnplace.portfolio.enumeration import enumerated, placements
 from gnnplace.portfolio.rounds import (
     FOR_ORDER,
     FOR_PLANNERS,
     Progress,
     Search,
-    Winner,
     best,
     improvements,
-    judged,
     searched,
     searched_from_few,
     with_nearest_modules,
@@ -67,7 +66,7 @@ def portfolio(
     starts: Mapping[str, Planner] | None = None,
     search: SearchName = SEARCH,
     stages: Stages | None = None,
-) -> Winner:
+) -> Candidate:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
     The nearest whole modules to the best few are tried too. A small problem is searched exactly. Then a climb over ranked moves goes on
@@ -116,14 +115,14 @@ class _Run:
         """Whether the problem is searched exactly."""
         return self.problem.num_ops * self.problem.num_devices <= MAX_CHOICES
 
-    def best_of_all(self) -> Winner | None:
+    def best_of_all(self) -> Candidate | None:
         """The best of all legal placements; None where they are too many for half of the budget, or none of them fits."""
         number, part = placements(self.problem), self.budget.left(FOR_PLANNERS)
         too_short = part.seconds_left is not None and part.seconds_left < LEAST_EXACT_S
         if number * self.problem.num_ops > ENUMERATED_OPS or too_short or part.allows(int(number)) < number:
             return None
         metered = self.budget.metered(self.evaluate)
-        winner = judged(self.problem, metered, f"all {number:,.0f} placements", enumerated(self.problem, metered, schedule=self.rule))
+        winner = candidate(self.problem, metered, f"all {number:,.0f} placements", enumerated(self.problem, metered, schedule=self.rule))
         self.progress(winner.planner, winner.score)
         return winner if winner.score.feasibility == FEASIBLE else None
 
@@ -135,7 +134,7 @@ class _Run:
             return planners.with_stages(self.problem, self.stages, kept, self.tried, self.rule)
         return kept if self.budget.evaluations is None else kept | planners.without_one(self.problem, self.tried, self.rule)
 
-    def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Winner], bool]:
+    def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Candidate], bool]:
         """What planners propose, nearest modules, stages where there are some, and repairs, best first; whether any is a repair."""
         problem, budget, tried, progress = self.problem, self.budget, self.tried, self.progress
         winners = with_nearest_modules(problem, tried, best(problem, tried, starts, budget, progress), budget, progress)
@@ -145,7 +144,7 @@ class _Run:
         found = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
         return found, len(found) > len(winners)
 
-    def refined(self, winners: list[Winner], repaired: bool, ranks: Sequence[Rank]) -> Winner:
+    def refined(self, winners: list[Candidate], repaired: bool, ranks: Sequence[Rank]) -> Candidate:
         """What searches make of the best few winners; the last of the budget is left to that for an order where there is one.
 
         Where evaluations are counted, a climb goes on from the best of the few, and annealing from there.
@@ -161,7 +160,7 @@ class _Run:
             winners = [searched_from_few(self.problem, self.evaluate, winners, climb, climb, first, self.progress)]
         return searched_from_few(self.problem, self.evaluate, winners, climb, anneal, before, self.progress)
 
-    def ordered(self, winner: Winner) -> Winner:
+    def ordered(self, winner: Candidate) -> Candidate:
         """What a search for a faster order of the ops makes of a winner."""
         solved: Search = partial(self._solved, most_s=ORDER_S, schedule=self.schedule)
         search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.seed)
@@ -180,11 +179,14 @@ class _Run:
         if (limit := _exact_limit(budget, most_s)) is None:
             return start
         try:
-            return exact(problem, budget.metered(self.evaluate), start=start, least_times=least_times, limit=limit, schedule=schedule)
+            solved = exact(problem, budget.metered(self.evaluate), start=start, least_times=least_times, limit=limit, schedule=schedule)
         except ChildProcessError as error:
-            winner = judged(problem, self.evaluate, f"exact: {error}; it goes on from", start)
+            winner = candidate(problem, self.evaluate, f"exact: {error}; it goes on from", start)
             self.said(winner.planner, winner.score)
             return start
+        if isinstance(solved, Proved):
+            budget.prove(solved.bound_ns)
+        return solved
 
 
 def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:
@@ -193,7 +195,7 @@ def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget
     The schedule stays. Of the ways of a repair, more are tried where the budget allows it.
     """
     evaluate = budget.metered(evaluate)
-    given = judged(problem, evaluate, "given", placement)
+    given = candidate(problem, evaluate, "given", placement)
     return with_repairs(problem, evaluate, [given], _repairs(problem, evaluate, (), budget), budget)[0].placement
 
 

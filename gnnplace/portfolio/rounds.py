@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import attrgetter
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.placement import Placement
+from gnnplace.portfolio.candidates import BY_SCORE, Candidate, Identity, candidate, identity
 from gnnplace.problems import Problem
-from gnnplace.result import FEASIBLE, OVERFLOWS, TIMELESS, Evaluator, Planner, Score, score
+from gnnplace.result import FEASIBLE, OVERFLOWS, TIMELESS, Evaluator, Planner, Score
 from gnnplace.units.modules import modules
 
 FOR_PLANNERS, FOR_REPAIRS = 0.5, 0.7  # of the budget: until when planners are asked, and repairs begin
@@ -29,9 +29,7 @@ FOR_ORDER = 0.3  # of a budget, its end: the order of ops, where it is free
 FEW, FOR_FEW = 4, 0.1  # starts of a search, and the share of the remaining budget that they get together
 LEAST_BRIEF = 5  # evaluations: the start and one round of moves
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
-BY_SCORE = attrgetter("score")
 
-Identity = tuple[bytes, str, bytes | None, bytes | None]  # of a placement: devices, schedule, priorities and fusion
 Progress = Callable[[str, Score], object]
 Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
 
@@ -44,35 +42,27 @@ class Repair(Protocol):
     def hastened(self, placement: Placement) -> Placement: ...
 
 
-class Winner(NamedTuple):
-    """A placement, its score, and the name of the planner that proposed it."""
-
-    placement: Placement
-    score: Score
-    planner: str
-
-
 def best(
     problem: Problem,
     evaluate: Rationed,
     planners: Mapping[str, Planner],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
-) -> list[Winner]:
+) -> list[Candidate]:
     """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct placements, best first.
 
     Evaluations of that half are shared out evenly among the planners that `evaluate` rations; what one leaves goes to those after it. None
     is asked once one has used more than is left. A placement that can't be faster than one that fits is left out.
     Raises ValueError if there are no planners.
     """
-    found: dict[Identity, Winner] = {}
+    found: dict[Identity, Candidate] = {}
     used = last = 0.0
     for place, (name, plan) in enumerate(planners.items()):
         if not found or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
             evaluate.left = _ration(budget, len(planners) - place)
             placement = plan(problem)
             evaluate.left = None if evaluate.left is None else max(1, evaluate.left)
-            winner = judged(problem, evaluate, name, placement)
+            winner = candidate(problem, evaluate, name, placement)
             if winner.score.feasibility != TIMELESS or not found:
                 found.setdefault(identity(winner.placement), winner)
                 progress(name, winner.score)
@@ -94,11 +84,11 @@ def _ration(budget: Budget, planners: int) -> int | None:
 def with_repairs(
     problem: Problem,
     evaluate: Evaluator,
-    winners: Sequence[Winner],
+    winners: Sequence[Candidate],
     repairs: Sequence[Repair],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
-) -> list[Winner]:
+) -> list[Candidate]:
     """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired.
 
     The one that is fast and has least to move is repaired in every way, for half of the time that there is, and the others in the way that
@@ -108,7 +98,7 @@ def with_repairs(
     made, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
     for winner in sorted(winners, key=partial(_repaired_ns, problem)):
         if made.may_begin and _promises(winner, [*winners, *made.found]):
-            until, tried = (budget.used + FOR_REPAIRS) / 2, list[tuple[Winner, Repair]]()
+            until, tried = (budget.used + FOR_REPAIRS) / 2, list[tuple[Candidate, Repair]]()
             for way in ways:
                 if budget.used < until or not tried:
                     tried.append((made.relieve(winner, way), way))
@@ -124,8 +114,8 @@ class _Repairs:
 
     def __init__(self, problem: Problem, evaluate: Evaluator, budget: Budget, progress: Progress) -> None:
         self.problem, self.evaluate, self.budget, self.progress = problem, budget.metered(evaluate), budget, progress
-        self.relieved: dict[Identity, tuple[Winner, Repair]] = {}
-        self.hastened: dict[Identity, Winner] = {}  # by the placement before
+        self.relieved: dict[Identity, tuple[Candidate, Repair]] = {}
+        self.hastened: dict[Identity, Candidate] = {}  # by the placement before
 
     @property
     def may_begin(self) -> bool:
@@ -133,33 +123,33 @@ class _Repairs:
         return self.budget.used < FOR_REPAIRS if self.relieved else self.budget.allows(1) > 0
 
     @property
-    def found(self) -> list[Winner]:
+    def found(self) -> list[Candidate]:
         return [*self.hastened.values(), *(winner for winner, _ in self.relieved.values())]
 
-    def relieve(self, winner: Winner, way: Repair) -> Winner:
+    def relieve(self, winner: Candidate, way: Repair) -> Candidate:
         relieved = self._judged(f"repaired {winner.planner}", way.relieved(winner.placement))
         self.relieved.setdefault(identity(relieved.placement), (relieved, way))
         if not self.hastened:
             self.hasten(relieved, way)
         return relieved
 
-    def hasten(self, relieved: Winner, way: Repair) -> None:
+    def hasten(self, relieved: Candidate, way: Repair) -> None:
         if relieved.score.feasibility == FEASIBLE and (same := identity(relieved.placement)) not in self.hastened:
             self.hastened[same] = self._judged(relieved.planner, way.hastened(relieved.placement))
 
-    def _judged(self, name: str, placement: Placement) -> Winner:
-        winner = judged(self.problem, self.evaluate, name, placement)
+    def _judged(self, name: str, placement: Placement) -> Candidate:
+        winner = candidate(self.problem, self.evaluate, name, placement)
         self.progress(name, winner.score)
         return winner
 
 
-def _repaired_ns(problem: Problem, winner: Winner) -> float:
+def _repaired_ns(problem: Problem, winner: Candidate) -> float:
     """What the step of a repair may take: what is too much on some devices crosses a link at each step, the slowest that there is."""
     slowest = min((link.bandwidth_bytes_per_s for link in problem.cluster.links), default=1)
     return winner.score.step_time_ns + 1e9 * winner.score.excess_bytes / slowest
 
 
-def _promises(winner: Winner, found: Sequence[Winner]) -> bool:
+def _promises(winner: Candidate, found: Sequence[Candidate]) -> bool:
     """Whether a placement that overflows would be faster than all that fit."""
     fits = [each.score.step_time_ns for each in found if each.score.feasibility == FEASIBLE]
     return winner.score.feasibility == OVERFLOWS and all(winner.score.step_time_ns < time for time in fits)
@@ -168,12 +158,12 @@ def _promises(winner: Winner, found: Sequence[Winner]) -> bool:
 def searched(
     problem: Problem,
     evaluate: Evaluator,
-    winner: Winner,
+    winner: Candidate,
     name: str,
     search: Search,
     budget: Budget,
     progress: Progress = lambda planner, score: None,
-) -> Winner:
+) -> Candidate:
     """The result of a search from `winner` with the rest of the budget, or `winner` itself where the result is no better."""
     if not budget.allows(1):
         return winner
@@ -181,7 +171,7 @@ def searched(
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.score))
     if identity(placement) == identity(winner.placement):
         return winner
-    found = min(winner, judged(problem, budget.metered(evaluate), name, placement), key=BY_SCORE)
+    found = min(winner, candidate(problem, budget.metered(evaluate), name, placement), key=BY_SCORE)
     progress(found.planner, found.score)
     return found
 
@@ -189,12 +179,12 @@ def searched(
 def searched_from_few(
     problem: Problem,
     evaluate: Evaluator,
-    winners: Sequence[Winner],
+    winners: Sequence[Candidate],
     brief: tuple[str, Search],
     long: tuple[str, Search],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
-) -> Winner:
+) -> Candidate:
     """A brief search from each of the best `FEW` winners, then a long one from the best result; both have names.
 
     The brief ones share `FOR_FEW` of the budget; there are fewer where that is less than `LEAST_BRIEF` evaluations for each.
@@ -231,18 +221,6 @@ def _sparing(say: Callable[[Score], object], said: Score) -> Callable[[Score], o
     return found
 
 
-def judged(problem: Problem, evaluate: Evaluator, name: str, placement: Placement) -> Winner:
-    """A placement with its score, as the planner of a name proposed it."""
-    (result,) = evaluate(problem, [placement])
-    return Winner(placement, score(problem, result), name)
-
-
-def identity(placement: Placement) -> Identity:
-    """What is equal of equal placements, and differs of others."""
-    priority, fusion = (None if values is None else values.tobytes() for values in (placement.priority, placement.fusion))
-    return placement.device.tobytes(), placement.schedule, priority, fusion
-
-
 def nearest_modules(problem: Problem, placement: Placement) -> Placement:
     """Whole modules near a placement: each on the device that has most of its work (in ns of the fastest device), of those that are
     allowed for all its ops.
@@ -260,8 +238,8 @@ def nearest_modules(problem: Problem, placement: Placement) -> Placement:
 
 
 def with_nearest_modules(
-    problem: Problem, evaluate: Evaluator, winners: Sequence[Winner], budget: Budget, progress: Progress = lambda planner, score: None
-) -> list[Winner]:
+    problem: Problem, evaluate: Evaluator, winners: Sequence[Candidate], budget: Budget, progress: Progress = lambda planner, score: None
+) -> list[Candidate]:
     """The winners and the nearest whole modules to the best `FEW`, best first; no modules that are worse and take longer than the best.
 
     What places single ops splits modules where it sees no cost, and searches of single ops rarely join them again; a placement with the
@@ -270,12 +248,12 @@ def with_nearest_modules(
     Those that are faster may overflow a memory: repairs follow. The budget meters the evaluator, which is not asked of modules that
     are whole already.
     """
-    first, near, known = winners[0].score, list[Winner](), {identity(each.placement) for each in winners}
+    first, near, known = winners[0].score, list[Candidate](), {identity(each.placement) for each in winners}
     for winner in winners[:FEW]:
         placement = nearest_modules(problem, winner.placement)
         if identity(placement) not in known and budget.allows(1):
             known.add(identity(placement))
-            near.append(judged(problem, evaluate, f"modules of {winner.planner}", placement))
+            near.append(candidate(problem, evaluate, f"modules of {winner.planner}", placement))
             progress(near[-1].planner, near[-1].score)
     promising = [each for each in near if each.score <= first or each.score.step_time_ns <= first.step_time_ns]
     return sorted([*winners, *promising], key=BY_SCORE)

@@ -27,7 +27,8 @@ from gnnplace.baselines.single import on_each
 from gnnplace.compiled import kernel
 from gnnplace.constraints import Stages
 from gnnplace.placement import Placement, Schedule, rule_of
-from gnnplace.portfolio.rounds import BY_SCORE, FOR_ORDER, Progress, Winner, best, searched, searched_from_few
+from gnnplace.portfolio.candidates import BY_SCORE, Candidate
+from gnnplace.portfolio.rounds import FOR_ORDER, Progress, best, searched, searched_from_few
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner, Score, known, score
 
@@ -208,7 +209,7 @@ def best_stages(
     schedule: Schedule,
     starts: Mapping[str, Planner],
     progress: Progress,
-) -> Winner:
+) -> Candidate:
     """The best stages that searches of cuts and devices find from the best few of `starts`, which all give stages.
 
     With the schedule `given`, the last of the budget goes to a search for a faster order of ops.
@@ -231,9 +232,9 @@ def with_best_stages(
     seed: int,
     budget: Budget,
     schedule: Schedule,
-    winners: list[Winner],
+    winners: list[Candidate],
     progress: Progress,
-) -> list[Winner]:
+) -> list[Candidate]:
     """Winners and the best stages that a share of the budget finds, beginning with the nearest to those; best first."""
     part, stages = budget.left(FOR_CUTS), replace(stages, binding=True)
     near = {each.planner: nearest_if_any(problem, stages, each.placement) for each in winners}

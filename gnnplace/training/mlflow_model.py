@@ -27,7 +27,7 @@ from gnnplace.formats.graphs import graph_document, read_graph
 from gnnplace.formats.placements import Provenance, described_placement
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.knobs import at_least
-from gnnplace.portfolio.candidates import candidates
+from gnnplace.portfolio.comparison import candidates
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.code import is_code
 from gnnplace.training import zero_shot

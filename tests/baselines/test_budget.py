@@ -141,3 +141,17 @@ def test_what_a_part_spends_its_whole_has_spent_and_no_evaluation_is_paid_twice(
     other = Budget(evaluations=100)
     other.metered(share.metered(simulate))(posed, placements[:1])
     assert [each.spent for each in (other, share, budget)] == [1, 3, 15]
+
+
+def test_what_a_search_proves_is_the_bound_of_all_that_share_it():
+    posed = chains(1, 2, 2)
+    budget = Budget(evaluations=100)
+    part = budget.left(0.5)
+    part.prove(1000)
+    part.prove(500)
+    assert budget.bound_ns == part.bound_ns == 1000
+    budget.metered(simulate)(posed, [Placement(np.array([1, 1], np.int32))])
+    assert budget.allows(5) == 5
+    part.prove(2000)
+    budget.metered(simulate)(posed, [Placement(np.array([1, 1], np.int32))])
+    assert (budget.allows(5), part.allows(5)) == (0, 0)

@@ -6,7 +6,7 @@ import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, IN, run
 
 from gnnplace.formats.graphs import read_graph
-from gnnplace.portfolio import candidates, planners, portfolio
+from gnnplace.portfolio import comparison, planners, portfolio
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_an_interrupt_has_its_status(folder, capsys, monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(candidates, "simulate", interrupted)
+    monkeypatch.setattr(comparison, "simulate", interrupted)
     found, out, err = run(capsys, "place", *IN, "-o", "found.json", "-q")
     assert (found, out, err.count("\n")) == (130, "", 1)
     assert not (folder / "found.json").exists()

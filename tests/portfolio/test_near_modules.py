@@ -7,7 +7,8 @@ import numpy as np
 import gnnplace as gp
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.placement import Placement
-from gnnplace.portfolio.rounds import FEW, Winner, judged, nearest_modules, with_nearest_modules
+from gnnplace.portfolio.candidates import Candidate, candidate
+from gnnplace.portfolio.rounds import FEW, nearest_modules, with_nearest_modules
 from gnnplace.simulator.simulator import simulate
 
 
@@ -24,8 +25,8 @@ def placed(*device: int) -> Placement:
     return Placement(np.array(device, np.int32))
 
 
-def judged_all(problem: gp.Problem, *placements: Placement) -> list[Winner]:
-    found = [judged(problem, simulate, f"planner {number}", each) for number, each in enumerate(placements)]
+def judged_all(problem: gp.Problem, *placements: Placement) -> list[Candidate]:
+    found = [candidate(problem, simulate, f"planner {number}", each) for number, each in enumerate(placements)]
     return sorted(found, key=lambda winner: winner.score)
 
 

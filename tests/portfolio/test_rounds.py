@@ -14,8 +14,9 @@ from gnnplace.baselines.searching.rations import Rationed
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
-from gnnplace.portfolio.rounds import BY_SCORE, Winner, best, improvements, judged, searched, searched_from_few, with_repairs
-from gnnplace.result import FEASIBLE, OVERFLOWS, Score, score
+from gnnplace.portfolio.candidates import BY_SCORE, candidate
+from gnnplace.portfolio.rounds import best, improvements, searched, searched_from_few, with_repairs
+from gnnplace.result import FEASIBLE, OVERFLOWS, Score
 from gnnplace.simulator.simulator import simulate
 
 POSED = chains(2, 3, 2)
@@ -112,7 +113,7 @@ def test_a_tenth_of_a_search_goes_to_the_best_few_in_equal_parts_and_the_rest_to
     """The search gets nowhere but from `cut`, the third of four, from which it gets to `split`; the fifth is not asked."""
     rows = [[0, 0, 0, 1, 1, 0], [0, 0, 0, 1, 0, 0], [0, 1, 1, 1, 1, 1], [0, 1, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]]
     proposed = {f"p{i}": lambda _, row=row: Placement(np.array(row, dtype=np.int32)) for i, row in enumerate(rows)}
-    winners, asked = [judged(POSED, simulate, name, plan(POSED)) for name, plan in proposed.items()], []
+    winners, asked = [candidate(POSED, simulate, name, plan(POSED)) for name, plan in proposed.items()], []
     winners.sort(key=BY_SCORE)
     third = winners[2].placement.device.tolist()
 
@@ -138,7 +139,7 @@ def test_brief_searches_are_fewer_where_they_could_evaluate_no_round_of_moves(ev
         asked.append(budget.evaluations)
         return start
 
-    winners = [judged(POSED, simulate, name, Placement(np.array(row, np.int32))) for name, row in DEVICES.items()] * 2
+    winners = [candidate(POSED, simulate, name, Placement(np.array(row, np.int32))) for name, row in DEVICES.items()] * 2
     searched_from_few(POSED, simulate, winners, ("brief", search), ("long", search), Budget(evaluations=evaluations))
     assert len(asked) == (few + 1 if few > 1 else 1) and min(asked) >= 5 and asked[-1] == evaluations
 
@@ -187,8 +188,7 @@ TIGHT = problem(ComputationGraph.from_ops("tight", [op(f"w{i}", 10 + i, persiste
 
 
 def winner(name, *device):
-    placement = Placement(np.array(device, dtype=np.int32))
-    return Winner(placement, score(TIGHT, simulate(TIGHT, [placement])[0]), name)
+    return candidate(TIGHT, simulate, name, Placement(np.array(device, dtype=np.int32)))
 
 
 class Repair:
@@ -228,7 +228,7 @@ def test_what_is_fast_and_has_little_to_move_is_repaired_first():
     for bytes_per_s, first in ((5 * 10**8, [1, 1, 1, 0]), (5 * 10**9, [0, 0, 0, 1])):
         links = tuple(replace(link, bandwidth_bytes_per_s=bytes_per_s) for link in TIGHT.cluster.links)
         posed = problem(TIGHT.graph, replace(TIGHT.cluster, links=links))
-        overflowing = [each._replace(score=score) for each, score in zip(asked, scores, strict=True)]
+        overflowing = [replace(each, score=score) for each, score in zip(asked, scores, strict=True)]
         with_repairs(posed, simulate, overflowing, [Repair("any", called, budget, None)], budget)
         assert called[0] == f"any relieves {first}"
         called.clear()

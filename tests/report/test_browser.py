@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gnnplace as gp
-from gnnplace.portfolio.candidates import candidates
+from gnnplace.portfolio.comparison import candidates
 from gnnplace.report.learning_curves import Rated, beside, curves, estimate
 from gnnplace.report.page import Section, write_page
 

@@ -7,7 +7,7 @@ from support.graphs import chains
 
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.config import files
-from gnnplace.portfolio.candidates import candidates
+from gnnplace.portfolio.comparison import candidates
 from gnnplace.portfolio.planners import planners
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training import notes

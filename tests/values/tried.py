@@ -14,7 +14,7 @@ from support.plain_simulator import PlainSimulator
 from support.small_policies import small
 
 from gnnplace import cli
-from gnnplace.baselines.cp_sat.exact import proved_ns
+from gnnplace.baselines.cp_sat.exact import Proved
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.bounds.shortage import shortage
 from gnnplace.costs import roofline
@@ -23,7 +23,7 @@ from gnnplace.formats.graphs import graph_of, read_graph
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
 from gnnplace.policies.registry import POLICIES
-from gnnplace.portfolio import candidates, planners, portfolio
+from gnnplace.portfolio import comparison, planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources.graphs import costed
@@ -89,7 +89,7 @@ def _by_policy(problem: Problem, plain: tuple[dict[str, Any], dict[str, Any]], n
 
 
 def _by_best(problem: Problem, plain: tuple[dict[str, Any], dict[str, Any]]) -> str | None:
-    return _held(problem, plain, candidates.best(problem, portfolio.budget(problem, evaluations=EVALUATIONS)).placement)
+    return _held(problem, plain, comparison.best(problem, portfolio.budget(problem, evaluations=EVALUATIONS)).placement)
 
 
 def _held(problem: Problem, plain: tuple[dict[str, Any], dict[str, Any]], placement: Placement) -> str | None:
@@ -104,7 +104,7 @@ def _held(problem: Problem, plain: tuple[dict[str, Any], dict[str, Any]], placem
         return f"infeasible: {result.infeasible}; legal: {due.legal}, fits: {due.memory_fits}"
     if result.feasible_ns is None:
         return None
-    bound = max(lower_bound(problem), proved_ns(problem))
+    bound = max(lower_bound(problem), placement.bound_ns if isinstance(placement, Proved) else 0)
     if bound > result.feasible_ns:
         return f"a bound of {bound} ns above a step of {result.feasible_ns} ns"
     return None if (proof := shortage(problem)) is None else f"{proof}, and yet a placement does"

@@ -5,7 +5,7 @@
 program, because a simulated device never idles on purpose.
 
 `exact` is the planner. It starts from a known placement, or else from HEFT and each device alone, and its result is never slower.
-It contracts a problem that is too large to solve; the result then comes without a proof. `proved_ns` says what was proved.
+It contracts a problem that is too large to solve; the result then comes without a proof: what comes with one is `Proved`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import pickle
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Int32
@@ -35,7 +34,6 @@ from gnnplace.units.units import UnitsName, expand, units
 MAX_CHOICES = 600  # ops x devices of the largest problem that is solved without contraction
 CONTRACTED_CHOICES = 1000  # parts x devices to which a larger problem is contracted
 MOST_CARRIED = 100_000  # (edges and outputs that they carry) x links of a problem that is searched: a program of so many is written in 3 s
-_PROVED_NS: WeakKeyDictionary[Problem, int] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,13 @@ class Solution:
     proved: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Proved(Placement):
+    """A placement by a search that proved that no step of the problem is shorter than `bound_ns`, under any schedule."""
+
+    bound_ns: int = field(kw_only=True)
+
+
 def exact(
     problem: Problem,
     evaluate: Evaluator,
@@ -87,14 +92,14 @@ def exact(
     if problem.num_ops * problem.num_devices <= MAX_CHOICES and _searchable(problem):
         begin, least = _start(problem, evaluate, known), least_times and least_times(problem)
         solution = solve(problem, limit, units_name=units_name, start=begin, least=least)
-        found = solution.placement
-        _PROVED_NS[problem] = max(proved_ns(problem), solution.bound_ns)
+        found, bound_ns = solution.placement, solution.bound_ns
     else:
         small = contracted(problem, units(problem.graph, "coarse" if units_name == "ops" else units_name), CONTRACTED_CHOICES)
         part = _solved(small.problem, evaluate, limit, least_times) if _searchable(small.problem) else None
-        found = None if part is None else lifted(problem, small, part)
+        found, bound_ns = None if part is None else lifted(problem, small, part), 0
     candidates = [known] if found is None else [found, known]
-    return fastest(problem, [option for one in candidates for option in _under(problem, one, schedule)], evaluate)
+    best = fastest(problem, [option for one in candidates for option in _under(problem, one, schedule)], evaluate)
+    return Proved(best.device, best.schedule, best.priority, bound_ns=bound_ns) if bound_ns else best
 
 
 def _searchable(problem: Problem) -> bool:
@@ -106,11 +111,6 @@ def _searchable(problem: Problem) -> bool:
 def _solved(problem: Problem, evaluate: Evaluator, limit: Limit, least_times: Callable[[Problem], LeastTimes] | None) -> Placement | None:
     begin = _start(problem, evaluate, _known(problem, evaluate, "ops"))
     return solve(problem, limit, start=begin, least=least_times and least_times(problem)).placement
-
-
-def proved_ns(problem: Problem) -> int:
-    """What no step of the problem is shorter than, as far as searches of this process have proved; 0 where none has."""
-    return _PROVED_NS.get(problem, 0)
 
 
 def solve(

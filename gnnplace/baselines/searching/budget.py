@@ -39,7 +39,7 @@ class Budget:
         self.evaluations, self.seconds = evaluations, seconds
         self.spent, self._clock = 0, clock
         self._start = clock() if started is None else started
-        self.bound_ns, self._reached = bound_ns, False
+        self._bound_ns, self._reached = bound_ns, False
         self._wholes: tuple[Budget, ...] = ()  # those that this one is a part of, the largest first
 
     @property
@@ -63,6 +63,15 @@ class Budget:
         for budget in self._family:
             budget.spent += evaluations
 
+    @property
+    def bound_ns(self) -> int | None:
+        """What no step is shorter than, as far as anybody knows; None where nobody does."""
+        return self._largest._bound_ns
+
+    def prove(self, bound_ns: int) -> None:
+        """Raises the bound to what a search has proved, for all that share it."""
+        self._largest._bound_ns = max(self.bound_ns or 0, bound_ns)
+
     def notice(self, results: Iterable[StepResult]) -> None:
         """Ends the budget, and all that share its bound, where one of the steps is feasible and takes no longer than the bound."""
         if self.bound_ns is not None:
@@ -82,7 +91,7 @@ class Budget:
         return budget
 
     def _part(self, evaluations: int | None, seconds: float | None) -> Budget:
-        budget = Budget(evaluations=evaluations, seconds=seconds, clock=self._clock, bound_ns=self.bound_ns)
+        budget = Budget(evaluations=evaluations, seconds=seconds, clock=self._clock)
         budget._wholes = self._family
         return budget
 

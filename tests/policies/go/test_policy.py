@@ -28,7 +28,7 @@ from gnnplace.policies.go.priority_levels import levels_of, list_placement, orde
 from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention
 from gnnplace.policies.go.task_chain import TaskChain, mean_of_units
 from gnnplace.policies.tape import Tape
-from gnnplace.portfolio.candidates import candidates
+from gnnplace.portfolio.comparison import candidates
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.algorithms.imitate import imitate
 from gnnplace.training.best import BestPlacements

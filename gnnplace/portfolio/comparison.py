@@ -1,0 +1,132 @@
+"""Every planner asked for one problem, and the portfolio, which is never slower than any of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from gnnplace.baselines.cp_sat.exact import Proved
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.bounds.shortage import shortage
+from gnnplace.choices import BEST, SEARCH, SearchName
+from gnnplace.constraints import Constraint, Stages, constrained
+from gnnplace.formats import strict_json
+from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.portfolio import planners, portfolio
+from gnnplace.portfolio.candidates import Candidate, candidate, failed, ranked
+from gnnplace.portfolio.rounds import Progress
+from gnnplace.portfolio.stages import staged
+from gnnplace.problems import Problem
+from gnnplace.result import Planner, known
+from gnnplace.simulator.simulator import simulate
+
+Say = Callable[[Candidate], object]
+
+
+def candidates(problem: Problem, asked: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None) -> list[Candidate]:
+    """What each planner proposes under a schedule, the fastest feasible first; `say` hears of each as it comes.
+
+    A planner whose process dies is infeasible, and the others go on.
+    """
+    proposed = []
+    for name, planner in asked.items():
+        proposed.append(_proposed(problem, name, planner, schedule))
+        say(proposed[-1])
+    return ranked(proposed)
+
+
+def _proposed(problem: Problem, name: str, planner: Planner, schedule: Schedule) -> Candidate:
+    start = time.perf_counter_ns()
+    try:
+        placement = planner(problem)
+    except ChildProcessError as error:
+        return failed(problem, name, str(error), time.perf_counter_ns() - start)
+    planning_ns, proved_ns = time.perf_counter_ns() - start, placement.bound_ns if isinstance(placement, Proved) else 0
+    return replace(candidate(problem, simulate, name, planned(placement, schedule)), planning_ns=planning_ns, proved_ns=proved_ns)
+
+
+def best(
+    problem: Problem,
+    budget: Budget,
+    seed: int = 0,
+    schedule: Schedule = "given",
+    *,
+    policy: Planner | None = None,
+    starts: Mapping[str, Planner] | None = None,
+    search: SearchName = SEARCH,
+    progress: Progress = lambda planner, score: None,
+    stages: Stages | None = None,
+) -> Candidate:
+    """The winner of `portfolio.portfolio`, whose arguments these are, named `best: ` and the planner that proposed it."""
+
+    def asked(problem: Problem) -> Placement:
+        assert policy is not None
+        return planned(policy(problem), schedule)
+
+    start, own = time.perf_counter_ns(), None if policy is None else asked
+    winner = portfolio.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts, search, stages)
+    planning_ns = time.perf_counter_ns() - start
+    return replace(winner, planner=f"{BEST}: {winner.planner}", planning_ns=planning_ns, proved_ns=budget.bound_ns or 0)
+
+
+def compared(
+    problem: Problem,
+    budget: Budget,
+    seed: int = 0,
+    schedule: Schedule = "critical-path",
+    *,
+    more: Mapping[str, Planner] | None = None,
+    say: Say = lambda candidate: None,
+    progress: Progress = lambda planner, score: None,
+    stages: Stages | None = None,
+) -> list[Candidate]:
+    """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower, nothing is planned
+    twice. The fastest feasible first. Where `stages` are binding, it is the nearest ones to what each planner but the searches proposes.
+    """
+    asked = asked_planners(problem, seed, schedule, stages) | {name: staged(plan, stages) for name, plan in (more or {}).items()}
+    found = candidates(problem, asked, schedule, say)
+    starts = {each.planner: known(each.placement) for each in found if not each.failed}
+    every = [best(problem, budget, seed, schedule, starts=starts, progress=progress, stages=stages), *found]
+    proved_ns = max(each.proved_ns for each in every)
+    return ranked([replace(each, proved_ns=proved_ns) for each in every])
+
+
+def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
+    """Every planner by name, with stages where there are any (`planners.with_stages`)."""
+    return planners.with_stages(problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule)
+
+
+def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> Planner:
+    """The planner that a user names, with stages where there are any. Raises ValueError with the names that there are."""
+    if name in planners.missing():
+        raise ValueError(f"planner {name!r}: {planners.missing()[name]}")
+    named = asked_planners(problem, seed, schedule, stages)
+    if name not in named:
+        raise ValueError(strict_json.unknown("planner", name, (BEST, *named)))
+    return named[name]
+
+
+def priced(found: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
+    """Of each planner under a constraint its step time without, None where that is infeasible; `best` by that name, whoever won."""
+    times = {_first_name(each): each.step_time_ns for each in free}
+    return {each.planner: times[_first_name(each)] for each in found if _first_name(each) in times}
+
+
+def _first_name(found: Candidate) -> str:
+    return found.planner.partition(": ")[0]
+
+
+def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:
+    """A proof that nothing fits `under` a constraint, with the finer one that nothing speaks against; None where none is found."""
+    if (proof := shortage(under)) is None:
+        return None
+    for finer in (*constraint.finer(), Constraint()):
+        if finer != constraint and shortage(constrained(problem, finer).problem) is None:
+            return f"{proof}; nothing speaks against {str(finer) or 'a placement without constraint'}"
+    return str(proof)
+
+
+def planned(placement: Placement, schedule: Schedule) -> Placement:
+    """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
+    return placement if schedule == "given" else scheduled(placement, schedule)
