@@ -13,6 +13,7 @@ from importlib import import_module
 TYPE_CHECKING = False  # typing's own would be imported before `__main__` says from where
 if TYPE_CHECKING:
     from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate, write_report
+    from gnnplace.baselines.searching.budget import Budget
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.constraints import Constrained, Constraint, constrained
     from gnnplace.formats.documents import load, save
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate", "write_report"),
+    "gnnplace.baselines.searching.budget": ("Budget",),
     "gnnplace.portfolio.candidates": ("Candidate", "table"),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),
     "gnnplace.constraints": ("Constrained", "Constraint", "constrained"),

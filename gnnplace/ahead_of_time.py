@@ -26,14 +26,14 @@ ROOM = 0.7  # of what the graph keeps in memory, in each device
 def compile_kernels() -> None:
     """Has kernels compiled, by calling them."""
     problem = graphs.costed(manifest.graph(GRAPH), graphs.cluster(CLUSTER), None, print)
-    comparison.compared(problem, portfolio.budget(problem, evaluations=EVALUATIONS), 0, "critical-path")
+    comparison.compared(problem, portfolio.budget(problem, evaluations=EVALUATIONS), portfolio.Options(schedule="critical-path"))
     for granularity in GRANULARITIES:
         _place(constrained(problem, Constraint(granularity)))
     _place(constrained(tight(problem), Constraint()))
 
 
 def _place(under: Constrained) -> None:
-    comparison.best(under.problem, portfolio.budget(under.problem, evaluations=EVALUATIONS), stages=under.stages)
+    comparison.best(under.problem, portfolio.budget(under.problem, evaluations=EVALUATIONS), portfolio.Options(stages=under.stages))
 
 
 def tight(problem: Problem) -> Problem:

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds import bounds
 from gnnplace.bounds import shortage as shortages
 from gnnplace.choices import BEST, SEARCH, Format, Mode, SearchName
@@ -86,10 +87,12 @@ def place(
     *,
     seconds: float | None = None,
     evaluations: int | None = None,
+    budget: Budget | None = None,
     schedule: Schedule | None = None,
     seed: int = 0,
     search: SearchName = SEARCH,
     progress: Progress = lambda planner, score: None,
+    constraint: Constraint | None = None,
     granularity: Granularity = "op",
     keep_whole: Sequence[str] = (),
     devices: Sequence[str] = (),
@@ -99,24 +102,32 @@ def place(
     """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
 
     `seconds` or `evaluations` is the budget of `best`, from the start of planning, the lower bound included, until a step reaches that
-    bound. With evaluations the result is the same on every machine; without either they are as many as take some ten seconds. Its `search`
-    ranks moves by the shipped policy ("learned") or not ("plain"). `best` orders ops by itself, other planners plan for `critical-path`,
-    unless a schedule is named. The arguments from `granularity` on are a `Constraint`.
-    Raises ValueError for an unknown planner, where a budget is given to one that takes none, and where what stays whole has no device.
+    bound. With evaluations the result is the same on every machine; without either they are as many as take some ten seconds. A `budget`
+    that began before takes their place. The `search` of `best` ranks moves by the shipped policy ("learned") or not ("plain"). `best`
+    orders ops by itself, other planners plan for `critical-path`, unless a schedule is named. The arguments from `granularity` on are a
+    `constraint` in short.
+    Raises ValueError for an unknown planner, where a budget is given to one that takes none, where a budget or a constraint is given both
+    ways, and where what stays whole has no device.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("dlrm", cluster="k40-2")
         >>> gp.granularity(problem, gp.place(problem, "heft", granularity="module")) in ("module", "stage")
         True
     """
-    under = constrained(problem, Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts))
+    limits = {name: value for name, value in (("seconds", seconds), ("evaluations", evaluations)) if value is not None}
+    short = Constraint(granularity, tuple(keep_whole), tuple(devices), accelerators_only, max_cuts)
+    if budget is not None and limits:
+        raise ValueError(f"budget: is given, and {next(iter(limits))}, too; one of them says when planning ends")
+    if constraint is not None and short != Constraint():
+        raise ValueError(f"constraint: is given, and {short}, too; one of them says what may stand where")
+    under = constrained(problem, short if constraint is None else constraint)
     posed, stages = under.problem, under.stages
     if planner == BEST:
-        budget = portfolio.budget(posed, seconds, evaluations)
-        found = comparison.best(posed, budget, seed, schedule or "given", search=search, progress=progress, stages=stages)
-        return Plan.of(problem, under.said(found.placement))
-    if seconds is not None or evaluations is not None:
-        raise ValueError(f"{'evaluations' if seconds is None else 'seconds'}: is a budget of planner {BEST!r}, and of no other")
+        options = portfolio.Options(seed=seed, schedule=schedule or "given", search=search, stages=stages, progress=progress)
+        winner = comparison.best(posed, budget or portfolio.budget(posed, seconds, evaluations), options)
+        return Plan.of(problem, under.said(winner.placement))
+    if budget is not None or limits:
+        raise ValueError(f"{next(iter(limits), 'budget')}: is a budget of planner {BEST!r}, and of no other")
     plan = comparison.planner_named(planner, posed, seed, "critical-path", stages) if isinstance(planner, str) else staged(planner, stages)
     placement = under.said(plan(posed))
     return Plan.of(problem, placement if schedule is None else scheduled(placement, schedule))
@@ -246,5 +257,6 @@ def compare(
     """
     more = {getattr(policy, "name", None) or f"policy {number}": policy for number, policy in enumerate(policies, 1)}
     under, budget = constrained(problem, constraint), portfolio.budget(problem, seconds, evaluations)
-    found = comparison.compared(under.problem, budget, seed, schedule, more=more, stages=under.stages)
-    return [candidates.of_whole(each, under) for each in found]
+    options = portfolio.Options(seed=seed, schedule=schedule, stages=under.stages)
+    proposed = comparison.compared(under.problem, budget, options, more=more)
+    return [candidates.of_whole(candidate, under) for candidate in proposed]

@@ -89,6 +89,20 @@ def test_best_is_never_slower_than_a_planner_that_is_named(problem):
         gp.place(problem, "heff")
 
 
+def test_a_budget_and_a_constraint_are_given_in_one_way():
+    problem = gp.problem("dlrm", cluster="k40-2")
+    budget, constraint = gp.Budget(evaluations=40), gp.Constraint("module", accelerators_only=True)
+    long = gp.place(problem, budget=budget, constraint=constraint)
+    short = gp.place(problem, evaluations=40, granularity="module", accelerators_only=True)
+    assert long.device.tolist() == short.device.tolist() and 0 < budget.spent <= 41
+    with pytest.raises(ValueError, match="budget: is given, and seconds, too"):
+        gp.place(problem, budget=budget, seconds=1.0)
+    with pytest.raises(ValueError, match="constraint: is given, and accelerators only, too"):
+        gp.place(problem, constraint=constraint, accelerators_only=True)
+    with pytest.raises(ValueError, match="budget: is a budget of planner 'best', and of no other"):
+        gp.place(problem, "heft", budget=budget)
+
+
 def test_a_policy_is_any_function_of_a_problem(problem):
     def all_on_the_gpu(problem: gp.Problem) -> gp.Placement:
         return gp.Placement(np.ones(problem.num_ops, dtype=np.int32))

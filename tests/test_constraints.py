@@ -134,7 +134,7 @@ def test_stages_are_found_by_all_ways_and_are_never_better_than_the_best(cuts, m
 
 
 def compared(kept: Constrained) -> list[comparison.Candidate]:
-    return comparison.compared(kept.problem, Budget(evaluations=30), stages=kept.stages)
+    return comparison.compared(kept.problem, Budget(evaluations=30), portfolio.Options(schedule="critical-path", stages=kept.stages))
 
 
 @pytest.mark.parametrize("count", [6, slow(12)])
@@ -249,7 +249,7 @@ def test_the_budget_is_kept(monkeypatch):
     problem = gp.problem("dlrm", "mixed-4")
     for name in COARSER:
         kept, budget = constrained(problem, Constraint(name)), Budget(evaluations=200)
-        portfolio.portfolio(kept.problem, partial(simulate), 0, budget, "given", stages=kept.stages)
+        portfolio.portfolio(kept.problem, partial(simulate), budget, portfolio.Options(stages=kept.stages))
         assert 100 < budget.spent < 220
 
 

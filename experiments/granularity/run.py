@@ -35,7 +35,7 @@ def cell(graph: str, granularity: str) -> Cell:
     problem = problem_of(graph, CLUSTER)
     under = gp.constrained(problem, gp.Constraint(granularity))
     budget = portfolio.budget(under.problem, evaluations=EVALUATIONS)
-    found = comparison.best(under.problem, budget, SEED, stages=under.stages)
+    found = comparison.best(under.problem, budget, portfolio.Options(seed=SEED, stages=under.stages))
     return {
         "best_ns": found.step_time_ns,
         "winner": found.planner,

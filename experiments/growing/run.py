@@ -38,7 +38,7 @@ def measured(growth: Growth, seed: int, evaluations: int) -> cells.Cell:
 def best_ns(posed: Problem, evaluations: int, seed: int = 0) -> int | None:
     """How long the step of `best` takes."""
     budget = portfolio.budget(posed, evaluations=evaluations)
-    return simulate(posed, [portfolio.portfolio(posed, simulate, seed, budget, "given").placement])[0].feasible_ns
+    return simulate(posed, [portfolio.portfolio(posed, simulate, budget, portfolio.Options(seed=seed)).placement])[0].feasible_ns
 
 
 def table(found: output.Document) -> str:

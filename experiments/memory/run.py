@@ -58,7 +58,7 @@ def problem_of(graph: str, preset: str, share: float) -> Problem:
 def best(problem: Problem, seconds: float) -> Cell:
     """What `best` finds in so many seconds of a core, null where nothing of it fits."""
     compiled()
-    winner = portfolio.portfolio(problem, simulate, SEED, Budget(seconds=seconds, clock=worked_s), "given")
+    winner = portfolio.portfolio(problem, simulate, Budget(seconds=seconds, clock=worked_s), portfolio.Options(seed=SEED))
     return {"ns": time_ns(problem, winner.placement), "winner": winner.planner}
 
 

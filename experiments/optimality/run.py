@@ -39,8 +39,10 @@ def measured(kind: Kind, seed: int, solve_s: float) -> Cell:
     found = {name: plan(posed) for name, plan in planners.planners(posed, simulate, SEED).items()}
     start, generator = planners.best_heuristic(posed, simulate), np.random.default_rng(SEED)
     found[ANNEALING] = annealing(posed, simulate, generator, start=start, budget=portfolio.budget(posed))
-    found[RULED] = portfolio.portfolio(posed, simulate, SEED, portfolio.budget(posed)).placement
-    winner = portfolio.portfolio(posed, simulate, SEED, portfolio.budget(posed), "given")
+    found[RULED] = portfolio.portfolio(
+        posed, simulate, portfolio.budget(posed), portfolio.Options(seed=SEED, schedule="critical-path")
+    ).placement
+    winner = portfolio.portfolio(posed, simulate, portfolio.budget(posed), portfolio.Options(seed=SEED))
     found[BEST] = winner.placement
     times = {name: simulate(posed, [placement])[0].feasible_ns for name, placement in found.items()}
     begin = fastest(posed, list(found.values()), simulate)

@@ -56,12 +56,12 @@ def row(graph: str, cluster: str) -> Cell:
 def compiled() -> None:
     """Compiles what `best` runs, before time counts: it asks once, briefly, for the smallest graph."""
     smallest = min(manifest.entries(), key=lambda entry: entry.ops)
-    portfolio.portfolio(problem_of(smallest.name, "mixed-4"), simulate, SEED, Budget(evaluations=COMPILING), "given")
+    portfolio.portfolio(problem_of(smallest.name, "mixed-4"), simulate, Budget(evaluations=COMPILING), portfolio.Options(seed=SEED))
 
 
 def searched(problem: Problem, seconds: float) -> Cell:
     """What `best` finds in so many seconds of a core, null where that is nothing feasible, and its winner."""
-    winner = portfolio.portfolio(problem, simulate, SEED, Budget(seconds=seconds, clock=worked_s), "given")
+    winner = portfolio.portfolio(problem, simulate, Budget(seconds=seconds, clock=worked_s), portfolio.Options(seed=SEED))
     return {"best_ns": time_ns(problem, winner.placement), "winner": winner.planner}
 
 

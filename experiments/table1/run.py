@@ -77,7 +77,9 @@ def heuristics(graph: str) -> Cell:
 
 def best(graph: str, seed: int) -> Cell:
     """The portfolio, with a minute on one core."""
-    winner = portfolio.portfolio(problem_of(graph, CLUSTERS[graph]), simulate, seed, Budget(seconds=BEST_S))
+    winner = portfolio.portfolio(
+        problem_of(graph, CLUSTERS[graph]), simulate, Budget(seconds=BEST_S), portfolio.Options(seed=seed, schedule="critical-path")
+    )
     return {"best_ns": winner.score[2], "best_is": winner.planner}
 
 

@@ -33,10 +33,10 @@ def cell(graph: str, cluster: str, seconds: float, number: int) -> cells.Cell:
     """Both searches on one problem, the learned one with weights that never saw the test lineages."""
     portfolio.SHIPPED = portfolio.HELD_OUT
     problem = roofline.problem(manifest.graph(graph), sources.cluster(cluster))
-    portfolio.portfolio(problem, simulate, 0, Budget(seconds=1.0), "given", search="learned")  # what is compiled or kept is, for both
+    portfolio.portfolio(problem, simulate, Budget(seconds=1.0))  # what is compiled or kept is, for both
     found: cells.Cell = {}
     for search in SEARCHES if number % 2 else SEARCHES[::-1]:
-        winner = portfolio.portfolio(problem, simulate, 0, Budget(seconds=seconds), "given", search=search)
+        winner = portfolio.portfolio(problem, simulate, Budget(seconds=seconds), portfolio.Options(search=search))
         (result,) = simulate(problem, [winner.placement])
         found[search] = {"step_time_ns": result.feasible_ns, "planner": winner.planner}
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from gnnplace.baselines.explanations import slower_than_one_device
@@ -16,7 +16,7 @@ from gnnplace.formats import atomic
 from gnnplace.portfolio import planners
 from gnnplace.portfolio.candidates import Candidate, expanded, ranked, table
 from gnnplace.portfolio.comparison import compared, not_fitting, priced
-from gnnplace.portfolio.portfolio import budget
+from gnnplace.portfolio.portfolio import Options, budget
 from gnnplace.printable import printable
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
@@ -30,19 +30,18 @@ def main(chosen: argparse.Namespace) -> int:
     whole, constraint = inputs.problem(chosen), inputs.constraint(chosen)
     under = constrained(whole, constraint)
     problem = under.problem
-    say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
+    say = candidate_table.news(chosen.quiet)
+    options = Options(seed=chosen.seed, schedule=chosen.schedule, progress=candidate_table.progress(chosen.quiet))
     more, free = _policies(chosen), list[Candidate]()
     spends = (chosen.budget, chosen.evaluations)
     if constraint != Constraint():
         terminal.progress(chosen.quiet)("without constraint:")
-        free = compared(whole, budget(whole, *spends), chosen.seed, chosen.schedule, more=more, say=say, progress=progress)
+        free = compared(whole, budget(whole, *spends), options, more=more, say=say)
         terminal.progress(chosen.quiet)(f"{constraint}:")
-    found = compared(
-        problem, budget(problem, *spends), chosen.seed, chosen.schedule, more=more, say=say, progress=progress, stages=under.stages
-    )
+    found = compared(problem, budget(problem, *spends), replace(options, stages=under.stages), more=more, say=say)
     prices = priced(found, free)
     if (made := inputs.fusion(chosen, problem)) is not None:
-        rows = compared(made.problem, budget(made.problem, *spends), chosen.seed, chosen.schedule, say=say, progress=progress)
+        rows = compared(made.problem, budget(made.problem, *spends), options, say=say)
         found = ranked([*found, *(expanded(row, made) for row in rows)])
     candidate_table.say_compiled(chosen.quiet)
     if chosen.csv is not None:

@@ -90,17 +90,16 @@ def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, 
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
             terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
-        return comparison.best(
-            problem,
-            portfolio.budget(problem, chosen.budget, chosen.evaluations),
-            chosen.seed,
-            chosen.schedule,
+        options = portfolio.Options(
+            seed=chosen.seed,
+            schedule=chosen.schedule,
+            search=chosen.search,
             policy=policy,
             starts=None if start is None else {"start": known(start)},
-            search=chosen.search,
-            progress=progress,
             stages=stages,
+            progress=progress,
         )
+        return comparison.best(problem, portfolio.budget(problem, chosen.budget, chosen.evaluations), options)
     policies = {name: staged(plan, stages) for name, plan in source.planners.items()}
     asked = _one(problem, stages, chosen) if chosen.planner else policies
     return comparison.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]

@@ -9,13 +9,13 @@ from dataclasses import replace
 from gnnplace.baselines.cp_sat.exact import Proved
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.bounds.shortage import shortage
-from gnnplace.choices import BEST, SEARCH, SearchName
+from gnnplace.choices import BEST
 from gnnplace.constraints import Constraint, Stages, constrained
 from gnnplace.formats import strict_json
-from gnnplace.placement import Placement, Schedule, scheduled
+from gnnplace.placement import Schedule
 from gnnplace.portfolio import planners, portfolio
 from gnnplace.portfolio.candidates import Candidate, candidate, failed, ranked
-from gnnplace.portfolio.rounds import Progress
+from gnnplace.portfolio.portfolio import USUAL, Options, planned
 from gnnplace.portfolio.stages import staged
 from gnnplace.problems import Problem
 from gnnplace.result import Planner, known
@@ -46,26 +46,10 @@ def _proposed(problem: Problem, name: str, planner: Planner, schedule: Schedule)
     return replace(candidate(problem, simulate, name, planned(placement, schedule)), planning_ns=planning_ns, proved_ns=proved_ns)
 
 
-def best(
-    problem: Problem,
-    budget: Budget,
-    seed: int = 0,
-    schedule: Schedule = "given",
-    *,
-    policy: Planner | None = None,
-    starts: Mapping[str, Planner] | None = None,
-    search: SearchName = SEARCH,
-    progress: Progress = lambda planner, score: None,
-    stages: Stages | None = None,
-) -> Candidate:
-    """The winner of `portfolio.portfolio`, whose arguments these are, named `best: ` and the planner that proposed it."""
-
-    def asked(problem: Problem) -> Placement:
-        assert policy is not None
-        return planned(policy(problem), schedule)
-
-    start, own = time.perf_counter_ns(), None if policy is None else asked
-    winner = portfolio.portfolio(problem, simulate, seed, budget, schedule, own, progress, starts, search, stages)
+def best(problem: Problem, budget: Budget, options: Options = USUAL) -> Candidate:
+    """The winner of the portfolio, named `best: ` and the planner that proposed it."""
+    start = time.perf_counter_ns()
+    winner = portfolio.portfolio(problem, simulate, budget, options)
     planning_ns = time.perf_counter_ns() - start
     return replace(winner, planner=f"{BEST}: {winner.planner}", planning_ns=planning_ns, proved_ns=budget.bound_ns or 0)
 
@@ -73,21 +57,19 @@ def best(
 def compared(
     problem: Problem,
     budget: Budget,
-    seed: int = 0,
-    schedule: Schedule = "critical-path",
+    options: Options,
     *,
     more: Mapping[str, Planner] | None = None,
     say: Say = lambda candidate: None,
-    progress: Progress = lambda planner, score: None,
-    stages: Stages | None = None,
 ) -> list[Candidate]:
     """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower, nothing is planned
-    twice. The fastest feasible first. Where `stages` are binding, it is the nearest ones to what each planner but the searches proposes.
+    twice. The fastest feasible first. Where stages are binding, it is the nearest ones to what each planner but the searches proposes.
     """
-    asked = asked_planners(problem, seed, schedule, stages) | {name: staged(plan, stages) for name, plan in (more or {}).items()}
-    found = candidates(problem, asked, schedule, say)
+    asked = asked_planners(problem, options.seed, options.schedule, options.stages)
+    asked |= {name: staged(plan, options.stages) for name, plan in (more or {}).items()}
+    found = candidates(problem, asked, options.schedule, say)
     starts = {each.planner: known(each.placement) for each in found if not each.failed}
-    every = [best(problem, budget, seed, schedule, starts=starts, progress=progress, stages=stages), *found]
+    every = [best(problem, budget, replace(options, starts=starts)), *found]
     proved_ns = max(each.proved_ns for each in every)
     return ranked([replace(each, proved_ns=proved_ns) for each in every])
 
@@ -125,8 +107,3 @@ def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str
         if finer != constraint and shortage(constrained(problem, finer).problem) is None:
             return f"{proof}; nothing speaks against {str(finer) or 'a placement without constraint'}"
     return str(proof)
-
-
-def planned(placement: Placement, schedule: Schedule) -> Placement:
-    """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
-    return placement if schedule == "given" else scheduled(placement, schedule)

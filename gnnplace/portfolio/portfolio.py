@@ -25,7 +25,7 @@ from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.choices import SEARCH, SearchName
 from gnnplace.constraints import Stages
 from gnnplace.moves.ranking import Ranking, read_ranking
-from gnnplace.placement import Placement, Schedule, rule_of
+from gnnplace.placement import Placement, Schedule, rule_of, scheduled
 from gnnplace.portfolio import planners
 from gnnplace.portfolio.candidates import Candidate, candidate
 from gnnplace.portfolio.enumeration import enumerated, placements
@@ -55,60 +55,70 @@ LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
 ENUMERATED_OPS = 4 * 10**6  # ops of all legal placements together, so many at most, where all of them are simulated: about a second
 
 
-def portfolio(
-    problem: Problem,
-    evaluate: Evaluator,
-    seed: int,
-    budget: Budget,
-    schedule: Schedule = "critical-path",
-    policy: Planner | None = None,
-    progress: Progress = lambda planner, score: None,
-    starts: Mapping[str, Planner] | None = None,
-    search: SearchName = SEARCH,
-    stages: Stages | None = None,
-) -> Candidate:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Options:
+    """How `best` searches.
+
+    With the schedule `given`, planners and searches plan for that of the critical path, and the last of the budget goes to a search for a
+    faster order. A "learned" `search` ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter
+    alone. A `policy` is asked beside the planners, `starts` instead of them. Where there are `stages`, which are one way to keep modules
+    whole, a share of the budget searches among them, from the nearest to what planners proposed; where they are binding, all of it does.
+    `progress` is told what is better than all before.
+    """
+
+    seed: int = 0
+    schedule: Schedule = "given"
+    search: SearchName = SEARCH
+    policy: Planner | None = None
+    starts: Mapping[str, Planner] | None = None
+    stages: Stages | None = None
+    progress: Progress = lambda planner, score: None
+
+
+USUAL = Options()
+
+
+def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Options = USUAL) -> Candidate:
     """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
 
     The nearest whole modules to the best few are tried too. A small problem is searched exactly. Then a climb over ranked moves goes on
-    from the best few, and annealing from the best of these. With the schedule `given`, all of them plan for that of the critical path, and
-    the last of the budget goes to a search for a faster order. `starts`, where they are given, are asked instead of all planners. Progress
-    is what is better than all before. A "learned" search ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain"
-    one by the latter alone. Where there are `stages`, which are one way to keep modules whole, a share of the budget searches among them,
-    from the nearest to what planners proposed; where they are binding, all of it does. Everything ends once a step takes no longer than the
-    budget's bound.
+    from the best few, and annealing from the best of these. Everything ends once a step takes no longer than the budget's bound.
 
     Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
     binding stages are given; a search for a faster order, with the schedule `given`, is all that can follow.
     """
-    run = _Run(problem, evaluate, Rationed(evaluate, budget), seed, budget, schedule, progress, improvements(progress), stages)
-    winner = run.best_of_all() if starts is None and policy is None and (stages is None or not stages.binding) else None
+    run = _Run(problem, evaluate, Rationed(evaluate, budget), budget, options, improvements(options.progress))
+    binding = options.stages is not None and options.stages.binding
+    winner = run.best_of_all() if options.starts is None and options.policy is None and not binding else None
     if winner is None:
-        starts = run.starts() if starts is None else starts
-        starts = starts if policy is None else {**starts, "policy": staged(policy, stages)}
-        if stages is not None and stages.binding:
-            return best_stages(problem, stages, run.evaluate, seed, budget, schedule, starts, run.progress)
-        winner = run.refined(*run.proposed(starts), [path_estimate] if search == "plain" else [shipped(), path_estimate])
-    return winner if schedule == run.rule else run.ordered(winner)
+        starts = run.starts() if options.starts is None else options.starts
+        starts = starts if options.policy is None else {**starts, "policy": staged(run.policy, options.stages)}
+        if options.stages is not None and binding:
+            return best_stages(problem, options.stages, evaluate, options.seed, budget, options.schedule, starts, run.progress)
+        winner = run.refined(*run.proposed(starts), [path_estimate] if options.search == "plain" else [shipped(), path_estimate])
+    return winner if options.schedule == run.rule else run.ordered(winner)
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """One run of the portfolio. `progress` is told what is better than all before, `said` whatever is to be said."""
+    """One run of the portfolio. `progress` is told what is better than all before, that of the options whatever is to be said."""
 
     problem: Problem
     evaluate: Evaluator
     tried: Rationed
-    seed: int
     budget: Budget
-    schedule: Schedule
-    said: Progress
+    options: Options
     progress: Progress
-    stages: Stages | None
 
     @property
     def rule(self) -> Schedule:
         """The schedule that planners plan for, and searches but that for an order."""
-        return rule_of(self.schedule)
+        return rule_of(self.options.schedule)
+
+    def policy(self, problem: Problem) -> Placement:
+        """What the policy of the options proposes, under their schedule."""
+        assert self.options.policy is not None
+        return planned(self.options.policy(problem), self.options.schedule)
 
     @property
     def small(self) -> bool:
@@ -128,19 +138,19 @@ class _Run:
 
     def starts(self) -> dict[str, Planner]:
         """All planners but searches, with the one of `stages` where these bind; those without a device take time, but few evaluations."""
-        named = planners.planners(self.problem, self.tried, self.seed, self.rule)
+        named = planners.planners(self.problem, self.tried, self.options.seed, self.rule)
         kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
-        if self.stages and self.stages.binding:
-            return planners.with_stages(self.problem, self.stages, kept, self.tried, self.rule)
+        if self.options.stages and self.options.stages.binding:
+            return planners.with_stages(self.problem, self.options.stages, kept, self.tried, self.rule)
         return kept if self.budget.evaluations is None else kept | planners.without_one(self.problem, self.tried, self.rule)
 
     def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Candidate], bool]:
         """What planners propose, nearest modules, stages where there are some, and repairs, best first; whether any is a repair."""
         problem, budget, tried, progress = self.problem, self.budget, self.tried, self.progress
         winners = with_nearest_modules(problem, tried, best(problem, tried, starts, budget, progress), budget, progress)
-        if self.stages is not None and budget.allows(1):
-            winners = with_best_stages(problem, self.evaluate, self.stages, self.seed, budget, self.rule, winners, progress)
-        repairs = _repairs(problem, self.evaluate, [self.rule] if self.schedule == self.rule else [self.rule, "memory"], budget)
+        if self.options.stages is not None and budget.allows(1):
+            winners = with_best_stages(problem, self.evaluate, self.options.stages, self.options.seed, budget, self.rule, winners, progress)
+        repairs = _repairs(problem, self.evaluate, [self.rule] if self.options.schedule == self.rule else [self.rule, "memory"], budget)
         found = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
         return found, len(found) > len(winners)
 
@@ -150,7 +160,7 @@ class _Run:
         Where evaluations are counted, a climb goes on from the best of the few, and annealing from there.
         """
         for_order = FOR_ORDER * (1 - self.budget.used) if repaired else FOR_ORDER  # repairs leave less to both
-        before = self.budget if self.schedule == self.rule else self.budget.until(1 - for_order)
+        before = self.budget if self.options.schedule == self.rule else self.budget.until(1 - for_order)
         if self.small:
             solved = partial(self._solved, most_s=planners.EXACT_S, schedule=self.rule)
             winners = [searched(self.problem, self.evaluate, winners[0], "exact", solved, before, self.progress), *winners[1:]]
@@ -162,17 +172,17 @@ class _Run:
 
     def ordered(self, winner: Candidate) -> Candidate:
         """What a search for a faster order of the ops makes of a winner."""
-        solved: Search = partial(self._solved, most_s=ORDER_S, schedule=self.schedule)
-        search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.seed)
+        solved: Search = partial(self._solved, most_s=ORDER_S, schedule=self.options.schedule)
+        search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.options.seed)
         return searched(self.problem, self.evaluate, winner, "order", search, self.budget, self.progress)
 
     def _climbed(self, problem: Problem, start: Placement, budget: Budget, found: Found, *, ranks: Sequence[Rank]) -> Placement:
         climb = partial(ranked_climb, ranks=ranks, drawn=LEARNED_DRAWN if len(ranks) > 1 else DRAWN, schedule=rule_of(start.schedule))
-        return climb(problem, self.evaluate, np.random.default_rng(self.seed), start=start, budget=budget, found=found)
+        return climb(problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found)
 
     def _annealed(self, problem: Problem, start: Placement, budget: Budget, found: Found) -> Placement:
         anneal = partial(annealing, schedule=rule_of(start.schedule))
-        return anneal(problem, self.evaluate, np.random.default_rng(self.seed), start=start, budget=budget, found=found)
+        return anneal(problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found)
 
     def _solved(self, problem: Problem, start: Placement, budget: Budget, found: Found, *, most_s: float, schedule: Schedule) -> Placement:
         """What an exact search finds; the start where there is no time for one, and where its process dies, which is said."""
@@ -182,11 +192,16 @@ class _Run:
             solved = exact(problem, budget.metered(self.evaluate), start=start, least_times=least_times, limit=limit, schedule=schedule)
         except ChildProcessError as error:
             winner = candidate(problem, self.evaluate, f"exact: {error}; it goes on from", start)
-            self.said(winner.planner, winner.score)
+            self.options.progress(winner.planner, winner.score)
             return start
         if isinstance(solved, Proved):
             budget.prove(solved.bound_ns)
         return solved
+
+
+def planned(placement: Placement, schedule: Schedule) -> Placement:
+    """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
+    return placement if schedule == "given" else scheduled(placement, schedule)
 
 
 def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:

@@ -90,6 +90,6 @@ def test_they_are_asked_last_and_where_evaluations_are_counted(monkeypatch: pyte
 
     monkeypatch.setattr(portfolio, "best", best)
     with pytest.raises(AskedError) as asked:
-        portfolio.portfolio(posed(equal_gpus(3)), simulate, 0, budget)
+        portfolio.portfolio(posed(equal_gpus(3)), simulate, budget, portfolio.Options(schedule="critical-path"))
     without = ["without" in name for name in asked.value.args]
     assert without == sorted(without) and any(without) == some

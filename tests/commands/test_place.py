@@ -1,6 +1,7 @@
 """`gnnplace place`, and what it shares with `compare`: the planners."""
 
 import json
+from operator import attrgetter
 
 import pytest
 from support.fork_on_pair import CLUSTER, GRAPH, IN, run
@@ -78,10 +79,10 @@ def test_best_orders_ops_by_itself_unless_a_schedule_is_named(folder, capsys, mo
     asked = []
 
     def watching(function, schedule):
-        return lambda *given: asked.append(given[schedule]) or function(*given)
+        return lambda *given: asked.append(schedule(given[3])) or function(*given)
 
-    monkeypatch.setattr(portfolio, "portfolio", watching(portfolio.portfolio, 4))
-    monkeypatch.setattr(planners, "planners", watching(planners.planners, 3))
+    monkeypatch.setattr(portfolio, "portfolio", watching(portfolio.portfolio, attrgetter("schedule")))
+    monkeypatch.setattr(planners, "planners", watching(planners.planners, str))
     assert run(capsys, "place", *IN, "-o", "found.json", "-q", *options)[0] == 0
     assert asked[0] == expected
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.portfolio import planners, portfolio
 from gnnplace.portfolio.enumeration import every_placement, placements
+from gnnplace.portfolio.portfolio import Options
 from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate
 
 PUZZLE = Kind(20, 2, 1.0, unequal=True, tight=False, shape=2.0)
+RULED = Options(schedule="critical-path")
 SOLVED = Kind(20, 2, 0.2, unequal=False, tight=False, shape=0.5)
 
 
@@ -34,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_a_small_problem_is_searched_exactly_and_the_same_every_time(monkeypatch: pytest.MonkeyPatch):
     schedules, posed, budgets = asked(monkeypatch), drawn(SOLVED, 0), [Budget(evaluations=300) for _ in range(2)]
-    first, second = (portfolio.portfolio(posed, simulate, 0, budget) for budget in budgets)
+    first, second = (portfolio.portfolio(posed, simulate, budget, RULED) for budget in budgets)
     assert schedules == ["critical-path"] * 2 and first.planner == second.planner and "exact from" in first.planner
     assert np.array_equal(first.placement.device, second.placement.device) and first.placement.schedule == "critical-path"
     assert budgets[0].spent == budgets[1].spent <= 301  # and the winner's own
@@ -43,10 +46,10 @@ def test_a_small_problem_is_searched_exactly_and_the_same_every_time(monkeypatch
 @pytest.mark.slow
 def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatch):
     schedules = asked(monkeypatch)
-    portfolio.portfolio(chains(2, 2, 2), simulate, 0, Budget(seconds=0.5))
+    portfolio.portfolio(chains(2, 2, 2), simulate, Budget(seconds=0.5), RULED)
     monkeypatch.setattr(portfolio, "MAX_CHOICES", 7)
     for schedule in ("critical-path", "given"):
-        found = portfolio.portfolio(chains(2, 2, 2), simulate, 0, Budget(evaluations=300), schedule)
+        found = portfolio.portfolio(chains(2, 2, 2), simulate, Budget(evaluations=300), Options(schedule=schedule))
         assert found.score.step_time_ns == 2000 and found.placement.schedule == "critical-path"
     assert schedules == []
 
@@ -54,7 +57,7 @@ def test_a_large_problem_and_a_short_time_are_not(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.slow
 def test_where_the_order_is_free_a_step_is_never_longer(monkeypatch: pytest.MonkeyPatch):
     schedules, posed, budget = asked(monkeypatch), drawn(PUZZLE, 0), Budget(evaluations=600)
-    under, free = portfolio.portfolio(posed, simulate, 0, Budget(evaluations=600)), portfolio.portfolio(posed, simulate, 0, budget, "given")
+    under, free = portfolio.portfolio(posed, simulate, Budget(evaluations=600), RULED), portfolio.portfolio(posed, simulate, budget)
     assert schedules == ["critical-path", "critical-path", "given"] and budget.spent <= 601
     assert free.score < under.score and free.placement.schedule == "given" and free.planner.startswith("order from")
     assert simulate(posed, [free.placement])[0].feasible_ns == free.score.step_time_ns
@@ -68,7 +71,9 @@ def test_the_order_of_a_large_problem_is_searched_too(monkeypatch: pytest.Monkey
     for search in ("annealing", "ranked_climb"):
         monkeypatch.setattr(portfolio, search, lambda *rest, start, **more: start)
     for schedule, name, time_ns in (("critical-path", "mine", 17), ("given", "order from mine", 14)):
-        found = portfolio.portfolio(posed, simulate, 0, Budget(evaluations=600), schedule, starts={"mine": lambda _: Placement(device)})
+        found = portfolio.portfolio(
+            posed, simulate, Budget(evaluations=600), Options(schedule=schedule, starts={"mine": lambda _: Placement(device)})
+        )
         assert (found.planner, found.score.step_time_ns, found.placement.schedule) == (name, time_ns, schedule)
         assert np.array_equal(found.placement.device, device)
 
@@ -79,12 +84,12 @@ def test_few_placements_are_all_tried_and_no_planner_is_asked(monkeypatch: pytes
     posed, few, schedules = chains(2, 3, 2), 2**6, asked(monkeypatch)
     monkeypatch.setattr(planners, "planners", lambda *given: pytest.fail("asked"))
     budget = Budget(evaluations=2 * few)
-    found = portfolio.portfolio(posed, simulate, 0, budget, schedule)
+    found = portfolio.portfolio(posed, simulate, budget, Options(schedule=schedule))
     assert found.score == score(posed, simulate(posed, [exhaustive(posed, simulate)])[0])
     assert "all 64 placements" in found.planner and few <= budget.spent <= 2 * few
     assert schedules == ([] if schedule == "critical-path" else [schedule])
     monkeypatch.undo()
-    assert "all" not in portfolio.portfolio(posed, simulate, 0, Budget(evaluations=2 * few - 1), schedule).planner
+    assert "all" not in portfolio.portfolio(posed, simulate, Budget(evaluations=2 * few - 1), Options(schedule=schedule)).planner
 
 
 def test_placements_that_no_float_counts_are_infinitely_many_and_nothing_warns():
@@ -95,7 +100,9 @@ def test_placements_that_no_float_counts_are_infinitely_many_and_nothing_warns()
 def test_planners_and_repairs_are_asked_where_none_of_all_placements_fits(monkeypatch: pytest.MonkeyPatch):
     ops, asked = [op(f"o{i}", 100, persistent_bytes=60) for i in range(4)], list[str]()
     posed = problem(ComputationGraph.from_ops("large", ops, []), equal_gpus(2, memory_bytes=110))
-    found = portfolio.portfolio(posed, simulate, 0, Budget(evaluations=100), progress=lambda planner, score: asked.append(planner))
+    found = portfolio.portfolio(
+        posed, simulate, Budget(evaluations=100), replace(RULED, progress=lambda planner, score: asked.append(planner))
+    )
     assert (
         found.score.feasibility != FEASIBLE
         and asked[0] == "all 16 placements"
@@ -130,7 +137,7 @@ def test_where_the_order_is_free_planners_have_half_of_the_whole_budget_and_the_
         monkeypatch.setattr(module, name, searching)
     for name, value in (("MAX_CHOICES", 7), ("ENUMERATED_OPS", 0), ("CLIMBED", 10)):
         monkeypatch.setattr(portfolio, name, value)
-    portfolio.portfolio(posed, simulate, 0, Budget(evaluations=200), "given")
+    portfolio.portfolio(posed, simulate, Budget(evaluations=200))
     assert called == ["one", "two", "three", "four"]
     assert shares == [(10, 0), (140, 4 * 20 + 1 + 10), (200, 140)]  # a climb, annealing, the order
 
@@ -144,7 +151,7 @@ def test_time_for_exact_search_is_a_part_of_what_is_left():
 
 def spending(problem, budget: Budget, **more):
     """The winner, and how many evaluations it took."""
-    return portfolio.portfolio(problem, simulate, 0, budget, **more), budget.spent
+    return portfolio.portfolio(problem, simulate, budget, replace(RULED, **more)), budget.spent
 
 
 @pytest.mark.parametrize("schedule", ["critical-path", "given"])
