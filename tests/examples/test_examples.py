@@ -10,8 +10,8 @@ from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import PolicyShape
-from gnnplace.training import description
-from gnnplace.training.description import described
+from gnnplace.training.run import description
+from gnnplace.training.run.description import described
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
