@@ -185,6 +185,6 @@ def _stopped(run: TrainingRun) -> int | None:
         return None
     if processes.launched_as() > 0:
         return 128 + signal
-    done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
+    done = f"{run.learner.updates_done} of {run.learner.learning.all_updates} updates"
     terminal.warn(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}")
     return 128 + signal

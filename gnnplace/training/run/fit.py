@@ -69,7 +69,7 @@ def fit(
     Raises ValueError for flags of the Trainer that are none, or where the device that they name is missing.
     """
     training = learner.learning.training
-    saving = [] if folder is None else [Saving(folder, training.checkpoint_every, training.all_updates)]
+    saving = [] if folder is None else [Saving(folder, training.checkpoint_every, learner.learning.all_updates)]
     made = _trainer(flags(trainer), [*callbacks, *saving], logger, training.validation_every if exams else 0)
     with warnings.catch_warnings():
         for expected in EXPECTED_WARNINGS:

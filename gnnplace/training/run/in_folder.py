@@ -37,7 +37,7 @@ from gnnplace.training.run.selection import exams, selected
 from gnnplace.training.run.teachers import named_planners, teacher
 from gnnplace.training.update import processes
 from gnnplace.training.update.best import BestPlacements, Origin
-from gnnplace.training.update.learning import Learning, check
+from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.lesson import Exam, Lesson, labels, reference_ns
 from gnnplace.version import VERSION
 
@@ -73,7 +73,7 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
     if start is not None:
         restore_policy(start, described.policy)
     learning = Learning(config.training, config.algorithm, config.seed)
-    check(described.policy, learning)
+    learning.of(described.policy)  # which raises before teachers are looked for
     made, each_quiet = zip(problems, labels(problems), strict=True), quiet or len(problems) > MANY
     imitates = bool(config.training.warm_start.updates) and (
         start is None or start.updates_done < config.training.grouping.updates + config.training.warm_start.updates
@@ -121,7 +121,7 @@ def _decode(run: TrainingRun, trainer: Trainer) -> None:
         metrics = {key: value for each in found for key, value in each.metrics().items()}
         bests = zip(run.learner.lessons, run.learner.best.found, strict=True)
         metrics |= {f"{lesson.label}/best_ns": float(best.step_time_ns) for lesson, best in bests if best is not None}
-        run.tracking.log_metrics(metrics, run.config.training.all_updates)
+        run.tracking.log_metrics(metrics, run.learner.learning.all_updates)
 
 
 def _register(run: TrainingRun) -> None:

@@ -1,9 +1,9 @@
 """The learner: a LightningModule that samples, evaluates, and follows the gradient of an algorithm's loss.
 
 Training has phases, each with an Adam of its own, whose learning rate falls linearly to the phase's end: groups imitate clusterings, the
-policy imitates placements or learns what moves gain, then it learns from its own samples. A batch is one step of the optimiser
-(`data.Work`). An update in which no sample counts changes nothing: neither weights, nor Adam's momentum, nor the moving average. What an
-update draws depends on the seed and its number alone, so a resumed run equals an uninterrupted one.
+policy imitates placements, learns in the phases that it brings (`protocol.BringsPhases`), and then from its own samples. A batch is one
+step of the optimiser (`data.Work`). An update in which no sample counts changes nothing: neither weights, nor Adam's momentum, nor the
+moving average. What an update draws depends on the seed and its number alone, so a resumed run equals an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnnplace.config.training import PhaseName
-from gnnplace.policies.improver.policy import RanksMoves
 from gnnplace.policies.protocol import ClampsFeatures, Groups, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training.run.checkpoint import todays
@@ -28,10 +26,9 @@ from gnnplace.training.update import metrics, processes
 from gnnplace.training.update.best import BestPlacements
 from gnnplace.training.update.credit import average
 from gnnplace.training.update.data import Updates, Work
-from gnnplace.training.update.learning import Learning, check
+from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.lesson import Exam, Lesson
-from gnnplace.training.update.moves import rows_of
-from gnnplace.training.update.objectives import Moves, Objective, Reinforcement, imitation
+from gnnplace.training.update.objectives import Brought, PhaseLoss, Reinforcement, imitation
 from gnnplace.training.update.rollout import decode
 
 
@@ -52,18 +49,14 @@ class Learner(lightning.LightningModule):
         description: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        check(policy, learning)
-        self.policy, self.lessons, self.learning = policy, tuple(lessons), learning
+        self.policy, self.lessons, self.learning = policy, tuple(lessons), learning.of(policy)
         self.evaluate, self.best, self.description = evaluate, best, dict(description or {})
         self.moving_average = average(learning.training.credit)
         self.updates_done = 0
-        self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
-        self._present: Objective | None = None  # that of the last batch
-        self._objectives: dict[PhaseName, Objective] = {
-            **imitation(policy, self.lessons),
-            "moves": Moves(policy, self.lessons, learning, evaluate),
-            "reinforcement": self._reinforcement,
-        }  # fmt: skip
+        self._brought = {each.name: Brought(each, policy, self.lessons, learning.seed, evaluate) for each in self.learning.objectives}
+        own = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
+        self._losses: dict[str, PhaseLoss] = {**imitation(policy, self.lessons), **self._brought, "reinforcement": own}
+        self._present: PhaseLoss | None = None  # that of the last batch
         self._now: metrics.Metrics = {}
         self._started = 0.0
         self._ratios: list[tuple[float, float] | None] = []
@@ -71,7 +64,7 @@ class Learner(lightning.LightningModule):
     def updates(self) -> Updates:
         """The work that is left to do."""
         sizes = [lesson.problem.num_ops for lesson in self.lessons]
-        return Updates(sizes, self.learning.training, self.learning.algorithm.steps, self.learning.seed, lambda: self.updates_done)
+        return Updates(sizes, self.learning, lambda: self.updates_done)
 
     def configure_optimizers(self) -> Any:
         adam, scheduler = optimizer(self.policy, self.learning)
@@ -79,12 +72,11 @@ class Learner(lightning.LightningModule):
 
     def on_fit_start(self) -> None:
         """A policy that learns sees the range of its features in all training problems; one that does not keeps the range that it has."""
-        if isinstance(self.policy, ClampsFeatures) and self.updates_done < self.learning.training.all_updates:
+        if isinstance(self.policy, ClampsFeatures) and self.updates_done < self.learning.all_updates:
             self.policy.widen_ranges([lesson.problem for lesson in self.lessons])
-        if isinstance(self.policy, RanksMoves) and self.updates_done == 0 and not self.policy.scorer.knows_range:
-            self.policy.scorer.fit_range(
-                torch.from_numpy(rows_of([lesson.problem for lesson in self.lessons], self.evaluate, self.learning))
-            )
+        if self.updates_done == 0:
+            for phase in self._brought.values():
+                phase.prepare()
         if isinstance(self.policy, SharesGroupings):  # its share of them, where several processes train
             self.policy.groupings = max(1, self.learning.training.groupings // processes.number())
 
@@ -100,8 +92,8 @@ class Learner(lightning.LightningModule):
             optimizer.state.clear()
 
     def training_step(self, batch: Work, batch_idx: int) -> Float[Tensor, ""]:
-        objective = self._present = self._objectives[batch.phase.name]
-        learned = [objective(batch, place) for place in range(len(batch.problems))]
+        loss_of = self._present = self._losses[batch.phase.name]
+        learned = [loss_of(batch, place) for place in range(len(batch.problems))]
         found = {name: value for _, said in learned for name, value in said.items()}
         if batch.last:
             found |= self._finish(batch)
@@ -111,7 +103,7 @@ class Learner(lightning.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Without a sample that counts there is no gradient, so that Adam leaves everything as it is."""
-        if isinstance(self._present, Moves | Reinforcement) and self._present.nothing_counts():
+        if self._present is not None and self._present.nothing_counts():
             optimizer.zero_grad(set_to_none=True)
             return
         norm = nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True)
@@ -197,7 +189,7 @@ def rate(learning: Learning, step: int, grouping: bool = False) -> float:
     What has learned to group goes on with a small and constant rate.
     """
     training, turns, found = learning.training, learning.algorithm.steps, 0.0
-    for phase in training.phases:
+    for phase in learning.phases:
         passes = turns if phase.name == "reinforcement" else 1
         steps = (phase.last - phase.first) * passes
         done = phase.progress(phase.first + min(step, steps - 1) // passes)

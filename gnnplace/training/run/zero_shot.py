@@ -13,8 +13,7 @@ from gnnplace.baselines.improve import EVALUATIONS
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.knobs import MOST_OF_A_STEP, between
 from gnnplace.placement import Placement
-from gnnplace.policies.improver.policy import RanksMoves
-from gnnplace.policies.protocol import Policy, PolicyConfig
+from gnnplace.policies.protocol import GuidesSearch, Policy, PolicyConfig
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.checkpoint import policy_of, restore_policy
@@ -26,7 +25,7 @@ from gnnplace.training.update.rollout import decode, fastest, sampled
 class ZeroShot:
     """Greedy decoding, and the fastest of that and of `samples` samples where there are any. `name` is the policy's.
 
-    A policy that ranks moves improves `start` or random list schedules instead, `evaluations` in all (`baselines.improve`).
+    A policy that guides a search improves `start` or random list schedules instead, `evaluations` in all (`baselines.improve`).
     """
 
     name: str
@@ -38,10 +37,8 @@ class ZeroShot:
     start: Placement | None = None
 
     def __call__(self, problem: Problem) -> Placement:
-        if isinstance(self.policy, RanksMoves):
-            return portfolio.improved(
-                problem, simulate, self.policy.scorer.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start
-            )
+        if isinstance(self.policy, GuidesSearch):
+            return portfolio.improved(problem, simulate, self.policy.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start)
         found = [decode(self.policy, problem, simulate)[:2]]
         if self.samples:
             found += sampled(self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed))
@@ -49,7 +46,7 @@ class ZeroShot:
 
     def starting(self, start: Placement) -> ZeroShot:
         """The same policy from a placement. Raises ValueError for one that constructs placements and improves none."""
-        if not isinstance(self.policy, RanksMoves):
+        if not isinstance(self.policy, GuidesSearch):
             raise ValueError(f"--start: the policy {self.name} improves no placement; an improver does")
         return replace(self, start=start)
 
@@ -63,9 +60,9 @@ def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0,
     trained = policy_of(checkpoint)
     made = of_checkpoint(trained)
     restore_policy(trained, made.policy)
-    if evaluations is not None and not isinstance(made.policy, RanksMoves):
+    if evaluations is not None and not isinstance(made.policy, GuidesSearch):
         raise ValueError(f"evaluations: the policy {made.config.kind} takes samples instead; of planner best they are the budget")
-    if samples and isinstance(made.policy, RanksMoves):
+    if samples and isinstance(made.policy, GuidesSearch):
         raise ValueError(f"samples: the policy {made.config.kind} draws none; it takes evaluations instead")
     return of_policy(made.config, made.policy, seed, samples, evaluations or EVALUATIONS)
 

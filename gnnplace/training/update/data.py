@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from gnnplace.config.training import Phase, TrainingConfig
+from gnnplace.config.training import Phase
+from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.lesson import Exam
 
-ORDER, SAMPLES, MOVES = range(3)  # what a draw is for: draws for one purpose don't depend on those for another
+ORDER, SAMPLES, BROUGHT = range(3)  # what a draw is for: draws for one purpose don't depend on those for another
 
 
 class Work(NamedTuple):
@@ -41,19 +42,19 @@ class Updates:
     """The work of a run, an iterable of one epoch: update after update, from the one that `done` gives when the iteration begins.
 
     Problems come in a new seeded order whenever all have come; under a curriculum the larger ones join one after another.
-    `sizes` are the problems' sizes, `turns` how many passes an update of the reinforcement makes over its samples.
+    `sizes` are the problems' sizes.
     """
 
-    def __init__(self, sizes: Sequence[int], config: TrainingConfig, turns: int, seed: int, done: Callable[[], int]) -> None:
+    def __init__(self, sizes: Sequence[int], learning: Learning, done: Callable[[], int]) -> None:
         self._by_size = np.argsort(sizes, kind="stable")
-        self._config, self._turns, self._seed, self._done = config, turns, seed, done
+        self._learning, self._done = learning, done
 
     def __len__(self) -> int:
         """Steps of the whole run, those that are done included."""
-        return sum((phase.last - phase.first) * self._turns_of(phase) for phase in self._config.phases)
+        return sum((phase.last - phase.first) * self._turns_of(phase) for phase in self._learning.phases)
 
     def __iter__(self) -> Iterator[Work]:
-        for phase in self._config.phases:
+        for phase in self._learning.phases:
             turns = self._turns_of(phase)
             for update in range(max(phase.first, self._done()), phase.last):
                 problems = self.problems(update)
@@ -69,22 +70,23 @@ class Updates:
     def problems(self, update: int) -> tuple[int, ...]:
         """The problems of an update."""
         number = self._available(update)
-        each = self._config.problems_per_update
+        each = self._learning.training.problems_per_update
         return tuple(int(self._by_size[self._drawn(place, number)]) for place in range(update * each, (update + 1) * each))
 
     def _turns_of(self, phase: Phase) -> int:
-        return self._turns if phase.name == "reinforcement" else 1
+        """How many passes an update makes over its samples."""
+        return self._learning.algorithm.steps if phase.name == "reinforcement" else 1
 
     def _available(self, update: int) -> int:
         """How many of the smallest problems may come."""
-        number, joining = len(self._by_size), self._config.curriculum * self._config.all_updates
+        number, joining = len(self._by_size), self._learning.training.curriculum * self._learning.all_updates
         if update >= joining:
             return number
-        return min(number, max(self._config.problems_per_update, int(np.ceil(number * (update + 1) / joining))))
+        return min(number, max(self._learning.training.problems_per_update, int(np.ceil(number * (update + 1) / joining))))
 
     def _drawn(self, place: int, number: int) -> int:
         epoch, position = divmod(place, number)
-        return int(np.random.default_rng([self._seed, ORDER, epoch, number]).permutation(number)[position])
+        return int(np.random.default_rng([self._learning.seed, ORDER, epoch, number]).permutation(number)[position])
 
 
 class Problems(lightning.LightningDataModule):

@@ -5,17 +5,40 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
-from gnnplace.config.training import TrainingConfig
-from gnnplace.policies.improver.policy import RanksMoves
-from gnnplace.policies.protocol import Critic, Groups, Imitates, SharesGroupings, asks
+from gnnplace.config.training import Phase, TrainingConfig
+from gnnplace.policies.protocol import BringsPhases, Critic, Groups, Imitates, Objective, SharesGroupings, asks
 
 
 class Learning(NamedTuple):
-    """What a learner is told: the loop, the algorithm and the seed of all draws."""
+    """What a learner is told: the loop, the algorithm, the seed of all draws, and the phases that its policy brings (`objectives`)."""
 
     training: TrainingConfig
     algorithm: AlgorithmConfig
     seed: int = 0
+    objectives: tuple[Objective, ...] = ()
+
+    def of(self, policy: Any) -> Learning:
+        """The same of a policy, with the phases that it brings. Raises ValueError, naming the knob, where it can't learn so."""
+        brought = tuple(policy.objectives(self.training)) if isinstance(policy, BringsPhases) else ()
+        check(policy, self._replace(objectives=brought))
+        return self._replace(objectives=brought)
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """Clusterings, a teacher's placements, what the policy brings, its own samples; those without updates are left out."""
+        training, brought = self.training, {each.name for each in self.objectives}
+        parts = [(each.name, each.last - each.first, each.lr) for each in training.phases if each.name not in brought]
+        own = [parts.pop()] if training.updates else []
+        parts += [(each.name, each.updates, each.lr) for each in self.objectives if each.updates]
+        phases, first = [], 0
+        for name, updates, lr in parts + own:
+            phases.append(Phase(name, first, first + updates, lr))
+            first += updates
+        return tuple(phases)
+
+    @property
+    def all_updates(self) -> int:
+        return sum(phase.last - phase.first for phase in self.phases)
 
 
 def check(policy: Any, learning: Learning) -> None:
@@ -36,7 +59,7 @@ def check(policy: Any, learning: Learning) -> None:
     check_minibatches(learning.algorithm.minibatches, training, isinstance(policy, SharesGroupings))
     if training.warm_start.updates and not isinstance(policy, Imitates):
         raise ValueError(f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0")
-    if training.moves.updates and not isinstance(policy, RanksMoves):
+    if training.moves.updates and not any(each.name == "moves" for each in learning.objectives):
         raise ValueError(f"training.moves.updates: {type(policy).__name__} chooses among no moves; set it to 0")
 
 

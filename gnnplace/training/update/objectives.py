@@ -1,45 +1,57 @@
-"""What the optimiser descends, an objective a phase: clusterings, a teacher's placements, what moves gain, or the policy's own samples."""
+"""What the optimiser descends, a loss a phase: clusterings, a teacher's placements, what a policy brings, or the policy's own samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
-from gnnplace.config.training import PhaseName
-from gnnplace.policies.protocol import Continues
+from gnnplace.policies.protocol import Continues, Objective, Practice
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.training.update import metrics, processes
-from gnnplace.training.update.algorithms.all_actions import all_actions
 from gnnplace.training.update.algorithms.imitate import Choices, imitate, imitate_groups, self_imitate
 from gnnplace.training.update.algorithms.loss import EntropyBonus, ppo, reinforce, weight
 from gnnplace.training.update.best import BestPlacements
 from gnnplace.training.update.credit import Average
-from gnnplace.training.update.data import MOVES, Work, sample_generator
+from gnnplace.training.update.data import BROUGHT, Work, sample_generator
 from gnnplace.training.update.experience import Experience, gather
 from gnnplace.training.update.learning import Learning, minibatch
 from gnnplace.training.update.lesson import Lesson
-from gnnplace.training.update.moves import Searched, ranked_by
 from gnnplace.training.update.rollout import Scored, best_sample, replay
+from gnnplace.training.update.starts import start
 
-Objective = Callable[[Work, int], tuple[Float[Tensor, ""], metrics.Metrics]]
-"""The loss of the problem at one place of a batch, and what there is to say of it."""
+FIRST_DRAWS = 300  # what the draws are for with which a policy prepares the phases that it brings
+
+
+class PhaseLoss(Protocol):
+    """The loss of the problem at one place of a batch, and what there is to say of it."""
+
+    def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]: ...
+
+    def nothing_counts(self) -> bool:
+        """Whether the present update learns from nothing, so that it is to change nothing."""
+        ...
+
+
 NatsOf = Callable[[Problem, Choices], Float[Tensor, ""]]
 
 
 class Imitation:
     """The nats of choices that are known, and worked out once for each problem."""
 
-    def __init__(self, lessons: Sequence[Lesson], name: PhaseName, choices_of: Callable[[Lesson], Choices], nats_of: NatsOf) -> None:
+    def __init__(self, lessons: Sequence[Lesson], name: str, choices_of: Callable[[Lesson], Choices], nats_of: NatsOf) -> None:
         self._lessons, self._name, self._choices_of, self._nats_of = lessons, name, choices_of, nats_of
         self._choices: dict[int, Choices] = {}
+
+    def nothing_counts(self) -> bool:
+        return False
 
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
         problem = batch.problems[place]
@@ -50,7 +62,7 @@ class Imitation:
         return nats, metrics.labelled(lesson, {f"{self._name}_nats": float(nats.detach())})
 
 
-def imitation(policy: Any, lessons: Sequence[Lesson]) -> dict[PhaseName, Objective]:
+def imitation(policy: Any, lessons: Sequence[Lesson]) -> dict[str, PhaseLoss]:
     """The objectives of the phases before reinforcement: clusterings first, then what teachers placed."""
 
     def clustering(lesson: Lesson) -> Choices:
@@ -125,28 +137,27 @@ class Reinforcement:
         return algorithm.self_imitation * progress * nats
 
 
-class Moves:
-    """The loss over all moves of the pools that a search of a problem meets, guided by the policy; 0 where it meets none."""
+class Brought:
+    """The loss of a phase that the policy brings; 0 where a problem teaches nothing."""
 
-    def __init__(self, policy: Any, lessons: Sequence[Lesson], learning: Learning, evaluate: Evaluator) -> None:
-        self._policy, self._lessons, self._learning, self._evaluate = policy, lessons, learning, evaluate
-        self._pools: dict[int, int] = {}  # how many the present update learns from, by the place of its problem
+    def __init__(self, objective: Objective, policy: nn.Module, lessons: Sequence[Lesson], seed: int, evaluate: Evaluator) -> None:
+        self._objective, self._policy, self._lessons, self._seed, self._evaluate = objective, policy, lessons, seed, evaluate
+        self._teaches: dict[int, bool] = {}  # of the present update, by the place of its problem
+
+    def prepare(self) -> None:
+        """Once, before the first update."""
+        practice = Practice(self._evaluate, start, np.random.default_rng([self._seed, FIRST_DRAWS]))
+        self._objective.prepare([lesson.problem for lesson in self._lessons], practice)
 
     def nothing_counts(self) -> bool:
-        """Whether no process has met a pool to learn from in this update. Every process has to ask."""
-        return bool(self._pools) and int(processes.gathered(torch.tensor([[sum(self._pools.values())]])).sum()) == 0
+        """Whether no process has met a problem that teaches something in this update. Every process has to ask."""
+        return bool(self._teaches) and int(processes.gathered(torch.tensor([[sum(self._teaches.values())]])).sum()) == 0
 
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
-        lesson, config = self._lessons[batch.problems[place]], self._learning.training.moves
-        generator = np.random.default_rng([self._learning.seed, MOVES, batch.update, place, processes.rank()])
-        losses, shares = [], []
-        for pool in Searched(lesson.problem, self._evaluate, ranked_by(self._policy), config, generator).pools():
-            logits = self._policy.scores(pool.rows)
-            gain = torch.from_numpy(pool.gain).to(logits)
-            losses.append(all_actions(logits, gain, config.best_of, config.shared, config.power))
-            first = logits.detach().argsort(descending=True)[: config.best_of]
-            shares.append(float(gain[first].max() / gain.max()))
-        self._pools[place] = len(losses)
-        if not losses:
-            return sum((parameter.sum() for parameter in self._policy.parameters()), torch.zeros(())) * 0.0, {}
-        return torch.stack(losses).mean(), metrics.labelled(lesson, {"gained": float(np.mean(shares))})
+        lesson = self._lessons[batch.problems[place]]
+        generator = np.random.default_rng([self._seed, BROUGHT, batch.update, place, processes.rank()])
+        loss, said = self._objective.loss(lesson.problem, Practice(self._evaluate, start, generator))
+        self._teaches[place] = loss is not None
+        if loss is None:
+            loss = sum((parameter.sum() for parameter in self._policy.parameters()), torch.zeros(())) * 0.0
+        return loss, metrics.labelled(lesson, dict(said))

@@ -11,15 +11,16 @@ from support.graphs import chains, equal_gpus, op
 from support.learners import learner, settings
 from support.slow import slow
 
-from gnnplace.config.pretraining import MovesConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
+from gnnplace.policies.improver.config import MovesConfig
 from gnnplace.policies.improver.policy import ImproverConfig
-from gnnplace.policies.protocol import PolicyShape
+from gnnplace.policies.improver.pools import Searched
+from gnnplace.policies.protocol import PolicyShape, Practice
 from gnnplace.policies.registry import build
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.fit import fit
-from gnnplace.training.update.moves import Searched
+from gnnplace.training.update.starts import start
 
 CONFIG = MovesConfig(updates=1, pools=3, drawn=40, lists=1, from_single=0.7)
 
@@ -32,7 +33,7 @@ def ladder(rungs=10, devices=3):
 
 
 def pools(posed, seed=0, config=CONFIG):
-    return list(Searched(posed, simulate, lambda rows: rows[:, 0], config, np.random.default_rng(seed)).pools())
+    return list(Searched(posed, lambda rows: rows[:, 0], config, Practice(simulate, start, np.random.default_rng(seed))).pools())
 
 
 @pytest.mark.parametrize("seeds", [5, slow(25)])
@@ -52,7 +53,7 @@ def test_a_gain_is_the_share_of_the_step_that_a_move_saves(seeds):
     found = 0
     for seed in range(seeds):
         known.clear()
-        for pool in Searched(ladder(), watched, lambda rows: rows[:, 0], CONFIG, np.random.default_rng(seed)).pools():
+        for pool in Searched(ladder(), lambda rows: rows[:, 0], CONFIG, Practice(watched, start, np.random.default_rng(seed))).pools():
             step, *times = known["gains"][-1]
             assert pool.gain == pytest.approx(np.maximum(0, 1 - np.array(times) / step))
             assert len(pool.gain) == len(pool.rows) > 1 and pool.gain.max() > 0 and pool.gain.min() >= 0

@@ -10,13 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Float, Float32, Float64
 
-from gnnplace.baselines.fastest import fastest
-from gnnplace.baselines.sampled_lists import list_schedules
-from gnnplace.baselines.single import single_gpu
-from gnnplace.config.pretraining import MovesConfig
 from gnnplace.moves.columns import hopeless
 from gnnplace.moves.drawing import Drawn
 from gnnplace.moves.features import work
@@ -24,10 +19,10 @@ from gnnplace.moves.neighbourhood import Devices, neighbourhood
 from gnnplace.moves.pool import Pool, fresh, some
 from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement
-from gnnplace.policies.improver.policy import RanksMoves
+from gnnplace.policies.improver.config import MovesConfig
+from gnnplace.policies.protocol import Practice
 from gnnplace.problems import Problem
-from gnnplace.result import Evaluator, Score, score
-from gnnplace.training.update.learning import Learning
+from gnnplace.result import Score, score
 
 TEMPERATURES = (0.0, 0.2, 0.5, 1.5)  # of the disturbance of a search's ranking, in its standard deviations
 LATE, AHEAD = 0.5, 24  # the share of searches whose first pool comes later, after so many rounds at most
@@ -56,11 +51,12 @@ class _At(NamedTuple):
 class Searched:
     """A search of a problem whose pools are evaluated whole. It ends early where nothing improves or nothing fits."""
 
-    def __init__(self, problem: Problem, evaluate: Evaluator, rank: Rank, config: MovesConfig, generator: np.random.Generator) -> None:
-        self._problem, self._evaluate, self._rank, self._config, self._generator = problem, evaluate, rank, config, generator
+    def __init__(self, problem: Problem, rank: Rank, config: MovesConfig, practice: Practice) -> None:
+        self._problem, self._rank, self._config = problem, rank, config
+        self._evaluate, self._starts, self._generator = practice
         self._around = neighbourhood(problem)
         self._scratch = work(self._around.terrain)
-        self._temperature = float(generator.choice(TEMPERATURES))
+        self._temperature = float(self._generator.choice(TEMPERATURES))
 
     def pools(self) -> Iterator[Labelled]:
         """The pools of as many placements as the configuration says, or fewer."""
@@ -91,11 +87,8 @@ class Searched:
     def start(self) -> _At | None:
         """The start of the search, None where it doesn't fit."""
         config, generator = self._config, self._generator
-        if config.lists and generator.random() >= config.from_single:
-            source, count = list_schedules(self._problem, generator), int(generator.integers(1, config.lists + 1))
-            start = fastest(self._problem, [source() for _ in range(count)], self._evaluate)
-        else:
-            start = single_gpu(self._problem, self._evaluate)
+        lists = config.lists if config.lists and generator.random() >= config.from_single else 0
+        start = self._starts(self._problem, self._evaluate, generator, lists)
         return self._looked_at(self._around.start(start))
 
     def drawn(self, at: _At) -> Pool:
@@ -125,24 +118,13 @@ class Searched:
         return self._around.placement(device, "critical-path")
 
 
-def rows_of(problems: Sequence[Problem], evaluate: Evaluator, learning: Learning) -> Float32[np.ndarray, "moves features"]:
+def rows_of(problems: Sequence[Problem], config: MovesConfig, practice: Practice) -> Float32[np.ndarray, "moves features"]:
     """The features of moves from starts of searches on some of the problems. Raises ValueError where no start fits."""
-    generator = np.random.default_rng([learning.seed, SHOWN])
-    found = []
-    for number in generator.permutation(len(problems))[:SHOWN].tolist():
-        search = Searched(problems[number], evaluate, lambda rows: rows[:, 0], learning.training.moves, generator)
+    rows = []
+    for number in practice.generator.permutation(len(problems))[:SHOWN].tolist():
+        search = Searched(problems[number], lambda rows: rows[:, 0], config, practice)
         if (at := search.start()) is not None and problems[number].num_devices > 1:
-            found.append(search.drawn(at).rows)
-    if not sum(map(len, found)):
+            rows.append(search.drawn(at).rows)
+    if not sum(map(len, rows)):
         raise ValueError("training.moves: no start of any problem fits, so there is nothing to learn from")
-    return np.concatenate(found)
-
-
-def ranked_by(policy: RanksMoves) -> Rank:
-    """The policy's present ranking."""
-
-    @torch.no_grad()
-    def rank(rows: Float32[np.ndarray, "moves features"]) -> Float[np.ndarray, " moves"]:
-        return policy.scores(rows).cpu().numpy()
-
-    return rank
+    return np.concatenate(rows)
