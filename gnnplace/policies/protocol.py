@@ -106,6 +106,7 @@ class Practice(NamedTuple):
     generator: np.random.Generator
 
 
+@runtime_checkable
 class Objective(Protocol):
     """A phase of learning that a policy brings. It comes before the policy learns from its own samples, and has an Adam of its own.
 

@@ -22,7 +22,12 @@ def learns(said: str) -> None:
     assert times["best sample"] < times["one device"] < times["untrained"] and times["trained"] < times["untrained"]
 
 
-PROMISES = {"add_a_policy": learns}
+def learns_in_its_own_phase(said: str) -> None:
+    untrained, after = (int(line.split(": ")[1].split()[0]) for line in said.splitlines())
+    assert after < untrained
+
+
+PROMISES = {"add_a_policy": learns, "add_a_policy_with_a_phase": learns_in_its_own_phase}
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,7 @@ from gnnplace.training.run import description as run_description
 from gnnplace.training.run import folder as run_folder
 from gnnplace.training.run import mlflow_store, notes
 from gnnplace.training.run import problems as run_problems
+from gnnplace.training.run.assemble import assembled, taught
 from gnnplace.training.run.callbacks import Interrupt, Progress
 from gnnplace.training.run.checkpoint import policy_of, restore_policy
 from gnnplace.training.run.description import Described
@@ -34,11 +35,9 @@ from gnnplace.training.run.learner import Learner
 from gnnplace.training.run.measured import Compared, compared
 from gnnplace.training.run.mlflow import MlflowRun, Status
 from gnnplace.training.run.selection import exams, selected
-from gnnplace.training.run.teachers import named_planners, teacher
 from gnnplace.training.update import processes
 from gnnplace.training.update.best import BestPlacements, Origin
-from gnnplace.training.update.learning import Learning
-from gnnplace.training.update.lesson import Exam, Lesson, labels, reference_ns
+from gnnplace.training.update.lesson import Exam, Lesson, reference_ns
 from gnnplace.version import VERSION
 
 MANY = 20  # problems: of more none is named by itself on stderr
@@ -72,16 +71,15 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
     described = _described(config, problems, resumed=start is not None)
     if start is not None:
         restore_policy(start, described.policy)
-    learning = Learning(config.training, config.algorithm, config.seed)
-    learning.of(described.policy)  # which raises before teachers are looked for
-    made, each_quiet = zip(problems, labels(problems), strict=True), quiet or len(problems) > MANY
+    each_quiet = quiet or len(problems) > MANY
     imitates = bool(config.training.warm_start.updates) and (
         start is None or start.updates_done < config.training.grouping.updates + config.training.warm_start.updates
     )
-    lessons = [_lesson(config, problem, label, evaluate, imitates, each_quiet) for problem, label in made]
-    best = _best(config, folder, lessons, evaluate)
-    description = run_description.document(config, described.shape, problems)
-    learner = Learner(described.policy, lessons, learning, evaluate, best, description)
+    learner = assembled(
+        config, described, problems,
+        lambda number, label: _lesson(config, problems[number], label, evaluate, imitates, each_quiet),
+        lambda lessons: _best(config, folder, lessons, evaluate), evaluate,
+    )  # fmt: skip
     chosen = selected(config.validation, config.seed) if config.validation.splits else ()
     held_out = exams(chosen, folder.exams, terminal.progress(quiet or len(chosen) > MANY)) if chosen else ()
     return TrainingRun(config, folder, learner, held_out, resumed, _tracking(config, folder, learner), quiet)
@@ -184,12 +182,12 @@ def _lesson(config: RunConfig, problem: Problem, label: str, evaluate: Evaluator
     if not (measures or imitates):
         return Lesson(problem, reference, label=label)
     terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for the best heuristic's placement")
-    taught = teacher(problem, named_planners(config, problem), simulate)
-    evaluate(problem, [taught])  # a run that measures measures it now: it is one of the candidates
-    return Lesson(problem, reference, taught if imitates else None, label)
+    placement = taught(config, problem)
+    evaluate(problem, [placement])  # a run that measures measures it now: it is one of the candidates
+    return Lesson(problem, reference, placement if imitates else None, label)
 
 
-def _best(config: RunConfig, folder: RunFolder, lessons: list[Lesson], evaluate: Evaluator) -> BestPlacements:
+def _best(config: RunConfig, folder: RunFolder, lessons: Sequence[Lesson], evaluate: Evaluator) -> BestPlacements:
     started = time.perf_counter_ns()
 
     def write(number: int, placement: Placement, result: StepResult, origin: Origin) -> None:

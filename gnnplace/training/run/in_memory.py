@@ -15,13 +15,12 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run import description
+from gnnplace.training.run.assemble import assembled, taught
 from gnnplace.training.run.fit import fit
 from gnnplace.training.run.learner import Learner
-from gnnplace.training.run.teachers import named_planners, teacher
 from gnnplace.training.run.zero_shot import ZeroShot, of_policy
 from gnnplace.training.update.best import BestPlacements
-from gnnplace.training.update.learning import Learning
-from gnnplace.training.update.lesson import Exam, Lesson, labels, reference_ns
+from gnnplace.training.update.lesson import Exam, Lesson, reference_ns
 
 Teachers = Sequence[Placement | None]
 
@@ -61,18 +60,22 @@ def untrained(
 
     `teachers` are what a warm start imitates; where they are not given, the best of the planners that the configuration names.
     """
+    if teachers is not None and len(teachers) != len(problems):
+        raise ValueError(f"teachers: {len(teachers)} placements of {len(problems)} problems; there is one of each, or None")
     names = tuple((problem.graph.name, problem.cluster.name) for problem in problems)
     config = replace(config, problems=names, corpus=SelectionConfig(), dims=(), costs=())
-    made = description.described(config, config.policy.shape(problems))
-    taught = [_teacher(config, problem) for problem in problems] if teachers is None else teachers
-    lessons = [
-        Lesson(problem, reference_ns(problem, simulate), known, label)
-        for problem, known, label in zip(problems, taught, labels(problems), strict=True)
-    ]
-    best = BestPlacements(len(lessons), lambda *found: None)
-    learning = Learning(config.training, config.algorithm, config.seed)
-    learner = Learner(made.policy, lessons, learning, evaluate, best, description.document(config, made.shape, problems))
-    return Trained(config, learner)
+    described = description.described(config, config.policy.shape(problems))
+
+    def lesson(number: int, label: str) -> Lesson:
+        problem, imitates = problems[number], bool(config.training.warm_start.updates)
+        teacher = teachers[number] if teachers is not None else taught(config, problem) if imitates else None
+        return Lesson(problem, reference_ns(problem, simulate), teacher, label)
+
+    return Trained(config, assembled(config, described, problems, lesson, _unwritten, evaluate))
+
+
+def _unwritten(lessons: Sequence[Lesson]) -> BestPlacements:
+    return BestPlacements(len(lessons), lambda *found: None)
 
 
 def train(
@@ -89,9 +92,3 @@ def train(
     for number in range(len(problems)):
         trained.learner.decode(number)
     return replace(trained, trainer=trainer)
-
-
-def _teacher(config: RunConfig, problem: Problem) -> Placement | None:
-    if not config.training.warm_start.updates:
-        return None
-    return teacher(problem, named_planners(config, problem), simulate)

@@ -54,8 +54,8 @@ class Learner(lightning.LightningModule):
         self.moving_average = average(learning.training.credit)
         self.updates_done = 0
         self._brought = {each.name: Brought(each, policy, self.lessons, learning.seed, evaluate) for each in self.learning.objectives}
-        own = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
-        self._losses: dict[str, PhaseLoss] = {**imitation(policy, self.lessons), **self._brought, "reinforcement": own}
+        self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
+        self._losses: dict[str, PhaseLoss] = {**imitation(policy, self.lessons), **self._brought, "reinforcement": self._reinforcement}
         self._present: PhaseLoss | None = None  # that of the last batch
         self._now: metrics.Metrics = {}
         self._started = 0.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol, assert_never, runtime_checkable
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from gnnplace.training.update.starts import start
 FIRST_DRAWS = 300  # what the draws are for with which a policy prepares the phases that it brings
 
 
+@runtime_checkable
 class PhaseLoss(Protocol):
     """The loss of the problem at one place of a batch, and what there is to say of it."""
 
