@@ -15,9 +15,9 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import in_memory
-from gnnplace.training.data import Work
-from gnnplace.training.learner import Learner
+from gnnplace.training.run import in_memory
+from gnnplace.training.run.learner import Learner
+from gnnplace.training.update.data import Work
 
 SAMPLED = ("/best_sample_ns", "/mean_ns", "/median_ns")  # of the feasible samples alone
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gnnplace.execution.measured_step import MeasuredStep
     from gnnplace.execution.torch.placed import PlacedModule
     from gnnplace.frontends.torch.step import TorchInference, TorchStep
-    from gnnplace.training.in_memory import Trained
-    from gnnplace.training.zero_shot import ZeroShot
+    from gnnplace.training.run.in_memory import Trained
+    from gnnplace.training.run.zero_shot import ZeroShot
 
 
 def load_policy(checkpoint: PathText, *, samples: int = 0, evaluations: int | None = None, seed: int = 0) -> ZeroShot:
@@ -35,7 +35,7 @@ def load_policy(checkpoint: PathText, *, samples: int = 0, evaluations: int | No
     An improver improves random list schedules instead, 64 `evaluations` in all unless told how many. Raises ValueError (one line) where the
     checkpoint is damaged, or of another version.
     """
-    from gnnplace.training import zero_shot
+    from gnnplace.training.run import zero_shot
 
     return zero_shot.planner(checkpoint, seed, samples, evaluations)
 
@@ -73,7 +73,7 @@ def train(
         True
     """
     from gnnplace.config import files
-    from gnnplace.training import in_memory
+    from gnnplace.training.run import in_memory
 
     overrides = [f"--{name}={json.dumps(value) if not isinstance(value, str) else value}" for name, value in (knobs or {}).items()]
     if (named := os.fspath(policy)).endswith(".yaml"):

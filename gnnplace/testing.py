@@ -24,7 +24,7 @@ from gnnplace.policies.tape import Tape
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.rollout import Proposals, greedy, replay, rollout
+from gnnplace.training.update.rollout import Proposals, greedy, replay, rollout
 
 Make = Callable[[Problem], Any]
 SAMPLES, MOST_CHANGES = 6, 10

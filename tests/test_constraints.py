@@ -30,7 +30,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import built, evaluator
-from gnnplace.training.rollout import greedy
+from gnnplace.training.update.rollout import greedy
 from gnnplace.units.granularity import GRANULARITIES, granularity
 
 NAMES = [name for name in get_args(planners.PlannerName) if name not in planners.missing()]

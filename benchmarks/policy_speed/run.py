@@ -30,7 +30,7 @@ from gnnplace.report import results
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import built
-from gnnplace.training.rollout import Proposals, replay, rollout
+from gnnplace.training.update.rollout import Proposals, replay, rollout
 
 HERE = Path(__file__).resolve().parent
 GRAPHS, CLUSTER = ("nmt-2", "mobilenet-v2"), "k40-2"  # 11,013 ops and 1,160

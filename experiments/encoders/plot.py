@@ -19,7 +19,7 @@ from experiments.problems import problem_of
 from gnnplace.placement import Placement
 from gnnplace.report import timeline
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.metrics import geometric_mean
+from gnnplace.training.update.metrics import geometric_mean
 
 
 def draw(part: str, found: dict[str, Cell], folder: Path) -> None:

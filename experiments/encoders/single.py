@@ -19,7 +19,7 @@ from gnnplace.placement import Placement
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.learner import Learner
+from gnnplace.training.run.learner import Learner
 from gnnplace.units.units import allowed, expand, units
 
 GRAPHS, CLUSTER = ("nmt-2", "rnnlm-2", "inception-v3-b32"), "k40-2"

@@ -25,11 +25,11 @@ from gnnplace.config.selection import SelectionConfig
 from gnnplace.policies.protocol import Policy
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.learner import Learner
-from gnnplace.training.lesson import labels, reference_ns
-from gnnplace.training.metrics import geometric_mean
-from gnnplace.training.rollout import decode, fastest, sampled
-from gnnplace.training.selection import selected
+from gnnplace.training.run.learner import Learner
+from gnnplace.training.run.selection import selected
+from gnnplace.training.update.lesson import labels, reference_ns
+from gnnplace.training.update.metrics import geometric_mean
+from gnnplace.training.update.rollout import decode, fastest, sampled
 
 TRAINED_ON, UNSEEN = ("k40-2", "k40-4", "mixed-4"), "v100-8"
 HELD_OUT = SelectionConfig(splits=("validation", "test"), clusters=("k40-2", "k40-4", UNSEEN), most_ops=7000)

@@ -16,7 +16,7 @@ from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.result import Planner
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import rollout
+from gnnplace.training.update import rollout
 from gnnplace.units.units import UnitsName, allowed, expand, units
 
 SEED = 0

@@ -30,8 +30,8 @@ from gnnplace.policies.protocol import Policy
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.learner import Learner
-from gnnplace.training.rollout import best_of, greedy
+from gnnplace.training.run.learner import Learner
+from gnnplace.training.update.rollout import best_of, greedy
 
 HERE = Path(__file__).resolve().parent
 

@@ -17,7 +17,7 @@ from gnnplace.placement import Placement
 from gnnplace.problems import NS_PER_S, Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
-from gnnplace.training import in_memory
+from gnnplace.training.run import in_memory
 
 GRAPH, CLUSTER = "nmt-2", "k40-2"
 CONFIGURATIONS = {"hierarchical, published": ("hierarchical", "published"), "unit-placer, tuned": ("unit-placer", "tuned")}

@@ -34,7 +34,7 @@ from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import rollout
+from gnnplace.training.update import rollout
 from gnnplace.units.units import allowed, expand, unit_edges, units
 
 HERE = Path(__file__).resolve().parent

@@ -40,7 +40,7 @@ from gnnplace.bounds.bounds import lower_bound
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.lesson import reference_ns
+from gnnplace.training.update.lesson import reference_ns
 
 HERE = Path(__file__).resolve().parent
 PATH = HERE / "results" / "placeto_families.json"

@@ -37,7 +37,7 @@ from gnnplace.portfolio import planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.report import results
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.evaluations import of_an_episode
+from gnnplace.training.run.evaluations import of_an_episode
 from gnnplace.units.units import allowed, expand, units
 
 HERE = Path(__file__).resolve().parent

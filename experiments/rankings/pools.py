@@ -11,15 +11,17 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from gnnplace.baselines.ranked_climb import path_estimate
-from gnnplace.config.pretraining import MovesConfig
 from gnnplace.corpus import manifest
 from gnnplace.corpus.drawn import drawn
 from gnnplace.costs import roofline
 from gnnplace.moves.neighbourhood import neighbourhood
+from gnnplace.policies.improver.config import MovesConfig
+from gnnplace.policies.improver.pools import Labelled, Searched
+from gnnplace.policies.protocol import Practice
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
-from gnnplace.training.moves import Labelled, Searched
+from gnnplace.training.update.starts import start
 
 PRESETS = ("cpu-2", "h200-8", "k40-2", "k40-4", "k40-8", "mixed-4", "p100-8", "v100-8")
 CONFIG = MovesConfig(pools=6, drawn=200, lists=24)
@@ -52,7 +54,8 @@ def collected(lineages: Sequence[str], count: int, most_ops: int, seed: int) -> 
         preset = generator.random() < FROM_PRESETS
         machine = sources.cluster(PRESETS[generator.integers(len(PRESETS))]) if preset else drawn(int(generator.integers(CLUSTERS)))
         problem = roofline.problem(graph, machine)
-        found += [_known(lineage, problem, pool) for pool in Searched(problem, simulate, path_estimate, CONFIG, generator).pools()]
+        practice = Practice(simulate, start, generator)
+        found += [_known(lineage, problem, pool) for pool in Searched(problem, path_estimate, CONFIG, practice).pools()]
     return found[:count]
 
 

@@ -22,8 +22,8 @@ from experiments import output
 from experiments.cells import Cell
 from gnnplace.config import files
 from gnnplace.report import results
-from gnnplace.training.mlflow import STEP_METRIC
-from gnnplace.training.mlflow_store import database
+from gnnplace.training.run.mlflow import STEP_METRIC
+from gnnplace.training.run.mlflow_store import database
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]

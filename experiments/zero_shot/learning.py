@@ -34,8 +34,8 @@ from gnnplace.policies.improver.scorer import MoveScorer
 from gnnplace.portfolio import portfolio
 from gnnplace.report import results
 from gnnplace.sources import graphs as sources
-from gnnplace.training import fit, in_memory
-from gnnplace.training.selection import selected
+from gnnplace.training.run import fit, in_memory
+from gnnplace.training.run.selection import selected
 
 UPDATES, PROBLEMS_PER_UPDATE, MOST_OPS, SYNTHETIC = 150, 3, 3000, 300
 EVALUATIONS, EVERY = 64, 3

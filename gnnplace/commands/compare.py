@@ -65,7 +65,7 @@ def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
     """The policies of the checkpoints, as planners under their names; with their paths where several have one name."""
     if not chosen.checkpoint:
         return {}
-    from gnnplace.training import zero_shot  # PyTorch takes seconds to import
+    from gnnplace.training.run import zero_shot  # PyTorch takes seconds to import
 
     policies = {path: zero_shot.planner(path, chosen.seed, chosen.samples) for path in chosen.checkpoint}
     names = [f"{each.name} ({each.encoder}), zero-shot" if each.encoder else f"{each.name}, zero-shot" for each in policies.values()]

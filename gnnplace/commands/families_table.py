@@ -14,8 +14,8 @@ from gnnplace.corpus import manifest
 from gnnplace.formats import atomic
 from gnnplace.portfolio.candidates import Candidate
 from gnnplace.report import terminal
-from gnnplace.training.metrics import geometric_mean
-from gnnplace.training.run import TrainingRun
+from gnnplace.training.run.in_folder import TrainingRun
+from gnnplace.training.update.metrics import geometric_mean
 
 SYNTHETIC = re.compile(rf"({'|'.join(FAMILIES)})-\d+-seed\d+")
 COLUMNS = ("graph", "cluster", "family", "ops", "bound_ns", "one_device_ns", "greedy_ns", "best_ns", "best", "placement")

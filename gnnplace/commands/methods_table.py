@@ -13,7 +13,7 @@ from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Estimate, estimate
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.evaluations import searches
+from gnnplace.training.run.evaluations import searches
 
 
 class Method(NamedTuple):

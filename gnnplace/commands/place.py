@@ -113,7 +113,7 @@ def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) ->
 
 
 def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
-    from gnnplace.training import zero_shot  # torch, which no other way needs
+    from gnnplace.training.run import zero_shot  # torch, which no other way needs
 
     evaluations = None if chosen.planner == BEST else chosen.evaluations
     policy = zero_shot.planner(chosen.checkpoint, chosen.seed, chosen.samples, evaluations)

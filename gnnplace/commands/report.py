@@ -18,7 +18,7 @@ from gnnplace.report.page import Section, facts, note, table, write_page
 from gnnplace.version import VERSION
 
 if TYPE_CHECKING:
-    from gnnplace.training.curves import PastRun
+    from gnnplace.training.run.curves import PastRun
 
 Methods = Mapping[str, "list[PastRun]"]
 
@@ -32,7 +32,7 @@ class Part(NamedTuple):
 
 def main(chosen: argparse.Namespace) -> int:
     """Writes the page about the runs."""
-    from gnnplace.training import curves  # seconds to import, which a wrong argument doesn't need
+    from gnnplace.training.run import curves  # seconds to import, which a wrong argument doesn't need
 
     methods = curves.methods([curves.read_run(path) for path in chosen.runs])
     colour = learning.colours(list(methods))
@@ -103,9 +103,9 @@ def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[st
     """What the heuristics' placements take, by problem and planner; of measured problems nothing, since these would be simulated."""
     from gnnplace.portfolio.comparison import candidates
     from gnnplace.simulator.simulator import simulate
-    from gnnplace.training import problems as run_problems
-    from gnnplace.training.lesson import labels as labels_of
-    from gnnplace.training.run_folder import followed
+    from gnnplace.training.run import problems as run_problems
+    from gnnplace.training.run.folder import followed
+    from gnnplace.training.update.lesson import labels as labels_of
 
     found: dict[str, dict[str, int]] = {}
     for run in (run for runs in methods.values() for run in runs if not run.measured):

@@ -12,8 +12,8 @@ from gnnplace.portfolio.candidates import Candidate
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
 from gnnplace.report.learning_curves import Estimate, estimate
-from gnnplace.training.notes import OWN
-from gnnplace.training.run import TrainingRun
+from gnnplace.training.run.in_folder import TrainingRun
+from gnnplace.training.run.notes import OWN
 
 GREEDY, BEST_FOUND = "policy, greedy", "policy, best found"
 

@@ -22,13 +22,14 @@ from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.under_way import temporary_folder, undone
 from gnnplace.report import terminal
-from gnnplace.training import processes, run_folder
-from gnnplace.training import run as training_run
-from gnnplace.training.evaluations import within
-from gnnplace.training.experience import check_divided
-from gnnplace.training.problems import simulated
-from gnnplace.training.run import TrainingRun
-from gnnplace.training.trainer_flags import tried
+from gnnplace.training.run import folder as run_folder
+from gnnplace.training.run import in_folder as training_run
+from gnnplace.training.run.evaluations import within
+from gnnplace.training.run.in_folder import TrainingRun
+from gnnplace.training.run.problems import simulated
+from gnnplace.training.run.trainer_flags import tried
+from gnnplace.training.update import processes
+from gnnplace.training.update.experience import check_divided
 
 
 class Asked(NamedTuple):
@@ -184,6 +185,6 @@ def _stopped(run: TrainingRun) -> int | None:
         return None
     if processes.launched_as() > 0:
         return 128 + signal
-    done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
+    done = f"{run.learner.updates_done} of {run.learner.learning.all_updates} updates"
     terminal.warn(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}")
     return 128 + signal

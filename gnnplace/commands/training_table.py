@@ -12,12 +12,12 @@ from gnnplace.portfolio.comparison import Say, candidates
 from gnnplace.report import terminal
 from gnnplace.result import Planner, known
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import notes
-from gnnplace.training.lesson import Lesson
-from gnnplace.training.mlflow import MlflowRun
-from gnnplace.training.mlflow_store import database
-from gnnplace.training.rollout import greedy
-from gnnplace.training.run import TrainingRun, compare
+from gnnplace.training.run import notes
+from gnnplace.training.run.in_folder import TrainingRun, compare
+from gnnplace.training.run.mlflow import MlflowRun
+from gnnplace.training.run.mlflow_store import database
+from gnnplace.training.update.lesson import Lesson
+from gnnplace.training.update.rollout import greedy
 
 MOST_TABLES = 4
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from gnnplace.config.pretraining import GroupingConfig, MovesConfig, WarmStartConfig
+from gnnplace.config.pretraining import GroupingConfig, WarmStartConfig
 from gnnplace.knobs import MOST_OF_A_STEP, above, at_least, between, finite, fraction
+from gnnplace.policies.improver.config import MovesConfig
 
 MOST_THREADS = 1024
 
@@ -131,9 +132,12 @@ PhaseName = Literal["grouping", "warm_start", "moves", "reinforcement"]
 
 
 class Phase(NamedTuple):
-    """A part of training with an Adam of its own: updates `first` to `last` (which is the next one's first), at this learning rate."""
+    """A part of training with an Adam of its own: updates `first` to `last` (which is the next one's first), at this learning rate.
 
-    name: PhaseName
+    `name` is a `PhaseName`, or that of a phase which a policy brings.
+    """
+
+    name: str
     first: int
     last: int
     lr: float

@@ -7,15 +7,17 @@ placements to results: policies learn from the log-probabilities that the tape k
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from gnnplace.moves.ranking import Ranking
 from gnnplace.placement import RULES, Placement, Schedule
 from gnnplace.problems import Problem
-from gnnplace.result import StepResult
+from gnnplace.result import Evaluator, StepResult
 
 State = TypeVar("State")
 Asked = TypeVar("Asked", contravariant=True)  # a state that is read alone
@@ -90,6 +92,60 @@ class Continues(Protocol):
     """A policy that improves placements, and is told the best one of a problem before each update that samples it."""
 
     def continue_from(self, problem: Problem, placement: Placement) -> None: ...
+
+
+Starts = Callable[[Problem, Evaluator, np.random.Generator, int], Placement]
+"""A placement that a search may start from: the fastest of random list schedules, at most so many, or of 0 the fastest device alone."""
+
+
+class Practice(NamedTuple):
+    """What a phase of a policy's own learns from: problems' placements, evaluated; starts of searches; and all that it draws."""
+
+    evaluate: Evaluator
+    starts: Starts
+    generator: np.random.Generator
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """A phase of learning that a policy brings. It comes before the policy learns from its own samples, and has an Adam of its own.
+
+    `name` names it in metrics and descriptions, `updates` says how many updates it has (0: none), `lr` is their learning rate.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def updates(self) -> int: ...
+
+    @property
+    def lr(self) -> float: ...
+
+    def prepare(self, problems: Sequence[Problem], practice: Practice) -> None:
+        """Called once before the first update of a run, even where the phase has none."""
+        ...
+
+    def loss(self, problem: Problem, practice: Practice) -> tuple[Float[Tensor, ""] | None, Mapping[str, float]]:
+        """The loss of one problem in one update, None where it teaches nothing; and metrics of the problem. It draws its own samples."""
+        ...
+
+
+@runtime_checkable
+class BringsPhases(Protocol):
+    """A policy that learns otherwise, too; any other learns in the phases that all share: clusterings, a teacher's placements, its samples.
+
+    `training` are the knobs under `training`, of which some may be such a policy's (`training.moves`).
+    """
+
+    def objectives(self, training: Any) -> Sequence[Objective]: ...
+
+
+@runtime_checkable
+class GuidesSearch(Protocol):
+    """A policy that is used as the ranking of a search's moves (`baselines.improve`) in place of its own episodes."""
+
+    def ranking(self) -> Ranking: ...
 
 
 @runtime_checkable

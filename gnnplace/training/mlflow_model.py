@@ -30,8 +30,8 @@ from gnnplace.knobs import at_least
 from gnnplace.portfolio.comparison import candidates
 from gnnplace.sources import graphs as sources
 from gnnplace.sources.code import is_code
-from gnnplace.training import zero_shot
-from gnnplace.training.zero_shot import ZeroShot
+from gnnplace.training.run import zero_shot
+from gnnplace.training.run.zero_shot import ZeroShot
 from gnnplace.version import VERSION
 
 NAME = "policy"  # of the model among those of its run

@@ -9,9 +9,9 @@ from gnnplace.execution.evaluator import MeasuredEvaluator
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.best import Best
-from gnnplace.training.lesson import Lesson
-from gnnplace.training.measured import FINALISTS, compared
+from gnnplace.training.run.measured import FINALISTS, compared
+from gnnplace.training.update.best import Best
+from gnnplace.training.update.lesson import Lesson
 
 SPLIT = (0, 0, 0, 1, 1, 1)  # what the simulator would choose
 OWN = [(0, 0, 1, 1, 1, 1), (0, 1, 1, 1, 1, 1), (1, 0, 0, 0, 0, 0), (1, 1, 0, 0, 0, 0), (1, 1, 1, 1, 0, 0), (1, 1, 1, 1, 1, 0)]

@@ -8,7 +8,7 @@ from support.fork_on_pair import IN, run
 
 from gnnplace.config import files
 from gnnplace.report import page
-from gnnplace.training.curves import methods, read_run
+from gnnplace.training.run.curves import methods, read_run
 
 PLACED = (*IN, "--placement", "placement.json")
 TRAINED = [

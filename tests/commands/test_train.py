@@ -19,9 +19,9 @@ from gnnplace import cli
 from gnnplace.placement import check
 from gnnplace.portfolio import planners
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import zero_shot
-from gnnplace.training.checkpoint import FILE, policy_of
-from gnnplace.training.mlflow_store import database
+from gnnplace.training.run import zero_shot
+from gnnplace.training.run.checkpoint import FILE, policy_of
+from gnnplace.training.run.mlflow_store import database
 
 OP = {"kind": "MatMul", "canonical_kind": "matmul", "phase": "forward", "time_ns": {"gpu": 1000}, "outputs": [{"bytes": 100}]}
 DEVICE = {"kind": "gpu", "memory_bytes": 10**9, "flops_per_s": 10**12, "memory_bytes_per_s": 10**12}
@@ -257,7 +257,7 @@ def test_an_unknown_teacher_is_named(files, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_run_is_not_trained_by_two_processes(trained, capsys):
-    from gnnplace.training.run_folder import open_run
+    from gnnplace.training.run.folder import open_run
 
     runs, _ = trained
     folder = open_run(runs / "unit-placer-1")

@@ -8,9 +8,9 @@ import pytest
 from gnnplace import cli
 from gnnplace.config import files
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.evaluations import searches
-from gnnplace.training.problems import simulated
-from gnnplace.training.zero_shot import planner
+from gnnplace.training.run.evaluations import searches
+from gnnplace.training.run.problems import simulated
+from gnnplace.training.run.zero_shot import planner
 
 SMALL = [
     "--problems=[[dlrm, k40-2]]", "--training.placements=2", "--training.groupings=1",

@@ -6,7 +6,7 @@ from support.onnx_files import model, node, saved, value, weight
 
 from gnnplace import cli
 from gnnplace.sources import graphs as sources
-from gnnplace.training import problems, run
+from gnnplace.training.run import problems
 
 TWO = "--problems=[[one.onnx, k40-2], [two.onnx, k40-2]]"
 

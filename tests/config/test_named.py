@@ -3,7 +3,7 @@
 import pytest
 
 from gnnplace.config import files
-from gnnplace.training import problems
+from gnnplace.training.run import problems
 
 ONE = ("--problems=[[deepfm, k40-2]]",)
 TEST = ("--corpus.splits=[test]", "--corpus.clusters=[k40-2]", "--corpus.drawn_clusters=0", "--corpus.synthetic=5")

@@ -11,7 +11,7 @@ from gnnplace.config.algorithms import PpoConfig
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import check
 from gnnplace.policies.registry import POLICIES
-from gnnplace.training import in_memory, zero_shot
+from gnnplace.training.run import in_memory, zero_shot
 
 
 def named(config):

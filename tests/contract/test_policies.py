@@ -16,7 +16,7 @@ from gnnplace.placement import Placement
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
-from gnnplace.training.rollout import greedy, replay, rollout
+from gnnplace.training.update.rollout import greedy, replay, rollout
 
 SWITCHES = ("encoder", "features", "neighbours", "kinds", "devices", "grouper", "grouping", "order")
 LAST_ENCODED = list({config.kind: config for config in ENCODED}.values())

@@ -10,8 +10,8 @@ from gnnplace.config import files
 from gnnplace.config.run import RunConfig
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import PolicyShape
-from gnnplace.training import description
-from gnnplace.training.description import described
+from gnnplace.training.run import description
+from gnnplace.training.run.description import described
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -22,7 +22,12 @@ def learns(said: str) -> None:
     assert times["best sample"] < times["one device"] < times["untrained"] and times["trained"] < times["untrained"]
 
 
-PROMISES = {"add_a_policy": learns}
+def learns_in_its_own_phase(said: str) -> None:
+    untrained, after = (int(line.split(": ")[1].split()[0]) for line in said.splitlines())
+    assert after < untrained
+
+
+PROMISES = {"add_a_policy": learns, "add_a_policy_with_a_phase": learns_in_its_own_phase}
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from experiments.planners.columns import ABLATIONS, LEARNED, MAIN, Learned
 from experiments.planners.watched import Watched, curve
 from experiments.problems import problem_of
 from gnnplace.baselines.single import on_each
-from gnnplace.training.evaluations import of_an_episode
+from gnnplace.training.run.evaluations import of_an_episode
 
 PROBLEMS = (("resnet-50", "k40-2"), ("inception-v3-b1", "k40-2"), ("inception-v3-b32", "k40-2"), ("nmt-2", "mixed-4"))
 

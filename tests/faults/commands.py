@@ -12,9 +12,9 @@ import yaml
 from support.fork_on_pair import CLUSTER, GRAPH, IN, PLACEMENT
 
 from gnnplace.corpus import manifest
-from gnnplace.training.checkpoint import FILE, policy_of
-from gnnplace.training.mlflow_store import DATABASE, check
-from gnnplace.training.run_folder import CONFIG
+from gnnplace.training.run.checkpoint import FILE, policy_of
+from gnnplace.training.run.folder import CONFIG
+from gnnplace.training.run.mlflow_store import DATABASE, check
 
 ABOUT = ("--family=toy", "--lineage=toy", "--source=made", "--licence=MIT", "--split=test", "--mode=training")
 TINY = (

@@ -16,7 +16,7 @@ from faults.commands import TRAIN, UNTRACKED, damaged, prepare, resumed, tempora
 from faults.processes import Started
 from support.mlflow_stores import DAMAGED, at_statement, half_made, whole
 
-from gnnplace.training.mlflow_store import DATABASE
+from gnnplace.training.run.mlflow_store import DATABASE
 
 MOMENTS = 8  # of its making at which each signal comes
 LISTENING = ExitStack()  # until the process ends

@@ -13,7 +13,7 @@ from support.slow import slow
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import zero_shot
+from gnnplace.training.run import zero_shot
 
 HERE = Path(__file__).parent / "checkpoints"
 EXPECTED = json.loads((HERE / "expected.json").read_text())

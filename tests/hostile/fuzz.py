@@ -29,7 +29,7 @@ from gnnplace.formats.placements import read_placement
 from gnnplace.frontends.openvino.read import read_openvino
 from gnnplace.frontends.published.msr_fiddle import read_msr_fiddle
 from gnnplace.frontends.published.pipedream import read_pipedream
-from gnnplace.training import zero_shot
+from gnnplace.training.run import zero_shot
 from tests.hostile import confined, documents, file_cases, finds, model_cases
 from tests.hostile.checkpoint_cases import DOCUMENT, SMALL, written
 from tests.hostile.json_cases import PROFILE

@@ -35,7 +35,7 @@ SLOW = (
     "frontends/tensorflow/*",
     "frontends/torch/test_torch_inference_capture.py",
     "report/test_browser.py",
-    "training/test_training_device.py",
+    "training/run/test_training_device.py",
 )
 
 

@@ -15,10 +15,10 @@ from gnnplace.config.training import CreditConfig, ExplorationConfig, OptimizerC
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer.policy import UnitPlacer
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.best import BestPlacements
-from gnnplace.training.learner import Learner
-from gnnplace.training.learning import Learning
-from gnnplace.training.lesson import Lesson, labels
+from gnnplace.training.run.learner import Learner
+from gnnplace.training.update.best import BestPlacements
+from gnnplace.training.update.learning import Learning
+from gnnplace.training.update.lesson import Lesson, labels
 
 
 class TableState(NamedTuple):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine, event
 
-from gnnplace.training import mlflow_store
+from gnnplace.training.run import mlflow_store
 
 NEWER, OLDER = "ffffffffffff", "451aebb31d03"
 

@@ -14,9 +14,9 @@ from gnnplace.formats.graphs import graph_document
 from gnnplace.formats.placements import read_placement
 from gnnplace.placement import scheduled
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import zero_shot
-from gnnplace.training.mlflow import MlflowRun
-from gnnplace.training.mlflow_store import database
+from gnnplace.training.run import zero_shot
+from gnnplace.training.run.mlflow import MlflowRun
+from gnnplace.training.run.mlflow_store import database
 
 SEEN, UNSEEN = chains(2, 3, 2), chains(3, 2, 3)
 SMALL = {

@@ -27,7 +27,7 @@ from gnnplace.portfolio import comparison, planners, portfolio
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources.graphs import costed
-from gnnplace.training.rollout import greedy
+from gnnplace.training.update.rollout import greedy
 
 EVALUATIONS = 150
 STATUSES = (0, 3, 4)

@@ -1,4 +1,4 @@
-"""The choice of an encoder that policies share: that of the policy's own paper, or the GNN that all of them can take (`UnitGraph`)."""
+"""The one choice of an encoder, `--encoder`: that of the policy's own paper, or the GNN that all of them can take (`UnitGraph`)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,11 @@ from gnnplace.policies.encoders.protocol import OpEncoder
 EncoderName = Literal["paper", "gnn"]
 ENCODERS: Mapping[str, Mapping[str, str]] = {"paper": {"encoder": "paper"}, "gnn": {"encoder": "gnn"}}
 """What `PolicyConfig.encoders` is for a policy whose knob `encoder` is the choice."""
+
+
+def by_switches(neighbours: str) -> dict[str, dict[str, str]]:
+    """The same for one with two switches: what ops are embedded from, and how neighbours enter, which is `neighbours` in its paper."""
+    return {"paper": {"features": "paper", "neighbours": neighbours}, "gnn": {"features": "costs", "neighbours": "messages"}}
 
 
 def encoder_of(name: EncoderName, paper: Callable[[], OpEncoder], *, width: int, rounds: int, kept_apart: bool = True) -> OpEncoder:

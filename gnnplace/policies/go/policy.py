@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between
 from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.encoders.choice import by_switches
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
 from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
@@ -48,10 +49,7 @@ from gnnplace.units.units import Units, UnitsName, allowed, units
 
 TaskName = Literal["fusion", "placement", "scheduling"]
 TASKS: tuple[TaskName, ...] = ("fusion", "placement", "scheduling")  # in the order of the chain of heads (figure 4)
-ENCODERS: dict[str, dict[str, str]] = {
-    "paper": {"features": "paper", "neighbours": "sage"},
-    "gnn": {"features": "costs", "neighbours": "messages"},
-}
+ENCODERS = by_switches("sage")
 
 
 @dataclass(frozen=True)

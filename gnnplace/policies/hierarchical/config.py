@@ -13,6 +13,7 @@ from typing import Any, Literal, assert_never
 
 from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Schedule
+from gnnplace.policies.encoders.choice import by_switches
 from gnnplace.policies.encoders.columns import Columns, CostColumns, PaperColumns
 from gnnplace.policies.encoders.cost_ops import CostOps
 from gnnplace.policies.encoders.gnn import UnitGraph
@@ -31,10 +32,7 @@ from gnnplace.policies.states import named_devices
 from gnnplace.problems import Problem
 from gnnplace.units.units import UnitsName
 
-ENCODERS: dict[str, dict[str, str]] = {
-    "paper": {"features": "paper", "neighbours": "indices"},
-    "gnn": {"features": "costs", "neighbours": "messages"},
-}
+ENCODERS = by_switches("indices")
 
 
 @dataclass(frozen=True)

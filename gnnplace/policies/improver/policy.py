@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -22,8 +22,10 @@ from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between
 from gnnplace.moves.columns import hopeless
 from gnnplace.moves.neighbourhood import Devices, neighbourhood
 from gnnplace.moves.pool import Pool, fresh
+from gnnplace.moves.ranking import Ranking
 from gnnplace.moves.situation import Situation, situation
 from gnnplace.placement import Placement, Schedule
+from gnnplace.policies.improver.learning import LearnsMoves
 from gnnplace.policies.improver.scorer import FEATURES, MoveScorer
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import fastest_device
@@ -75,15 +77,6 @@ class ImproverState(NamedTuple):
     tried: tuple[Devices, ...]
 
 
-@runtime_checkable
-class RanksMoves(Protocol):
-    """A policy that scores moves by their features, a logit each, and takes the range of its features from moves that it is shown."""
-
-    scorer: MoveScorer
-
-    def scores(self, rows: Float32[np.ndarray, "*moves features"]) -> Float[Tensor, " *moves"]: ...
-
-
 class Improver(nn.Module):
     """Improves the placement on the fastest device alone in `rounds` moves of each sample.
 
@@ -93,7 +86,7 @@ class Improver(nn.Module):
     drawn, `Int[samples]`, in proportion to `exp(score)`, without those that can't improve the step. What is better becomes the placement
     at hand. The last step proposes the best placement and decides nothing.
 
-    Learns from what every move of a pool gains (`training.algorithms.all_actions`), and from the summed log-probability of its moves.
+    Learns from what every move of a pool gains (`learning.py`), and from the summed log-probability of its moves.
     """
 
     feedback: ClassVar[str] = "timeline"
@@ -113,6 +106,13 @@ class Improver(nn.Module):
     def scores(self, rows: Float32[np.ndarray, "*moves features"]) -> Float[Tensor, " *moves"]:
         """The logit of each move of a pool."""
         return self.scorer(torch.from_numpy(rows).to(self.scorer.low))
+
+    def ranking(self) -> Ranking:
+        """The same as searches use it."""
+        return self.scorer.ranking()
+
+    def objectives(self, training: Any) -> tuple[LearnsMoves]:
+        return (LearnsMoves(self.scorer, training.moves),)
 
     def step(
         self, state: ImproverState, choose: Choose, feedback: Sequence[StepResult] | None

@@ -16,10 +16,10 @@ from gnnplace.policies.protocol import Imitates
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import restricted
-from gnnplace.training.algorithms.reinforce import reinforce
-from gnnplace.training.credit import Credit, MovingAverage, leave_one_out
-from gnnplace.training.reward import INVALID, negative_square_root
-from gnnplace.training.rollout import greedy, replay, rollout
+from gnnplace.training.update.algorithms.loss import reinforce
+from gnnplace.training.update.credit import Credit, MovingAverage, leave_one_out
+from gnnplace.training.update.reward import INVALID, negative_square_root
+from gnnplace.training.update.rollout import greedy, replay, rollout
 
 
 def placer(of, units="ops", width=16, seed=0, **knobs):

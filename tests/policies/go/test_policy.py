@@ -30,13 +30,13 @@ from gnnplace.policies.go.task_chain import TaskChain, mean_of_units
 from gnnplace.policies.tape import Tape
 from gnnplace.portfolio.comparison import candidates
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.algorithms.imitate import imitate
-from gnnplace.training.best import BestPlacements
-from gnnplace.training.fit import fit
-from gnnplace.training.learner import Learner
-from gnnplace.training.learning import Learning
-from gnnplace.training.lesson import Lesson, reference_ns
-from gnnplace.training.rollout import greedy, replay, rollout
+from gnnplace.training.run.fit import fit
+from gnnplace.training.run.learner import Learner
+from gnnplace.training.update.algorithms.imitate import imitate
+from gnnplace.training.update.best import BestPlacements
+from gnnplace.training.update.learning import Learning
+from gnnplace.training.update.lesson import Lesson, reference_ns
+from gnnplace.training.update.rollout import greedy, replay, rollout
 from gnnplace.units.units import expand, units
 
 SMALL = GOConfig(width=16, state=4, heads=2, segment=4, hidden=16, levels=4, schedule="fifo")

@@ -20,10 +20,10 @@ from gnnplace.policies.placing.placer import Seq2Seq
 from gnnplace.policies.placing.turns import group_allowed, soft_placement
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.algorithms.reinforce import reinforce
-from gnnplace.training.credit import Credit, MovingAverage
-from gnnplace.training.reward import negative_square_root
-from gnnplace.training.rollout import greedy, replay, rollout
+from gnnplace.training.update.algorithms.loss import reinforce
+from gnnplace.training.update.credit import Credit, MovingAverage
+from gnnplace.training.update.reward import negative_square_root
+from gnnplace.training.update.rollout import greedy, replay, rollout
 
 
 def planner(of, groups=4, grouper=None, width=16, **switches):

@@ -14,7 +14,7 @@ from gnnplace.policies.hierarchical.config import ENCODERS, HierarchicalConfig
 from gnnplace.policies.protocol import Groups, Imitates
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.rollout import greedy, replay, rollout
+from gnnplace.training.update.rollout import greedy, replay, rollout
 
 SMALL = {"groups": 4, "width": 16, "encoder_width": 16, "encoder_rounds": 2}
 

@@ -18,8 +18,8 @@ from gnnplace.policies.hsdag.policy import HsdagConfig
 from gnnplace.policies.tape import Decisions, Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import CHECKS, branches, built, check_policy
-from gnnplace.training.fit import fit
-from gnnplace.training.rollout import replay, rollout
+from gnnplace.training.run.fit import fit
+from gnnplace.training.update.rollout import replay, rollout
 
 
 def policy_of(problem, seed=0, **knobs):

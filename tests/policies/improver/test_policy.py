@@ -24,9 +24,9 @@ from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape
 from gnnplace.portfolio import portfolio
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.fit import fit
-from gnnplace.training.rollout import decode, rollout
-from gnnplace.training.zero_shot import planner
+from gnnplace.training.run.fit import fit
+from gnnplace.training.run.zero_shot import planner
+from gnnplace.training.update.rollout import decode, rollout
 
 
 def policy(rounds=8, **knobs):

@@ -26,11 +26,11 @@ from gnnplace.policies.registry import build
 from gnnplace.policies.tape import Tape
 from gnnplace.problems import NS_PER_S
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training import reward
-from gnnplace.training.algorithms.self_imitate import self_imitate
-from gnnplace.training.credit import returns
-from gnnplace.training.fit import fit
-from gnnplace.training.rollout import best_sample, decode, replay, rescored, rollout
+from gnnplace.training.run.fit import fit
+from gnnplace.training.update import reward
+from gnnplace.training.update.algorithms.imitate import self_imitate
+from gnnplace.training.update.credit import returns
+from gnnplace.training.update.rollout import best_sample, decode, replay, rescored, rollout
 from gnnplace.units.units import units
 
 IMPROVEMENT = CreditConfig(returns="improvement", baseline="leave-one-out", normalise=True)

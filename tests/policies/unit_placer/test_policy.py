@@ -14,12 +14,12 @@ from gnnplace.placement import Placement
 from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.best import BestPlacements
-from gnnplace.training.fit import fit
-from gnnplace.training.learner import Learner
-from gnnplace.training.learning import Learning
-from gnnplace.training.lesson import Lesson
-from gnnplace.training.rollout import greedy, replay, rollout
+from gnnplace.training.run.fit import fit
+from gnnplace.training.run.learner import Learner
+from gnnplace.training.update.best import BestPlacements
+from gnnplace.training.update.learning import Learning
+from gnnplace.training.update.lesson import Lesson
+from gnnplace.training.update.rollout import greedy, replay, rollout
 
 
 def placer(**switches):

@@ -1,0 +1,73 @@
+"""What a finished or running training left behind, read back: its configuration, its learning curves, and the best placements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gnnplace.config import files
+from gnnplace.config.run import RunConfig
+from gnnplace.formats.placements import read_about
+from gnnplace.training.run import folder as run_folder
+from gnnplace.training.run import mlflow
+
+APART = ("name", "seed", "runs", "tracking", "register", "trainer")  # knobs in which runs of one method differ
+MOST_PROBLEMS = 4  # that have curves of their own
+OVERALL = "best_over_one_device", "mean_over_one_device"
+VALIDATION = "val/over_best_heuristic", "val/over_bound"
+
+History = dict[int, float]  # an update and the value there
+
+
+class PastRun(NamedTuple):
+    """A run by its folder. `curves` are by metric; `best_ns` and `bound_ns` are by the label of a problem."""
+
+    path: Path
+    config: RunConfig
+    curves: dict[str, History]
+    best_ns: dict[str, int]
+    bound_ns: dict[str, int]
+
+    @property
+    def measured(self) -> bool:
+        return self.config.evaluate == "measured"
+
+
+def read_run(path: Path) -> PastRun:
+    """A run of `gnnplace train` by its folder. Raises ValueError where it is none, or where it was not tracked and so has no curves."""
+    if not (path / run_folder.CONFIG).is_file():
+        raise ValueError(f"{path}: no folder of a run: there is no {run_folder.CONFIG}")
+    config = files.read_config(path / run_folder.CONFIG)
+    steps = {each.stem: read_about(each).predicted for each in sorted((path / run_folder.PLACEMENTS).glob("*.json"))}
+    labels = sorted(steps)
+    own = [f"{label}/{name}" for label in labels for name in ("best_ns", "mean_ns")] if len(labels) <= MOST_PROBLEMS else []
+    curves = mlflow.histories(path, (*own, *OVERALL, *VALIDATION))
+    if config.evaluate == "measured":
+        best = {label: round(curve[max(curve)]) for label in labels if (curve := curves.get(f"{label}/best_ns"))}
+        return PastRun(path, config, curves, best, {})
+    found = {label: step for label, step in steps.items() if step is not None and step.step_time_ns is not None}
+    best = {label: step.step_time_ns for label, step in found.items() if step.step_time_ns is not None}
+    return PastRun(path, config, curves, best, {label: step.bound_ns for label, step in found.items()})
+
+
+def methods(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:
+    """Runs that differ in nothing but their seed, by a name: the policy, its encoder, and the knobs that tell it from others so named."""
+    groups: dict[tuple[tuple[str, str], ...], list[PastRun]] = {}
+    for run in runs:
+        groups.setdefault(tuple(sorted((key, str(value)) for key, value in _knobs(run.config).items())), []).append(run)
+    found: dict[str, list[PastRun]] = {}
+    for knobs, members in groups.items():
+        alike = [dict(other) for other, runs_there in groups.items() if _short(runs_there[0]) == _short(members[0])]
+        telling = [f"{key} {value}" for key, value in knobs if any(other.get(key) != value for other in alike)]
+        found[", ".join([_short(members[0]), *telling])] = members
+    return found
+
+
+def _short(run: PastRun) -> str:
+    policy = run.config.policy
+    return f"{policy.kind} ({policy.encodes_with})" if policy.encodes_with else policy.kind
+
+
+def _knobs(config: RunConfig) -> dict[str, Any]:
+    return {key: value for key, value in mlflow.flat(files.to_document(config)) if key.partition(".")[0] not in APART}

@@ -1,0 +1,59 @@
+"""Equal budgets: how many updates of a policy so many evaluations are, and what plain searches find with as many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gnnplace.baselines.annealing import hill_climb
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.random_units import random_units
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.single import on_each
+from gnnplace.config.run import RunConfig
+from gnnplace.placement import Placement, Schedule
+from gnnplace.policies import registry
+from gnnplace.policies.protocol import Policy
+from gnnplace.policies.tape import Tape
+from gnnplace.problems import Problem
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training.update.rollout import rollout
+
+
+def of_an_episode(config: RunConfig, problem: Problem) -> int:
+    """How many placements of each sample a policy has evaluated."""
+    made = registry.build(config.policy, config.policy.shape([problem]), config.training.groupings, config.seed)
+    assert isinstance(made, Policy)
+    return sum(len(step.results) for step in rollout(made, problem, Tape("argmax", 1), simulate))
+
+
+def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunConfig, int]:
+    """The run with as many whole updates as a budget allows beside one greedy placement, at the end; and how much of it that takes.
+
+    What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError where not one update fits,
+    and for a policy that learns from pools of moves.
+    """
+    if config.training.moves.updates:
+        raise ValueError(f"evaluations: can't be counted where {config.policy.kind} learns from pools (training.moves.updates)")
+    episode = of_an_episode(config, problem)
+    each = config.training.samples * episode
+    updates = (evaluations - episode) // each
+    if updates < 1:
+        takes = f"whose update takes {each:,} of {problem.graph.name} besides a greedy placement"
+        raise ValueError(f"evaluations: {evaluations} are too few for {config.policy.kind}, {takes}")
+    training = replace(config.training, updates=updates)
+    training = replace(training, greedy_every=training.all_updates + 1)
+    return replace(config, training=training), updates * each + episode
+
+
+def searches(problem: Problem, evaluations: int, seed: int, schedule: Schedule) -> dict[str, Placement]:
+    """What random search finds, and hill climbing from the fastest device alone, whose search counts."""
+    alone = on_each(problem, range(problem.num_devices), schedule)
+    budget = Budget(evaluations=evaluations)
+    start = fastest(problem, alone, budget.metered(simulate))
+    climber, drawer = np.random.default_rng(seed), np.random.default_rng(seed)
+    return {
+        "random": random_units(problem, simulate, drawer, evaluations=evaluations, schedule=schedule),
+        "hill-climb": hill_climb(problem, simulate, climber, start=start, budget=budget, schedule=schedule),
+    }

@@ -1,0 +1,61 @@
+"""What MLflow says of a run besides its knobs and curves: a description, its source, the bound and what baselines take."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gnnplace.bounds.bounds import lower_bound
+from gnnplace.config.run import RunConfig
+from gnnplace.portfolio.candidates import Candidate
+from gnnplace.training.run.checkpoint import FILE as CHECKPOINT
+from gnnplace.training.update.lesson import Lesson
+from gnnplace.training.update.metrics import Metrics, labelled
+
+OWN = "policy, "  # how rows of the policy begin
+SHOWN = 4  # problems that a description names
+
+
+def tags(config: RunConfig, folder: Path, lessons: Sequence[Lesson]) -> dict[str, str]:
+    """Description and source under MLflow's own names for them."""
+    return {
+        "mlflow.note.content": description(config, folder, lessons),
+        "mlflow.source.name": source(sys.argv),
+        "mlflow.source.type": "LOCAL",
+    }
+
+
+def description(config: RunConfig, folder: Path, lessons: Sequence[Lesson]) -> str:
+    """Who learns what, how long, and how to go on (Markdown)."""
+    policy = f"{config.policy.kind} ({config.policy.encodes_with})" if config.policy.encodes_with else config.policy.kind
+    names = [lesson.label for lesson in lessons]
+    where = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+    phases = ", ".join(f"{phase.last - phase.first} updates of {phase.name}" for phase in config.training.phases)
+    named = config.problems or [(lessons[0].problem.graph.name, lessons[0].problem.cluster.name)]
+    (graph, cluster), checkpoint = map(shlex.quote, named[0]), shlex.quote(str(folder / CHECKPOINT))
+    return (
+        f"**{policy}** learns from {where} ({config.evaluate}), seed {config.seed}: {phases or 'no updates'}.\n\n"
+        f"Its placement: `gnnplace place {graph} --cluster {cluster} --checkpoint {checkpoint}`; "
+        f"its curves as a page: `gnnplace report {shlex.quote(str(folder))} -o trainings.html`"
+    )
+
+
+def source(arguments: Sequence[str]) -> str:
+    """The command of a process."""
+    program = Path(arguments[0])
+    return shlex.join([program.parent.name if program.name == "__main__.py" else program.name, *arguments[1:]])
+
+
+def baselines(lesson: Lesson, rows: Sequence[Candidate]) -> Metrics:
+    """The bound, the best single device, each baseline and the fastest of them, simulated, as metrics of a problem."""
+    times = {each.planner: float(each.step_time_ns) for each in rows if each.step_time_ns is not None and not each.planner.startswith(OWN)}
+    found: Metrics = {"bound_ns": float(lower_bound(lesson.problem)), "one_device_ns": float(lesson.reference_ns)}
+    found |= {"best_baseline_ns": min(times.values())} if times else {}
+    return labelled(lesson, found | _each(times))
+
+
+def _each(times: Mapping[str, float]) -> Metrics:
+    """MLflow takes letters, digits and some signs in names; another package may name its planners otherwise."""
+    return {f"baseline {''.join(c if c.isalnum() or c in '_-. ' else '_' for c in name)}_ns": time for name, time in times.items()}

@@ -1,0 +1,79 @@
+"""Problems of the corpus as a configuration chooses them, and exams: such problems with the best heuristic's step time and the bound."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from gnnplace.bounds.bounds import lower_bound
+from gnnplace.choices import FAMILIES
+from gnnplace.config.selection import SelectionConfig
+from gnnplace.corpus import manifest
+from gnnplace.corpus.drawn import drawn
+from gnnplace.corpus.synthetic import synthetic
+from gnnplace.costs import roofline
+from gnnplace.formats import atomic
+from gnnplace.graph import ComputationGraph
+from gnnplace.portfolio import planners
+from gnnplace.problems import Problem
+from gnnplace.simulator.simulator import simulate
+from gnnplace.sources import graphs as sources
+from gnnplace.training.update.lesson import Exam, labels
+
+SYNTHETIC_OPS = 200, 4000
+MOST_DRAWN = 10**6
+
+
+def selected(config: SelectionConfig, seed: int) -> tuple[Problem, ...]:
+    """The problems that a configuration chooses, graph by graph; the clusters drawn for a graph depend on its name and the seed."""
+    clusters = [sources.cluster(name) for name in config.clusters] if config.splits else []
+    problems, chosen = [], [entry for entry in manifest.entries() if _is_chosen(entry, config)]
+    for entry in chosen:
+        if clusters or config.drawn_clusters:
+            graph, first = manifest.graph(entry.name), zlib.crc32(f"{seed}/{entry.name}".encode())
+            machines = [*clusters, *(drawn(first + number) for number in range(config.drawn_clusters))]
+            problems += [roofline.problem(graph, machine) for machine in machines]
+    if config.splits and not chosen:
+        raise ValueError("corpus: no graph is in these splits and lineages and small enough")
+    donors = [manifest.graph(entry.name) for entry in chosen] if config.synthetic else []
+    return (*problems, *(_synthetic(donors, seed, number) for number in range(config.synthetic if donors else 0)))
+
+
+def counted(config: SelectionConfig) -> tuple[int, int]:
+    """How many problems a configuration chooses: of graphs of the corpus, and of synthetic ones. Reads no graph."""
+    graphs = sum(_is_chosen(entry, config) for entry in manifest.entries())
+    return graphs * (len(config.clusters) + config.drawn_clusters), config.synthetic if graphs else 0
+
+
+def _synthetic(donors: Sequence[ComputationGraph], seed: int, number: int) -> Problem:
+    """A synthetic graph of `SYNTHETIC_OPS` with the costs of two donors' ops, on a drawn cluster."""
+    draw = np.random.default_rng([seed, number])
+    lent = [donors[index] for index in draw.choice(len(donors), size=min(2, len(donors)), replace=False)]
+    size = int(np.exp(draw.uniform(*np.log(SYNTHETIC_OPS))))
+    graph = synthetic(FAMILIES[draw.integers(len(FAMILIES))], num_ops=size, seed=number, donors=lent)
+    return roofline.problem(graph, drawn(int(draw.integers(MOST_DRAWN))))
+
+
+def _is_chosen(entry: manifest.Entry, config: SelectionConfig) -> bool:
+    of_lineage = entry.lineage not in config.without and (not config.lineages or entry.lineage in config.lineages)
+    return entry.split in config.splits and of_lineage and (not config.most_ops or entry.ops <= config.most_ops)
+
+
+def exams(problems: Sequence[Problem], kept: Path | None, say: Callable[[str], object]) -> tuple[Exam, ...]:
+    """The problems as exams. What their heuristics take is looked up in the file `kept`, if there is one, and written there."""
+    known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    made = []
+    for problem, label in zip(problems, labels(problems), strict=True):
+        key = f"{problem.graph.sha256}/{problem.cluster.sha256}"
+        if key not in known:
+            say(f"{label}: looking for the best heuristic's placement")
+            (step,) = simulate(problem, [planners.best_heuristic(problem, simulate)])
+            known[key] = step.step_time_ns
+        made.append(Exam(problem, label, known[key], lower_bound(problem)))
+    if kept is not None:
+        atomic.write_text(kept, json.dumps(known, indent=1) + "\n")
+    return tuple(made)

@@ -1,0 +1,73 @@
+"""A trained policy as a planner of problems that it never saw: its weights and no further training."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from gnnplace.baselines.improve import EVALUATIONS
+from gnnplace.baselines.searching.budget import Budget
+from gnnplace.knobs import MOST_OF_A_STEP, between
+from gnnplace.placement import Placement
+from gnnplace.policies.protocol import GuidesSearch, Policy, PolicyConfig
+from gnnplace.portfolio import portfolio
+from gnnplace.problems import Problem
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training.run.checkpoint import policy_of, restore_policy
+from gnnplace.training.run.description import of_checkpoint
+from gnnplace.training.update.rollout import decode, fastest, sampled
+
+
+@dataclass(frozen=True, eq=False)
+class ZeroShot:
+    """Greedy decoding, and the fastest of that and of `samples` samples where there are any. `name` is the policy's.
+
+    A policy that guides a search improves `start` or random list schedules instead, `evaluations` in all (`baselines.improve`).
+    """
+
+    name: str
+    encoder: str | None
+    policy: Policy
+    samples: int
+    seed: int
+    evaluations: int = EVALUATIONS
+    start: Placement | None = None
+
+    def __call__(self, problem: Problem) -> Placement:
+        if isinstance(self.policy, GuidesSearch):
+            return portfolio.improved(problem, simulate, self.policy.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start)
+        found = [decode(self.policy, problem, simulate)[:2]]
+        if self.samples:
+            found += sampled(self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed))
+        return fastest(found)[0]
+
+    def starting(self, start: Placement) -> ZeroShot:
+        """The same policy from a placement. Raises ValueError for one that constructs placements and improves none."""
+        if not isinstance(self.policy, GuidesSearch):
+            raise ValueError(f"--start: the policy {self.name} improves no placement; an improver does")
+        return replace(self, start=start)
+
+
+def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0, evaluations: int | None = None) -> ZeroShot:
+    """The policy of a checkpoint; an improver evaluates `EVALUATIONS` placements unless told how many, others take no number.
+
+    Raises ValueError (one line) where the checkpoint is damaged, or of another version or shape, and for a number that is not taken.
+    """
+    between(0, MOST_OF_A_STEP, "", samples=samples)
+    trained = policy_of(checkpoint)
+    made = of_checkpoint(trained)
+    restore_policy(trained, made.policy)
+    if evaluations is not None and not isinstance(made.policy, GuidesSearch):
+        raise ValueError(f"evaluations: the policy {made.config.kind} takes samples instead; of planner best they are the budget")
+    if samples and isinstance(made.policy, GuidesSearch):
+        raise ValueError(f"samples: the policy {made.config.kind} draws none; it takes evaluations instead")
+    return of_policy(made.config, made.policy, seed, samples, evaluations or EVALUATIONS)
+
+
+def of_policy(config: PolicyConfig, policy: nn.Module, seed: int = 0, samples: int = 0, evaluations: int = EVALUATIONS) -> ZeroShot:
+    """The policy of these knobs, with the weights that it has."""
+    assert isinstance(policy, Policy)
+    return ZeroShot(config.kind, config.encodes_with, policy.eval(), samples, seed, evaluations)

@@ -1,0 +1,96 @@
+"""The best placements found so far, one a problem: kept in memory, and written to disk whenever they improve."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from gnnplace.placement import Placement
+from gnnplace.result import StepResult
+from gnnplace.training.update import processes
+
+Origin = Literal["sample", "greedy", "measured again"]
+Choices = Sequence[Mapping[str, Tensor]]  # of each step of an episode of one sample, by name
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """A feasible placement, its step time, how the policy found it, and its choices that made it (None where they aren't known)."""
+
+    placement: Placement
+    step_time_ns: int
+    origin: Origin
+    choices: Choices | None = None
+
+
+Write = Callable[[int, Placement, StepResult, Origin], None]  # of the problem's number; must be atomic
+
+
+class BestPlacements:
+    """The fastest feasible placement of each of `num_problems` problems; `write` is called with each that is kept.
+
+    `on_disk` holds the step times of what an interrupted run had already written: slower placements don't replace it.
+    """
+
+    def __init__(self, num_problems: int, write: Write, on_disk: tuple[int | None, ...] | None = None) -> None:
+        self.found: list[Best | None] = [None] * num_problems
+        self._write = write
+        self._on_disk = list(on_disk or [None] * num_problems)
+
+    def offer(self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices | None = None) -> bool:
+        """Whether the placement is feasible and faster than the best so far, which it then replaces."""
+        time, best = result.feasible_ns, self.found[problem]
+        if time is None or (best is not None and time >= best.step_time_ns):
+            return False
+        self.found[problem] = Best(placement, time, origin, choices)
+        written = self._on_disk[problem]
+        if written is None or time < written:
+            self._write(problem, placement, result, origin)
+            self._on_disk[problem] = time
+        return True
+
+    def offer_all(self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices) -> bool:
+        """`offer`, of the fastest that the processes of a run found; all of them call it and keep the same."""
+        never = torch.iinfo(torch.int64).max
+        time = torch.tensor([never if result.feasible_ns is None else result.feasible_ns])
+        if processes.number() > 1:
+            owner = int(processes.gathered(time).argmin())
+            placement, result, choices = processes.sent_by(owner, (placement, result, choices))
+        return self.offer(problem, placement, result, origin, choices)
+
+    def state(self) -> list[dict[str, Any] | None]:
+        """The best placements as plain data and tensors, for a checkpoint."""
+        return [None if best is None else _document(best) for best in self.found]
+
+    def load_state(self, state: Sequence[dict[str, Any] | None]) -> None:
+        """What `state` gave."""
+        self.found = [None if document is None else _best(document) for document in state]
+
+    def settle(self, problem: int, placement: Placement, result: StepResult) -> None:
+        """The best is this feasible one, which later measurements have chosen, however fast another once seemed."""
+        assert result.feasible_ns is not None
+        self.found[problem] = Best(placement, result.feasible_ns, "measured again")
+        self._write(problem, placement, result, "measured again")
+        self._on_disk[problem] = result.feasible_ns
+
+
+def _document(best: Best) -> dict[str, Any]:
+    placed = best.placement
+    columns = {"device": placed.device, "priority": placed.priority, "fusion": placed.fusion}
+    return {
+        **{name: None if column is None else torch.from_numpy(column.copy()) for name, column in columns.items()},
+        "schedule": placed.schedule,
+        "step_time_ns": best.step_time_ns,
+        "origin": best.origin,
+        "choices": None if best.choices is None else [dict(step) for step in best.choices],
+    }
+
+
+def _best(document: dict[str, Any]) -> Best:
+    priority, fusion = (None if (column := document.get(name)) is None else column.numpy() for name in ("priority", "fusion"))
+    placement = Placement(document["device"].numpy(), document["schedule"], priority, fusion)
+    return Best(placement, document["step_time_ns"], document["origin"], document["choices"])

@@ -1,0 +1,93 @@
+"""The experience of one update with one problem: episodes of a policy, what they took, and what that says of each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from gnnplace.config.training import CreditConfig, RewardConfig, TrainingConfig
+from gnnplace.policies.protocol import asks
+from gnnplace.policies.tape import Decisions, Share, Tape
+from gnnplace.result import Evaluator, StepResult
+from gnnplace.training.update import credit, processes, reward
+from gnnplace.training.update.credit import Average, Credit
+from gnnplace.training.update.lesson import Lesson
+from gnnplace.training.update.rollout import Proposals, rollout, values_of
+
+
+class Experience(NamedTuple):
+    """The samples of this process: decisions, episode, credit, and the decisions' log-probabilities when they were sampled.
+
+    `reward` is of the samples of all processes, of which `number` count.
+    """
+
+    tape: Tape
+    episode: tuple[Proposals, ...]
+    credit: Credit
+    before: Float[Tensor, "samples decisions"]
+    reward: Float64[Tensor, "steps all_samples"]
+    number: int
+
+
+def check_divided(config: TrainingConfig, number: int) -> None:
+    """Raises ValueError where the samples of an update can't be divided among so many processes."""
+    if config.samples % number or (config.groupings > 1 and config.groupings % number):
+        what = f"groupings x placements ({config.groupings} x {config.placements})"
+        raise ValueError(
+            f"training: {what} can't be divided among {number} processes: the groupings (or one grouping's placements) must be"
+        )
+
+
+def share(config: TrainingConfig) -> Share:
+    """The samples of an update that this process draws. Raises ValueError where they can't be divided among the processes."""
+    check_divided(config, processes.number())
+    return Share(processes.rank(), processes.number(), config.groupings)
+
+
+def gather(
+    policy: Any, lesson: Lesson, problem: int, evaluate: Evaluator, config: TrainingConfig, update: int, generator: torch.Generator,
+    remembered: Average,
+) -> Experience:  # fmt: skip
+    """Samples one problem, evaluates all samples of a step in one call, and gives each step's decisions their credit.
+
+    `update` counts those of reinforcement alone.
+    """
+    explore, own = config.exploration, share(config)
+    samples = config.samples // own.processes
+    noise = explore.noise if update < explore.noise_updates else 0.0
+    tape = Tape("sample", samples, generator, noise, own)
+    episode = rollout(policy, lesson.problem, tape, evaluate)
+    device = next(policy.parameters()).device
+    of_steps, valid = _rewards(policy, lesson, episode, config.reward)
+    all_rewards, all_valid = processes.gathered(of_steps), processes.gathered(valid)
+    counts = credit.counted(all_valid, update, config.mask_infeasible_after)
+    values = _values(episode, config.credit)
+    made = credit.credit(all_rewards, counts, config.credit, remembered, problem, values)
+    mine = made.of(slice(own.rank * samples, (own.rank + 1) * samples))
+    before = tape.by_decision(Decisions.log_probability).detach()
+    return Experience(tape, episode, Credit(*(part.to(device) for part in mine)), before, all_rewards, int(counts.any(0).sum()))
+
+
+def _values(episode: Sequence[Proposals], config: CreditConfig) -> Float[Tensor, "steps all_samples"] | None:
+    """A critic's estimates, where the credit needs them."""
+    values = values_of(episode) if config.baseline == "critic" else None
+    return None if values is None else processes.gathered(values.cpu())
+
+
+def _rewards(
+    policy: Any, lesson: Lesson, episode: Sequence[Proposals], config: RewardConfig
+) -> tuple[Float64[Tensor, "steps samples"], Bool[Tensor, "steps samples"]]:
+    """The reward of every step that the policy has evaluated for its reward, 0 for the others, and whether its placement could run."""
+    number, every = len(episode[-1].placements), asks(policy).evaluates == "every"
+    rewards, valid = [], []
+    for step in episode:
+        results: Sequence[StepResult] = step.results if every or step is episode[-1] else ()
+        found = [reward.of(result, config, lesson.reference_ns, lesson.problem.cluster.memory_bytes) for result in results]
+        rewards.append(found or [0.0] * number)
+        valid.append([result.infeasible is None for result in results] or [True] * number)
+    made, ran = torch.tensor(rewards, dtype=torch.float64), torch.tensor(valid)
+    return made, ran if every else ran[-1:].expand_as(ran).clone()
