@@ -1,18 +1,16 @@
 """`gnnplace COMMAND ...`: finds the command, runs it, and turns what goes wrong into one line and an exit status.
 
-Each command is two modules, imported when it is asked for. That in `gnnplace.commands.arguments` parses what follows the command and
-imports nothing that takes time, so that `--help` and usage errors are quick; that in `gnnplace.commands` has `main(chosen) -> status`.
+Each command is a module of `gnnplace.commands`, imported when it is asked for: `parse(arguments)` reads what follows the command, and
+`main(chosen)` returns its exit status. What takes time to import is imported in `main`, so `--help` and usage errors are quick.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import shlex
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from types import ModuleType
 
 from gnnplace.commands.usage import BAD_INPUT, INTERRUPTED, USAGE, Parser
 from gnnplace.complaints import UsageError
@@ -52,10 +50,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(command: str, arguments: list[str]) -> int:
     try:
-        chosen = import_module(f"gnnplace.commands.arguments.{command}").parse(arguments)
+        module = import_module(f"gnnplace.commands.{command}")
+        chosen = module.parse(arguments)
         chosen.command_line = shlex.join(["gnnplace", command, *arguments])
         with own_temporary_folder():
-            return int(_imported(f"gnnplace.commands.{command}").main(chosen))
+            return int(module.main(chosen))
     except UsageError as error:
         sys.exit(_complain(command, f"error: {error}; see gnnplace {command} --help", USAGE))
     except ValueError as error:
@@ -65,18 +64,6 @@ def _run(command: str, arguments: list[str]) -> int:
         return _complain(command, said, BAD_INPUT)
     except KeyboardInterrupt:  # of a caller that is a program: `gnnplace.start` ends a command's own process
         return _complain(command, "interrupted", INTERRUPTED)
-
-
-def _imported(name: str) -> ModuleType:
-    """A module. What it imports stays, so Python's collector of garbage visits none of it: not meanwhile, not later, not at the end."""
-    if name in sys.modules or not gc.isenabled():
-        return import_module(name)
-    gc.disable()
-    try:
-        return import_module(name)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def _complain(command: str, message: str, status: int) -> int:

@@ -3,20 +3,54 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from gnnplace.cluster import NO_LINK, Cluster, Device
-from gnnplace.commands.usage import DONE
-from gnnplace.corpus import clusters as presets
-from gnnplace.corpus.hardware import Connection, Part, hardware
-from gnnplace.formats.clusters import cluster_document, write_cluster
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, Parser, importing, parsed_action
 from gnnplace.printable import printable
 from gnnplace.report import terminal
-from gnnplace.sources import graphs as sources
 
+if TYPE_CHECKING:
+    from gnnplace.cluster import Cluster, Device
+    from gnnplace.corpus.hardware import Connection, Part
+
+PURPOSE = "Machines: list the hardware that is known and the presets, show a machine, write one down as a cluster file."
 DEVICES = ("device", "float32", "tf32", "bfloat16", "memory", "traffic", "slot", "direct link", "rates")
 LINKS = ("link", "joins", "GB/s", "latency", "rates")
 JOINS = {"host": "host and device", "peer": "devices", "network": "nodes"}
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments of an action, which `action` names."""
+    return parsed_action("clusters", PURPOSE, {"list": _list_parser, "show": _show_parser, "new": _new_parser}, arguments)
+
+
+def _list_parser() -> Parser:
+    parser = Parser("clusters list", "The devices and links that a machine may be written down with, and the presets.")
+    parser.add_argument("--sources", action="store_true", help="the documents that the rates are from")
+    parser.add_argument("--json", action="store_true", help="one line of JSON, with everything that is known")
+    return parser
+
+
+def _show_parser() -> Parser:
+    parser = Parser("clusters show", "The devices of a machine and the links between them.")
+    _add_cluster(parser)
+    parser.add_argument("--json", action="store_true", help="the cluster document as one line of JSON")
+    return parser
+
+
+def _new_parser() -> Parser:
+    parser = Parser("clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours.")
+    _add_cluster(parser)
+    parser.add_argument("-o", "--output", metavar="FILE", type=options.output, required=True, help="the JSON file to write")
+    parser.add_argument("--name", help="the name of the cluster; its own unless given")
+    return parser
+
+
+def _add_cluster(parser: Parser) -> None:
+    explained = "a machine such as '2x rtx-4090 + l4, pcie4', a preset, a JSON file (ends in .json or has a '/'), or here: this one"
+    parser.add_argument("cluster", metavar="CLUSTER", help=explained)
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -25,6 +59,9 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _list(chosen: argparse.Namespace) -> int:
+    with importing():
+        from gnnplace.corpus import clusters as presets
+        from gnnplace.corpus.hardware import hardware
     if chosen.json:
         terminal.print_json({"presets": list(presets.names())} | hardware().model_dump(mode="json", exclude_none=True))
     elif chosen.sources:
@@ -40,6 +77,9 @@ def _list(chosen: argparse.Namespace) -> int:
 
 
 def _show(chosen: argparse.Namespace) -> int:
+    with importing():
+        from gnnplace.formats.clusters import cluster_document
+        from gnnplace.sources import graphs as sources
     cluster = sources.cluster(chosen.cluster)
     if chosen.json:
         terminal.print_json(cluster_document(cluster))
@@ -52,6 +92,11 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _new(chosen: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    with importing():
+        from gnnplace.formats.clusters import write_cluster
+        from gnnplace.sources import graphs as sources
     cluster = sources.cluster(chosen.cluster)
     write_cluster(chosen.output, cluster if chosen.name is None else replace(cluster, name=chosen.name))
     return DONE
@@ -80,6 +125,8 @@ def _device(device: Device) -> tuple[str, ...]:
 
 
 def _links_from(cluster: Cluster, src: int) -> list[str]:
+    from gnnplace.cluster import NO_LINK
+
     cells = []
     for number in cluster.link_index[src]:
         link = None if number == NO_LINK else cluster.links[number]

@@ -4,52 +4,69 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from gnnplace.baselines.explanations import slower_than_one_device
-from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands import candidate_table, inputs, reporting
-from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
-from gnnplace.constraints import Constraint, constrained
-from gnnplace.formats import atomic
-from gnnplace.portfolio import planners
-from gnnplace.portfolio.candidates import Candidate, expanded, ranked, table
-from gnnplace.portfolio.comparison import compared, not_fitting, priced
-from gnnplace.portfolio.portfolio import Options, budget
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser, Several, importing
 from gnnplace.printable import printable
-from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.report.step_report import Rival, write_step_report
-from gnnplace.result import Planner
+
+if TYPE_CHECKING:
+    from gnnplace.commands.candidate_table import Column
+    from gnnplace.constraints import Constrained, Constraint, Stages
+    from gnnplace.portfolio.candidates import Candidate
+    from gnnplace.problems import Problem
+    from gnnplace.result import Planner
+
+PURPOSE = "Step time, memory and planning time of every planner on one problem, and of a search from their best, fastest feasible first."
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments, checked before the work."""
+    parser = _parser()
+    chosen = parser.parse_args(arguments)
+    if chosen.fusion is not None and chosen.granularity == "stage":
+        parser.error("--fusion: stages are made of ops that run by themselves")
+    options.check_samples(chosen, parser)
+    options.check_report(chosen.report)
+    return chosen
+
+
+def _parser() -> Parser:
+    parser = Parser("compare", PURPOSE)
+    options.add_problem_arguments(parser)
+    options.add_planning_arguments(parser)
+    options.add_budget_arguments(parser)
+    options.add_constraint_arguments(parser)
+    options.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
+    explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
+    parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action=Several, default=[], help=explained)
+    parser.add_argument(
+        "--samples", metavar="N", type=options.count, help="with --checkpoint: the fastest of its greedy placement and N samples"
+    )
+    parser.add_argument(
+        "--csv", metavar="FILE", type=options.output, help="the rows as a table for programs, times in ns and sizes in bytes"
+    )
+    options.add_report_argument(parser)
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    return parser
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Asks every planner and shows what each found."""
+    with importing():
+        from gnnplace.commands import candidate_table
+        from gnnplace.constraints import constrained
+        from gnnplace.portfolio.comparison import not_fitting
     candidate_table.say_compiling(chosen.quiet)
-    whole, constraint = inputs.problem(chosen), inputs.constraint(chosen)
+    whole, constraint = options.problem(chosen), options.constraint(chosen)
     under = constrained(whole, constraint)
     problem = under.problem
-    say = candidate_table.news(chosen.quiet)
-    options = Options(seed=chosen.seed, schedule=chosen.schedule, progress=candidate_table.progress(chosen.quiet))
-    more, free = _policies(chosen), list[Candidate]()
-    spends = (chosen.budget, chosen.evaluations)
-    if constraint != Constraint():
-        terminal.progress(chosen.quiet)("without constraint:")
-        free = compared(whole, budget(whole, *spends), options, more=more, say=say)
-        terminal.progress(chosen.quiet)(f"{constraint}:")
-    found = compared(problem, budget(problem, *spends), replace(options, stages=under.stages), more=more, say=say)
-    prices = priced(found, free)
-    if (made := inputs.fusion(chosen, problem)) is not None:
-        rows = compared(made.problem, budget(made.problem, *spends), options, say=say)
-        found = ranked([*found, *(expanded(row, made) for row in rows)])
+    found, prices = _proposed(chosen, under, str(constraint))
     candidate_table.say_compiled(chosen.quiet)
-    if chosen.csv is not None:
-        rows = table(problem, found).map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
-        atomic.write_text(chosen.csv, rows.to_csv(index=False))
-    if chosen.report is not None and found[0].result.infeasible is None:
-        rivals = [Rival(each.planner, each.result) for each in found]
-        write_step_report(chosen.report, problem, found[0].placement, reporting.origin(chosen), rivals)
+    _write(chosen, problem, found)
     if chosen.json:
         terminal.print_json(_document(problem, chosen, found, prices))
     else:
@@ -59,6 +76,47 @@ def main(chosen: argparse.Namespace) -> int:
     proof = not_fitting(whole, problem, constraint) or "nothing feasible found, nor a proof that there is nothing"
     terminal.warn(f"gnnplace compare: {proof}")
     return NOTHING_FEASIBLE
+
+
+def _proposed(chosen: argparse.Namespace, under: Constrained, constraint: str) -> tuple[list[Candidate], dict[str, int | None]]:
+    """What every planner proposes, and the step times of the same planners without the constraint, where there is one."""
+    from gnnplace.commands import candidate_table
+    from gnnplace.portfolio.candidates import expanded, ranked
+    from gnnplace.portfolio.comparison import compared, priced
+    from gnnplace.portfolio.portfolio import Options, budget
+
+    def every(problem: Problem, more: Mapping[str, Planner], stages: Stages | None = None) -> list[Candidate]:
+        spent = budget(problem, chosen.budget, chosen.evaluations)
+        return compared(problem, spent, replace(asked, stages=stages), more=more, say=say)
+
+    say, asked = (
+        candidate_table.news(chosen.quiet),
+        Options(seed=chosen.seed, schedule=chosen.schedule, progress=candidate_table.progress(chosen.quiet)),
+    )
+    policies, free = _policies(chosen), list["Candidate"]()
+    if constraint:
+        terminal.progress(chosen.quiet)("without constraint:")
+        free = every(under.whole, policies)
+        terminal.progress(chosen.quiet)(f"{constraint}:")
+    found = every(under.problem, policies, under.stages)
+    prices = priced(found, free)
+    if (fused := options.fusion(chosen, under.problem)) is not None:
+        found = ranked([*found, *(expanded(row, fused) for row in every(fused.problem, {}))])
+    return found, prices
+
+
+def _write(chosen: argparse.Namespace, problem: Problem, found: Sequence[Candidate]) -> None:
+    """The table of --csv and the page of --report."""
+    from gnnplace.formats import atomic
+    from gnnplace.portfolio.candidates import table
+    from gnnplace.report.step_report import Rival, write_step_report
+
+    if chosen.csv is not None:
+        rows = table(problem, found).map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
+        atomic.write_text(chosen.csv, rows.to_csv(index=False))
+    if chosen.report is not None and found[0].result.infeasible is None:
+        rivals = [Rival(each.planner, each.result) for each in found]
+        write_step_report(chosen.report, problem, found[0].placement, options.origin(chosen), rivals)
 
 
 def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
@@ -78,6 +136,12 @@ def _slower(found: Sequence[Candidate]) -> dict[str, str]:
 
 
 def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidate], prices: Mapping[str, int | None]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from gnnplace.bounds.bounds import bound_name, lower_bound
+    from gnnplace.commands import candidate_table
+    from gnnplace.portfolio import planners
+
     rows = [candidate.row(problem) for candidate in found]
     return {
         "graph": problem.graph.name,
@@ -87,7 +151,7 @@ def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidat
         "schedule": chosen.schedule,
         "bound": bound_name(problem),
         "fused_bound_ns": lower_bound(problem, fusion=True) if candidate_table.some_fused(found) else None,
-        "constraint": asdict(inputs.constraint(chosen)),
+        "constraint": asdict(options.constraint(chosen)),
         "planners": [row | {"op_step_time_ns": prices[row["planner"]]} if row["planner"] in prices else row for row in rows],
         "slower_than_one_device": _slower(found),
         "missing": planners.missing(),
@@ -95,6 +159,9 @@ def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidat
 
 
 def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | None], constraint: Constraint) -> None:
+    from gnnplace.commands import candidate_table
+    from gnnplace.portfolio import planners
+
     results = [candidate.result for candidate in found]
     peaks = [None if result.peak_memory_bytes is None else int(result.peak_memory_bytes.max()) for result in results]
     more = [
@@ -104,7 +171,7 @@ def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | 
         ("planning\nms", *(f"{candidate.planning_ns / 1e6:,.1f}" for candidate in found)),
     ]
     candidate_table.print_table(problem, found, more)
-    if constraint != Constraint():
+    if str(constraint):
         terminal.say(f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint makes of that")
     if constraint.granularity == "stage":
         terminal.say("stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts")
@@ -113,7 +180,7 @@ def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | 
         terminal.say(f"{name}: {how}")
 
 
-def _price(found: list[Candidate], prices: Mapping[str, int | None]) -> list[candidate_table.Column]:
+def _price(found: list[Candidate], prices: Mapping[str, int | None]) -> list[Column]:
     """The step time without the constraint, and what the constraint makes of it; no columns where there is none."""
     if not prices:
         return []

@@ -4,29 +4,51 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands import inputs, reporting
-from gnnplace.commands.usage import DONE
-from gnnplace.formats.placements import read_about, read_placement
-from gnnplace.problems import Problem
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.report import terminal
-from gnnplace.report.chain_words import Stretch
-from gnnplace.report.explanation import FASTER, Explanation, Move, PartExplanation, explain, explain_part
-from gnnplace.report.step_report import write_step_report
-from gnnplace.sources import graphs as sources
 
+if TYPE_CHECKING:
+    from gnnplace.problems import Problem
+    from gnnplace.report.chain_words import Stretch
+    from gnnplace.report.explanation import Explanation, Move, PartExplanation
+
+PURPOSE = """The critical chain of a placed step, what a faster device or link would bring, and which modules would be better elsewhere.
+
+With PART it says why that stands where it does: its time, what it waited for, and the step with it on each other device.
+"""
 MOST_MOVES = 10
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments; PART may stand after options."""
+    parser = Parser("explain", PURPOSE)
+    options.add_problem_arguments(parser)
+    parser.add_argument("part", metavar="PART", nargs="?", help="a module such as h.0.attn, all that begin so (h.0), or an op")
+    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+    options.add_report_argument(parser)
+    parser.add_argument("--json", action="store_true", help="one line of JSON; everything, nothing shortened")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    chosen = parser.parse_intermixed_args(arguments)
+    options.check_report(chosen.report)
+    return chosen
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Explains the step, or the part of it that is named."""
-    problem = inputs.problem(chosen)
+    with importing():
+        from gnnplace.bounds.bounds import bound_name, lower_bound
+        from gnnplace.formats.placements import read_about, read_placement
+        from gnnplace.report.explanation import Explanation, explain, explain_part
+        from gnnplace.report.step_report import write_step_report
+        from gnnplace.sources import graphs as sources
+    problem = options.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     found = explain(problem, placement) if chosen.part is None else explain_part(problem, placement, chosen.part)
     if chosen.report is not None:
-        origin = reporting.origin(chosen, read_about(chosen.placement).provenance)
+        origin = options.origin(chosen, read_about(chosen.placement).provenance)
         write_step_report(chosen.report, problem, placement, origin)
     if chosen.json:
         terminal.print_json(_document(found))
@@ -42,11 +64,15 @@ def main(chosen: argparse.Namespace) -> int:
 
 def _document(found: Explanation | PartExplanation) -> dict[str, object]:
     """The fields by name, rows of named values as objects."""
+    from dataclasses import asdict
+
     rows = ("chain", "changes", "moves")
     return asdict(found) | {key: [row._asdict() for row in getattr(found, key)] for key in rows if hasattr(found, key)}
 
 
 def _print(found: Explanation) -> None:
+    from gnnplace.report.explanation import FASTER
+
     terminal.say("The critical chain: what the end of the step waited for, back to its start")
     terminal.print_table(("ms", "of the step", "where", "what", "ops", "why it began then"), [_row(part, found) for part in found.chain])
     places = [(place, _ms(time_ns), _share(time_ns, found)) for place, time_ns in found.places_ns.items()]

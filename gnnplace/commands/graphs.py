@@ -3,29 +3,81 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
-from typing import Any
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, get_args
 
-from gnnplace.commands import inputs, synthetic_graph
-from gnnplace.commands.graph_summary import fastest_ns, summary
-from gnnplace.commands.usage import DONE
-from gnnplace.corpus import manifest
-from gnnplace.problems import Problem
+from gnnplace.choices import FAMILIES
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, Parser, importing, parsed_action
+from gnnplace.corpus.splits import Split
 from gnnplace.report import terminal
-from gnnplace.sources import graphs as sources
 from gnnplace.version import VERSION
 
+if TYPE_CHECKING:
+    from gnnplace.problems import Problem
+
+PURPOSE = "The corpus: list its graphs, show what one holds, import one from a file, make one whose ops cost what its ops cost."
 BUILDER = "gnnplace graphs import"
 LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges", "licence", "sha256")
 MOST_KINDS = 15
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments of an action, which `action` names."""
+    parsers = {"list": _list_parser, "show": _show_parser, "import": _import_parser, "synthetic": _synthetic_parser}
+    return parsed_action("graphs", PURPOSE, parsers, arguments)
+
+
+def _list_parser() -> Parser:
+    parser = Parser("graphs list", "The graphs of the corpus.")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    return parser
+
+
+def _show_parser() -> Parser:
+    parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
+    options.add_problem_arguments(parser, preset="k40-2")
+    parser.add_argument(
+        "--picture", metavar="FILE", type=options.output, help="draw what could run at once, and when each layer could: .png, .svg or .pdf"
+    )
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return parser
+
+
+def _import_parser() -> Parser:
+    parser = Parser("graphs import", "Adds a graph of a file to the corpus.")
+    parser.add_argument("file", metavar="FILE", help="the file")
+    options.add_reading_arguments(parser, mode=None)
+    parser.add_argument("--name", help="the name in the corpus; where absent its own, or the file's without its ending")
+    for option in ("family", "lineage", "source", "licence"):
+        parser.add_argument(f"--{option}", required=True)
+    parser.add_argument("--split", choices=get_args(Split), required=True)
+    return parser
+
+
+def _synthetic_parser() -> Parser:
+    parser = Parser("graphs synthetic", "A synthetic graph as JSON: a drawn shape whose ops cost what ops of real graphs cost.")
+    parser.add_argument("family", choices=FAMILIES, metavar="FAMILY", help=", ".join(FAMILIES))
+    parser.add_argument("--ops", type=options.count, required=True, metavar="N", help="how many ops")
+    parser.add_argument("--seed", type=options.seed, default=0, help="another seed, another graph")
+    parser.add_argument("--width", type=int, help="ops side by side, or chains of a fork; the family's own where absent")
+    parser.add_argument("--density", type=float, help="edges an op in the mean")
+    parser.add_argument("--blocks", type=int, help="how often a pattern is repeated")
+    parser.add_argument("--donors", nargs="+", metavar="GRAPH", help="whose ops lend their costs; the training split where absent")
+    parser.add_argument("-o", "--output", metavar="FILE", type=options.output, required=True, help="the JSON file")
+    return parser
+
+
 def main(chosen: argparse.Namespace) -> int:
     """Does what the action says."""
-    return {"list": _list, "show": _show, "import": _import, "synthetic": synthetic_graph.main}[chosen.action](chosen)
+    return {"list": _list, "show": _show, "import": _import, "synthetic": _synthetic}[chosen.action](chosen)
 
 
 def _list(chosen: argparse.Namespace) -> int:
+    with importing():
+        from gnnplace.corpus import manifest
     entries = [entry.model_dump(include=set(LISTED)) for entry in manifest.entries()]
     if chosen.json:
         terminal.print_json(entries)
@@ -36,7 +88,9 @@ def _list(chosen: argparse.Namespace) -> int:
 
 
 def _show(chosen: argparse.Namespace) -> int:
-    problem = inputs.problem(chosen)
+    with importing():
+        from gnnplace.commands.graph_summary import summary
+    problem = options.problem(chosen)
     if chosen.picture is not None:
         _draw(chosen.picture, problem)
     found = summary(problem)
@@ -48,6 +102,7 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _draw(path: str, problem: Problem) -> None:
+    from gnnplace.commands.graph_summary import fastest_ns
     from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
 
     write_graph_picture(path, problem.graph, fastest_ns(problem))
@@ -81,11 +136,34 @@ def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
 
 
 def _import(chosen: argparse.Namespace) -> int:
+    from dataclasses import replace
+
+    with importing():
+        from gnnplace.corpus import manifest
+        from gnnplace.sources import graphs as sources
     manifest.check_writable()
-    graph = sources.graph_file(chosen.file, inputs.reading(chosen))
+    graph = sources.graph_file(chosen.file, options.reading(chosen))
     if chosen.name is not None:
         graph = replace(graph, name=chosen.name)
     about = {name: getattr(chosen, name) for name in ("family", "lineage", "source", "licence", "split", "mode")}
     entry = manifest.add(graph, builder=BUILDER, builder_version=f"gnnplace {VERSION}", replaces=False, **about)
     terminal.say(f"{entry.name}: {entry.ops} ops, {entry.edges} edges, sha256 {entry.sha256}")
+    return DONE
+
+
+def _synthetic(chosen: argparse.Namespace) -> int:
+    """Writes a synthetic graph, the same for the same arguments."""
+    with importing():
+        from gnnplace.corpus import manifest
+        from gnnplace.corpus.synthetic import synthetic
+        from gnnplace.formats import atomic
+        from gnnplace.formats.graphs import graph_document
+        from gnnplace.sources import graphs as sources
+    donors = chosen.donors or [entry.name for entry in manifest.entries() if entry.split == "train"]
+    graph = synthetic(
+        chosen.family, num_ops=chosen.ops, seed=chosen.seed, donors=[sources.graph(name) for name in donors],
+        width=chosen.width, density=chosen.density, blocks=chosen.blocks,
+    )  # fmt: skip
+    atomic.write_text(chosen.output, json.dumps(graph_document(graph)) + "\n")
+    terminal.say(f"{graph.name}: {graph.num_ops} ops, {graph.num_edges} edges, sha256 {graph.sha256}")
     return DONE

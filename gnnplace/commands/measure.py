@@ -5,39 +5,94 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from gnnplace.baselines.searching.budget import Budget
-from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.cluster import Cluster
-from gnnplace.commands.arguments.measure import EVALUATIONS
-from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED
-from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
-from gnnplace.execution.host import Host
-from gnnplace.execution.ledger import Ledger
-from gnnplace.execution.measured_step import MeasuredStep, first_device, measured_step
-from gnnplace.execution.profile import hardware
-from gnnplace.execution.timing import PAPER, PROTOCOLS, Estimate, estimate, ratio
-from gnnplace.formats.placements import Provenance, predicted, read_placement, write_placement
-from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.choices import SCHEDULES, ProtocolName, SearchName
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser, importing
 from gnnplace.isolation.under_way import temporary_folder
-from gnnplace.placement import Placement, scheduled
-from gnnplace.portfolio import planners, portfolio
-from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.result import Planner, known
-from gnnplace.simulator.simulator import simulate
-from gnnplace.sources import graphs as sources
-from gnnplace.sources.workload import LOADER
 from gnnplace.version import VERSION
 
+if TYPE_CHECKING:
+    from gnnplace.cluster import Cluster
+    from gnnplace.execution.evaluator import LastingHost
+    from gnnplace.execution.measured_step import MeasuredStep
+    from gnnplace.execution.timing import Estimate
+    from gnnplace.formats.placements import Predicted, Provenance
+    from gnnplace.isolation.outcome import MeasurementError
+    from gnnplace.placement import Placement
+    from gnnplace.problems import Problem
+    from gnnplace.result import Planner
+
+PURPOSE = """Times a placed step on real devices, in turns with a reference; its losses and variables must equal the unplaced step's.
+
+With --search the placement is first improved by real steps.
+"""
+EVALUATIONS = 32
 NO_REFERENCE = "nothing"
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments, checked before anything is loaded."""
+    parser = _parser()
+    return _completed(parser.parse_args(arguments), parser)
+
+
+def _parser() -> Parser:
+    parser = Parser("measure", PURPOSE)
+    options.add_workload_arguments(parser)
+    parser.add_argument("--costs", metavar="FILE", help="measured costs of the step, from `gnnplace profile`, instead of a roofline")
+    way = parser.add_mutually_exclusive_group(required=True)
+    way.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
+    way.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
+    parser.add_argument(
+        "--search",
+        choices=get_args(SearchName),
+        help="improve it by --evaluations real steps, guided by what comes with the package, or not",
+    )
+    parser.add_argument(
+        "--evaluations", metavar="N", type=options.positive, help=f"placements that --search measures; {EVALUATIONS} unless given"
+    )
+    parser.add_argument(
+        "--ledger", metavar="FILE", type=options.output, help="keeps what --search measures: the same command goes on from there"
+    )
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=options.output, help="the JSON file to write the measured placement to")
+    parser.add_argument(
+        "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
+    )
+    parser.add_argument("--schedule", choices=SCHEDULES, help="another schedule than the placement's own")
+    parser.add_argument(
+        "--protocol", choices=get_args(ProtocolName), default="steady", help="steady unless given; paper: ten steps, the last five"
+    )
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    return parser
+
+
+def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
+    """The arguments, checked before anything is loaded."""
+    for option in ("evaluations", "ledger"):
+        if getattr(chosen, option) is not None and not chosen.search:
+            parser.error(f"--{option}: without --search nothing is searched")
+    return chosen
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Measures the step, after a search where one is asked for."""
+    with importing():
+        from gnnplace.bounds.bounds import bound_name, lower_bound
+        from gnnplace.execution.evaluator import LastingHost
+        from gnnplace.execution.host import Host
+        from gnnplace.execution.measured_step import measured_step
+        from gnnplace.execution.timing import PROTOCOLS
+        from gnnplace.formats.placements import predicted, write_placement
+        from gnnplace.isolation.outcome import MeasurementError
+        from gnnplace.result import known
+        from gnnplace.sources import graphs as sources
+        from gnnplace.sources.workload import LOADER
     started = time.perf_counter_ns()
     hosts = LastingHost(partial(Host, LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit))
     try:
@@ -45,22 +100,28 @@ def main(chosen: argparse.Namespace) -> int:
         problem = sources.costed(hosts().graph, cluster, chosen.costs, say)
         placement = _placement(chosen, problem, cluster)
         if chosen.search:
-            placement = _searched(chosen, problem, placement, hosts)
+            placement = _improved(chosen, problem, placement, hosts)
         found = measured_step(hosts(), problem, known(placement), _reference(chosen, cluster), PROTOCOLS[chosen.protocol], chosen.limit)
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
     finally:
         hosts.close()
     if _first_rank():
+        simulated = predicted(problem.cluster, found.simulated, lower_bound(problem), bound_name(problem))
         if chosen.output:
-            step = predicted(cluster, found.simulated, lower_bound(problem), bound_name(problem))
-            write_placement(chosen.output, problem.graph, cluster, placement, step, _provenance(chosen, time.perf_counter_ns() - started))
-        (_print_json if chosen.json else _print)(chosen, found)
+            provenance = _provenance(chosen, time.perf_counter_ns() - started)
+            write_placement(chosen.output, problem.graph, cluster, placement, simulated, provenance)
+        (_print_json if chosen.json else _print)(chosen, found, simulated)
     return DONE
 
 
 def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -> Placement:
     """The placement that is measured, or where the search starts."""
+    from gnnplace.formats.placements import read_placement
+    from gnnplace.placement import scheduled
+    from gnnplace.portfolio import planners
+    from gnnplace.simulator.simulator import simulate
+
     if chosen.placement:
         placed = read_placement(chosen.placement, problem.graph, cluster)
     else:
@@ -68,8 +129,16 @@ def _placement(chosen: argparse.Namespace, problem: Problem, cluster: Cluster) -
     return scheduled(placed, chosen.schedule or placed.schedule)
 
 
-def _searched(chosen: argparse.Namespace, problem: Problem, start: Placement, hosts: LastingHost) -> Placement:
+def _improved(chosen: argparse.Namespace, problem: Problem, start: Placement, hosts: LastingHost) -> Placement:
     """What the search makes of a placement; each evaluation is a measured step, which is kept."""
+    from gnnplace.baselines.searching.budget import Budget
+    from gnnplace.execution.evaluator import MeasuredEvaluator
+    from gnnplace.execution.ledger import Ledger
+    from gnnplace.execution.profile import hardware
+    from gnnplace.execution.timing import PAPER
+    from gnnplace.portfolio import portfolio
+    from gnnplace.simulator.simulator import simulate
+
     budget = Budget(evaluations=chosen.evaluations or EVALUATIONS)
     with temporary_folder() as folder:
         ledger, gpus = Ledger(Path(chosen.ledger or f"{folder}/ledger")), any(device.kind == "gpu" for device in problem.cluster.devices)
@@ -78,6 +147,9 @@ def _searched(chosen: argparse.Namespace, problem: Problem, start: Placement, ho
 
 
 def _reference(chosen: argparse.Namespace, cluster: Cluster) -> Planner | None:
+    from gnnplace.execution.measured_step import first_device
+    from gnnplace.formats.placements import read_placement
+
     if chosen.against == NO_REFERENCE:
         return None
     if not chosen.against:
@@ -86,6 +158,8 @@ def _reference(chosen: argparse.Namespace, cluster: Cluster) -> Planner | None:
 
 
 def _provenance(chosen: argparse.Namespace, wall_ns: int) -> Provenance:
+    from gnnplace.formats.placements import Provenance
+
     searched = f", {chosen.search} search of measured steps" if chosen.search else ""
     planner = f"{chosen.planner or chosen.placement}{searched}"
     return Provenance(tool=f"gnnplace {VERSION}", planner=planner, seed=chosen.seed, wall_ns=wall_ns)
@@ -106,10 +180,11 @@ def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int
     return MEASUREMENT_FAILED
 
 
-def _print_json(chosen: argparse.Namespace, found: MeasuredStep) -> None:
+def _print_json(chosen: argparse.Namespace, found: MeasuredStep, simulated: Predicted) -> None:
+    from gnnplace.execution.timing import estimate, ratio
+
     problem, own = found.problem, found.measured
     names = problem.cluster.device_names
-    simulated = predicted(problem.cluster, found.simulated, lower_bound(problem), bound_name(problem))
     document: dict[str, Any] = {
         "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
         "schedule": found.simulated.schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": found.step_time_ns._asdict(),
@@ -125,13 +200,14 @@ def _print_json(chosen: argparse.Namespace, found: MeasuredStep) -> None:
     terminal.print_json(document)
 
 
-def _print(chosen: argparse.Namespace, found: MeasuredStep) -> None:
+def _print(chosen: argparse.Namespace, found: MeasuredStep, simulated: Predicted) -> None:
+    from gnnplace.execution.timing import estimate
+
     problem, own, same = found.problem, found.measured, found.measured.difference
-    simulated = predicted(problem.cluster, found.simulated, lower_bound(problem), bound_name(problem))
     rows = [
         ("step time, measured", f"{_interval(found.step_time_ns)}, {len(own.step_ns)} steps"),
         ("step time, simulated", terminal.milliseconds(simulated.step_time_ns)),
-        ("bound, simulated", terminal.bounded(simulated.bound_ns, bound_name(problem), simulated.room)),
+        ("bound, simulated", terminal.bounded(simulated.bound_ns, simulated.bound or "", simulated.room)),
         ("load balance, simulated", terminal.percent(simulated.load_balance)),
         ("busiest channel occupied, simulated", terminal.percent(simulated.communication_share)),
     ]

@@ -3,29 +3,80 @@
 from __future__ import annotations
 
 import argparse
-import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
-from gnnplace.choices import BEST
-from gnnplace.cluster import Cluster
-from gnnplace.commands import candidate_table, inputs, reporting
-from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE
+from gnnplace.choices import BEST, SEARCH, SearchName
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser, importing
 from gnnplace.complaints import UsageError
-from gnnplace.constraints import Constrained, Stages, constrained
-from gnnplace.formats.placements import Predicted, Provenance, described_placement, read_placement, write_placement
-from gnnplace.placement import Placement
-from gnnplace.portfolio import candidates, comparison, portfolio
-from gnnplace.portfolio.candidates import Candidate
-from gnnplace.portfolio.stages import nearest, staged
-from gnnplace.problems import Problem
-from gnnplace.report import placement_table, terminal
-from gnnplace.report.step_report import Rival, write_step_report
-from gnnplace.result import Planner, known
-from gnnplace.sources import graphs as sources
+from gnnplace.report import terminal
 from gnnplace.version import VERSION
+
+if TYPE_CHECKING:
+    from gnnplace.cluster import Cluster
+    from gnnplace.constraints import Constrained, Stages
+    from gnnplace.formats.placements import Predicted, Provenance
+    from gnnplace.placement import Placement
+    from gnnplace.portfolio.candidates import Candidate
+    from gnnplace.problems import Problem
+    from gnnplace.result import Planner
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments with planner and schedule, checked."""
+    parser = _parser()
+    return _completed(parser.parse_args(arguments), parser)
+
+
+def _parser() -> Parser:
+    parser = Parser("place", "Finds a placement of a graph on a cluster and shows it; with -o it is also written, unless none is feasible.")
+    options.add_problem_arguments(parser)
+    options.add_planning_arguments(parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path")
+    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=options.output, help="the JSON file to write")
+    parser.add_argument(
+        "--planner",
+        metavar="NAME",
+        help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a checkpoint and no --budget)",
+    )
+    parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
+    parser.add_argument("--samples", metavar="N", type=options.count, help="with --checkpoint: the fastest of that and of N samples")
+    parser.add_argument(
+        "--search",
+        choices=get_args(SearchName),
+        default=SEARCH,
+        help=f"how {BEST} ranks moves: by the policy that comes with the package, or by an estimate alone (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--start", metavar="PLACEMENT", help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint"
+    )
+    options.add_budget_arguments(parser)
+    options.add_constraint_arguments(parser)
+    options.add_fusion_argument(parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself")
+    options.add_report_argument(parser)
+    parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
+    return parser
+
+
+def _completed(chosen: argparse.Namespace, parser: Parser) -> argparse.Namespace:
+    """The arguments with planner and schedule, checked."""
+    if chosen.planner not in (None, BEST):
+        for option in ("checkpoint", "budget", "evaluations", "start"):
+            if getattr(chosen, option) is not None:
+                parser.error(f"--{option}: {chosen.planner} takes none; {BEST} does")
+    options.check_samples(chosen, parser)
+    if chosen.planner is None and (chosen.checkpoint is None or chosen.budget is not None):
+        chosen.planner = BEST
+    if chosen.fusion is not None and chosen.granularity == "stage":
+        parser.error("--fusion: stages are made of ops that run by themselves")
+    if chosen.fusion is not None and chosen.start is not None:
+        parser.error("--start: is a placement of ops that run by themselves; with --fusion there are others")
+    if chosen.schedule is None:
+        chosen.schedule = "given" if chosen.planner in (None, BEST) else "critical-path"
+    options.check_report(chosen.report)
+    return chosen
 
 
 class Source(NamedTuple):
@@ -38,12 +89,17 @@ class Source(NamedTuple):
 
 def main(chosen: argparse.Namespace) -> int:
     """Finds a placement and shows it; writes it where it is feasible and -o says where."""
+    with importing():
+        from gnnplace.commands import candidate_table
+        from gnnplace.constraints import constrained
+        from gnnplace.portfolio import candidates, comparison
+        from gnnplace.report import placement_table
+        from gnnplace.sources import graphs as sources
     candidate_table.say_compiling(chosen.quiet)
-    whole = inputs.problem(chosen)
-    constraint = inputs.constraint(chosen)
+    whole, constraint = options.problem(chosen), options.constraint(chosen)
     under = constrained(whole, constraint)
-    made = inputs.fusion(chosen, under.problem)
-    problem = under.problem if made is None else made.problem
+    fused = options.fusion(chosen, under.problem)
+    problem = under.problem if fused is None else fused.problem
     if (proof := comparison.not_fitting(whole, problem, constraint)) is not None:
         terminal.warn(f"gnnplace place: {proof}")
         return NOTHING_FEASIBLE
@@ -51,32 +107,29 @@ def main(chosen: argparse.Namespace) -> int:
     cluster = sources.cluster(chosen.cluster)  # as its file has it, whatever links were measured
     start = _start(chosen, under, cluster)
     source = _policy(chosen, start) if chosen.checkpoint else Source({})
-    stages = under.stages if made is None else None  # they are made of ops that run by themselves
-    found = _found(problem, stages, chosen, source, start)
+    stages = under.stages if fused is None else None  # they are made of ops that run by themselves
+    candidate = _candidate(problem, stages, chosen, source, start)
     candidate_table.say_compiled(chosen.quiet)
-    if found.result.infeasible is not None:
+    if candidate.result.infeasible is not None:
         unproved = "nothing feasible found, nor a proof that there is nothing"
-        terminal.warn(f"gnnplace place: {unproved}; {found.planner}: {found.result.infeasible}")
+        terminal.warn(f"gnnplace place: {unproved}; {candidate.planner}: {candidate.result.infeasible}")
         return NOTHING_FEASIBLE
-    placed = found if made is None else candidates.expanded(found, made)
-    step, provenance = placed.predicted(under.problem), _provenance(chosen, source, found, time.perf_counter_ns() - started)
-    said = under.said(placed.placement)
-    if chosen.output is not None:
-        write_placement(chosen.output, whole.graph, cluster, said, step, provenance)
-    if chosen.report is not None:
-        rivals = [Rival(placed.planner, placed.result)]
-        write_step_report(chosen.report, under.problem, said, reporting.origin(chosen, provenance), rivals)
-    if chosen.json:
-        terminal.print_json(described_placement(whole.graph, cluster, said, step, provenance))
-    else:
-        _print(chosen, problem, found, step)
-        terminal.say(f"said as    {placement_table.said_as(whole, said)}")
+    provenance = _provenance(chosen, source, candidate, time.perf_counter_ns() - started)
+    expanded = candidate if fused is None else candidates.expanded(candidate, fused)
+    step = expanded.predicted(under.problem)
+    _write(chosen, under, cluster, expanded, step, provenance)
+    if not chosen.json:
+        _print(chosen, problem, candidate, step)
+        terminal.say(f"said as    {placement_table.said_as(whole, under.said(expanded.placement))}")
     return DONE
 
 
 def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> Placement | None:
     if not chosen.start:
         return None
+    from gnnplace.formats.placements import read_placement
+    from gnnplace.portfolio.stages import nearest
+
     start = read_placement(chosen.start, under.whole.graph, cluster)
     if start.fusion is not None:
         raise ValueError(f"{chosen.start}: fusion: searches place ops that run by themselves")
@@ -84,13 +137,18 @@ def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> 
     return heard if under.stages is None or not under.stages.binding else nearest(under.problem, under.stages, heard)
 
 
-def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, start: Placement | None) -> Candidate:
+def _candidate(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, start: Placement | None) -> Candidate:
+    from gnnplace.commands import candidate_table
+    from gnnplace.portfolio import comparison, portfolio
+    from gnnplace.portfolio.stages import staged
+    from gnnplace.result import known
+
     if chosen.planner == BEST:
         trained_on = portfolio.shipped().trained_on if chosen.search == "learned" else None
         if trained_on is not None and (outside := trained_on.outside(problem.num_ops, problem.num_devices)):
             terminal.progress(chosen.quiet)(f"--search learned: {outside}")
         policy, progress = next(iter(source.planners.values()), None), candidate_table.progress(chosen.quiet)
-        options = portfolio.Options(
+        given = portfolio.Options(
             seed=chosen.seed,
             schedule=chosen.schedule,
             search=chosen.search,
@@ -99,13 +157,15 @@ def _found(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, 
             stages=stages,
             progress=progress,
         )
-        return comparison.best(problem, portfolio.budget(problem, chosen.budget, chosen.evaluations), options)
+        return comparison.best(problem, portfolio.budget(problem, chosen.budget, chosen.evaluations), given)
     policies = {name: staged(plan, stages) for name, plan in source.planners.items()}
     asked = _one(problem, stages, chosen) if chosen.planner else policies
     return comparison.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
 
 
 def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) -> Mapping[str, Planner]:
+    from gnnplace.portfolio import comparison
+
     try:
         return {chosen.planner: comparison.planner_named(chosen.planner, problem, chosen.seed, chosen.schedule, stages)}
     except ValueError as unknown:
@@ -113,6 +173,8 @@ def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) ->
 
 
 def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
+    import hashlib
+
     from gnnplace.training.run import zero_shot  # torch, which no other way needs
 
     evaluations = None if chosen.planner == BEST else chosen.evaluations
@@ -124,6 +186,8 @@ def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
 
 
 def _provenance(chosen: argparse.Namespace, source: Source, found: Candidate, wall_ns: int) -> Provenance:
+    from gnnplace.formats.placements import Provenance
+
     return Provenance(
         tool=f"gnnplace {VERSION}",
         planner=found.planner,
@@ -134,14 +198,34 @@ def _provenance(chosen: argparse.Namespace, source: Source, found: Candidate, wa
     )
 
 
+def _write(
+    chosen: argparse.Namespace, under: Constrained, cluster: Cluster, candidate: Candidate, step: Predicted, provenance: Provenance
+) -> None:
+    """The documents: the placement of -o, the page of --report, the line of --json."""
+    from gnnplace.formats.placements import described_placement, write_placement
+    from gnnplace.report.step_report import Rival, write_step_report
+
+    graph, placement = under.whole.graph, under.said(candidate.placement)
+    if chosen.output is not None:
+        write_placement(chosen.output, graph, cluster, placement, step, provenance)
+    if chosen.report is not None:
+        rivals = [Rival(candidate.planner, candidate.result)]
+        write_step_report(chosen.report, under.problem, placement, options.origin(chosen, provenance), rivals)
+    if chosen.json:
+        terminal.print_json(described_placement(graph, cluster, placement, step, provenance))
+
+
 def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step: Predicted) -> None:
+    from gnnplace.commands import candidate_table
+    from gnnplace.report import placement_table
+
     terminal.say(f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}", "")
     placement_table.print_layers(problem, found.placement)
     terminal.say()
     placement_table.print_devices(problem, found.placement, step)
     assert step.step_time_ns is not None  # else nothing is printed
     bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
-    asked = str(inputs.constraint(chosen))
+    asked = str(options.constraint(chosen))
     terminal.say("", f"step time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
     terminal.say(f"one device {placement_table.beside_one_device(problem, found.placement, step.step_time_ns)}")
     terminal.say(f"found by   {found.planner}{candidate_table.proof(problem, found)}")

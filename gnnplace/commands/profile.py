@@ -3,19 +3,36 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 
-from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED
-from gnnplace.execution.host import Host
-from gnnplace.execution.profile import profile
-from gnnplace.formats.costs import write_costs
-from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.choices import STEPS
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED, Parser, importing
 from gnnplace.report import terminal
-from gnnplace.sources import graphs as sources
-from gnnplace.sources.workload import LOADER
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments, with a file that can be written."""
+    parser = Parser(
+        "profile", "Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them."
+    )
+    options.add_workload_arguments(parser)
+    parser.add_argument("-o", "--output", metavar="COSTS", type=options.output, required=True, help="the JSON file to write")
+    parser.add_argument(
+        "--steps", metavar="N", type=options.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given"
+    )
+    return parser.parse_args(arguments)
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Profiles the workload and writes its costs."""
+    with importing():
+        from gnnplace.execution.host import Host
+        from gnnplace.execution.profile import profile
+        from gnnplace.formats.costs import write_costs
+        from gnnplace.isolation.outcome import MeasurementError
+        from gnnplace.sources import graphs as sources
+        from gnnplace.sources.workload import LOADER
     cluster = sources.cluster(chosen.cluster)
     try:
         with Host(LOADER, chosen.workload, chosen.seed, limit_s=chosen.limit) as host:

@@ -6,21 +6,24 @@ import argparse
 import datetime
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnplace.commands import candidate_table, reporting
-from gnnplace.commands.usage import DONE
-from gnnplace.portfolio import planners
-from gnnplace.report import learning_curves as learning
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.report import terminal
-from gnnplace.report.learning_curves import Rated
-from gnnplace.report.page import Section, facts, note, table, write_page
 from gnnplace.version import VERSION
 
 if TYPE_CHECKING:
+    from gnnplace.report.learning_curves import Rated
+    from gnnplace.report.page import Section
     from gnnplace.training.run.curves import PastRun
 
 Methods = Mapping[str, "list[PastRun]"]
+PURPOSE = """A page about trainings. Runs that differ in their seed alone are one method, whose curves have intervals of 95 %.
+
+The heuristics of up to four problems are asked for their placements; other problems have their bound alone.
+"""
 
 
 class Part(NamedTuple):
@@ -30,10 +33,23 @@ class Part(NamedTuple):
     figures: dict[str, Any]
 
 
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments, with a page that can be written."""
+    parser = Parser("report", PURPOSE)
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="the folder of a run of gnnplace train")
+    parser.add_argument("-o", "--output", metavar="FILE.html", type=options.output, required=True, help="the page to write")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    chosen = parser.parse_args(arguments)
+    options.check_report(chosen.output)
+    return chosen
+
+
 def main(chosen: argparse.Namespace) -> int:
     """Writes the page about the runs."""
-    from gnnplace.training.run import curves  # seconds to import, which a wrong argument doesn't need
-
+    with importing():
+        from gnnplace.report import learning_curves as learning
+        from gnnplace.report.page import Section, write_page
+        from gnnplace.training.run import curves
     methods = curves.methods([curves.read_run(path) for path in chosen.runs])
     colour = learning.colours(list(methods))
     labels = sorted({label for runs in methods.values() for run in runs for label in run.best_ns})
@@ -65,12 +81,15 @@ def _validation(methods: Methods, colour: Mapping[str, str]) -> Part:
 
 def _problem(label: str, methods: Methods, colour: Mapping[str, str], heuristics: Mapping[str, int], number: int) -> Part:
     """The curves of one problem, and its policies beside heuristics and the bound."""
+    from gnnplace.report import learning_curves as learning
+    from gnnplace.report.page import Section
+
     lines = _lines(methods, {f"{label}/best_ns": "best so far", f"{label}/mean_ns": "mean of samples"}, scale=1e6)
     bounds = [run.bound_ns[label] / 1e6 for runs in methods.values() for run in runs if label in run.bound_ns]
-    rated = [Rated(name, learning.estimate([time_ns / 1e6]), learned=False) for name, time_ns in heuristics.items()]
+    rated = [learning.Rated(name, learning.estimate([time_ns / 1e6]), learned=False) for name, time_ns in heuristics.items()]
     for name, runs in methods.items():
         if times := [run.best_ns[label] / 1e6 for run in runs if label in run.best_ns]:
-            rated.append(Rated(name, learning.estimate(times), learned=True))
+            rated.append(learning.Rated(name, learning.estimate(times), learned=True))
     fastest = min(((time_ns / 1e6, name) for name, time_ns in heuristics.items()), default=None)
     levels = {} if fastest is None else {f"best heuristic: {fastest[1]}": fastest[0]}
     levels |= {learning.BOUND: bounds[0]} if bounds else {}
@@ -83,6 +102,9 @@ def _curves(
     key: str, title: str, lines: Mapping[tuple[str, str], Any], colour: Mapping[str, str], levels: Mapping[str, float], unit: str
 ) -> Part:
     """A section with one figure of curves; an empty one, which is not shown, where there are none."""
+    from gnnplace.report import learning_curves as learning
+    from gnnplace.report.page import Section, note
+
     if not lines:
         return Part(Section(title, ""), {})
     said = note("Geometric means over seeds; bands are intervals of 95 % (Student's t of the logarithms).")
@@ -101,6 +123,8 @@ def _lines(methods: Methods, said: Mapping[str, str], scale: float = 1.0) -> dic
 
 def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
     """What the heuristics' placements take, by problem and planner; of measured problems nothing, since these would be simulated."""
+    from gnnplace.commands import candidate_table
+    from gnnplace.portfolio import planners
     from gnnplace.portfolio.comparison import candidates
     from gnnplace.simulator.simulator import simulate
     from gnnplace.training.run import problems as run_problems
@@ -123,6 +147,8 @@ def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[st
 
 
 def _rated(rated: Sequence[Rated], bounds: Sequence[float]) -> str:
+    from gnnplace.report.page import table
+
     rows = []
     for each in sorted(rated, key=lambda each: each.value.mean):
         interval = f"{each.value.low:,.3f} to {each.value.high:,.3f}" if each.value.seeds > 1 else terminal.NONE
@@ -138,6 +164,9 @@ def _rated(rated: Sequence[Rated], bounds: Sequence[float]) -> str:
 
 def _problems(labels: Sequence[str], methods: Methods) -> str:
     """Many problems: the mean of each method's best, over the bound."""
+    from gnnplace.report import learning_curves as learning
+    from gnnplace.report.page import note, table
+
     rows = []
     for label in labels:
         ratios = []
@@ -149,6 +178,8 @@ def _problems(labels: Sequence[str], methods: Methods) -> str:
 
 
 def _runs(methods: Methods) -> str:
+    from gnnplace.report.page import table
+
     rows = [
         (name, str(run.path), str(run.config.seed), run.config.evaluate, f"{run.config.training.all_updates:,}", str(len(run.best_ns)))
         for name, runs in methods.items()
@@ -158,5 +189,7 @@ def _runs(methods: Methods) -> str:
 
 
 def _origin(chosen: argparse.Namespace) -> str:
+    from gnnplace.report.page import facts
+
     made = f"gnnplace {VERSION}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-    return facts([("report by", made), ("command", reporting.origin(chosen).command)])
+    return facts([("report by", made), ("command", options.origin(chosen).command)])

@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands import inputs
-from gnnplace.commands.usage import DONE
-from gnnplace.formats.placements import Predicted, predicted, read_placement
-from gnnplace.placement import Placement, scheduled
-from gnnplace.problems import Problem
+from gnnplace.choices import SCHEDULES
+from gnnplace.commands import options
+from gnnplace.commands.usage import DONE, Parser, importing
 from gnnplace.report import terminal
-from gnnplace.simulator.simulator import simulate
-from gnnplace.sources import graphs as sources
+
+if TYPE_CHECKING:
+    from gnnplace.formats.placements import Predicted
+    from gnnplace.placement import Placement
+    from gnnplace.problems import Problem
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments."""
+    parser = Parser(
+        "simulate", "What a placement takes: step time and memory, beside the bound. An infeasible placement is a result, with its reason."
+    )
+    options.add_problem_arguments(parser)
+    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+    parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, another than the placement's own")
+    parser.add_argument(
+        "--picture", metavar="FILE", type=options.output, help="draw what each device runs and sends over time: .png, .svg or .pdf"
+    )
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    return parser.parse_args(arguments)
 
 
 def main(chosen: argparse.Namespace) -> int:
     """Prints what the placement takes, one line of JSON (`predicted` of a placement) or a table, and draws it on request."""
+    with importing():
+        from gnnplace.bounds.bounds import bound_name, lower_bound
+        from gnnplace.formats.placements import predicted, read_placement
+        from gnnplace.placement import scheduled
+        from gnnplace.simulator.simulator import simulate
+        from gnnplace.sources import graphs as sources
     if chosen.picture is not None:
         from gnnplace.report import picture, timeline  # matplotlib takes a second to import
 
         picture.check_ending(chosen.picture)
-    problem = inputs.problem(chosen)
+    problem = options.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
     if chosen.schedule is not None:
         placement = scheduled(placement, chosen.schedule)
@@ -42,7 +64,7 @@ def main(chosen: argparse.Namespace) -> int:
 def _print(problem: Problem, placement: Placement, found: Predicted) -> None:
     title = f"{problem.graph.name} on {problem.cluster.name}, schedule {placement.schedule}"
     if placement.fusion is not None:
-        title += f", {problem.num_ops:,} ops fused to {len(np.unique(placement.fusion)):,}"
+        title += f", {problem.num_ops:,} ops fused to {len(set(placement.fusion.tolist())):,}"
     rows = [
         ("step time", terminal.milliseconds(found.step_time_ns)),
         ("feasible", found.infeasible or "yes"),

@@ -1,35 +1,74 @@
-"""What `gnnplace train` does with its arguments: the configuration, the run, and what it found beside the baselines and the bound."""
+"""`gnnplace train`: a configuration from words, the run, and what it found beside the baselines and the bound."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gnnplace.commands import methods_table, seeds_table, training_table
-from gnnplace.commands.arguments.train import MACHINE
-from gnnplace.commands.methods_table import Method
-from gnnplace.commands.training_table import Known
-from gnnplace.commands.usage import BAD_INPUT, DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE
+from gnnplace.commands import options
+from gnnplace.commands.usage import BAD_INPUT, DONE, MEASUREMENT_FAILED, NOTHING_FEASIBLE, Parser, importing
 from gnnplace.complaints import UsageError
-from gnnplace.config import files
-from gnnplace.config.run import RunConfig
-from gnnplace.isolation.linux import keep_freed_memory
-from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.under_way import temporary_folder, undone
 from gnnplace.report import terminal
-from gnnplace.training.run import folder as run_folder
-from gnnplace.training.run import in_folder as training_run
-from gnnplace.training.run.evaluations import within
-from gnnplace.training.run.in_folder import TrainingRun
-from gnnplace.training.run.problems import simulated
-from gnnplace.training.run.trainer_flags import tried
-from gnnplace.training.update import processes
-from gnnplace.training.update.experience import check_divided
+
+if TYPE_CHECKING:
+    from gnnplace.commands.methods_table import Method
+    from gnnplace.commands.training_table import Known
+    from gnnplace.config.run import RunConfig
+    from gnnplace.training.run.in_folder import TrainingRun
+
+PURPOSE = "Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file and a checkpoint."
+MACHINE = tuple(
+    f"--{knob}" for knob in (*(f"trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")), "tracking")
+)  # what a resumed run may change
+KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The arguments; `overrides` are those that stand for knobs."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when PyTorch is imported: warnings of several processes, each in each
+    chosen, overrides = _parser().parse_known_args(arguments)
+    return argparse.Namespace(**vars(chosen), overrides=overrides)
+
+
+def _parser() -> Parser:
+    parser = Parser("train", PURPOSE)
+    parser.epilog = KNOBS
+    explained = "which policy: hierarchical unless given; --knobs explains each. Several, or FILE.yaml, are compared in the end"
+    parser.add_argument("--policy", metavar="NAME,...", type=_policies, default=(), help=explained)
+    parser.add_argument("--encoder", metavar="NAME", help="what embeds ops and groups: paper or gnn, for policies that have a choice")
+    parser.add_argument("--algorithm", metavar="NAME", help="how it learns: reinforce or ppo; as the settings say unless given")
+    parser.add_argument("--settings", metavar="NAME", help="tuned unless given, or published: the policy's paper and nothing else")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
+    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like")
+    parser.add_argument("--seeds", metavar="N,N,...", type=_seeds, default=(), help="one run for each, then the mean and interval over all")
+    explained = "updates as N evaluations of one problem allow, so that policies can be compared; searches get as many in the end"
+    parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
+    options.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
+    parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
+    parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
+    return parser
+
+
+def _policies(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of different names such as hierarchical,go")
+    return names
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    seeds = tuple(options.seed(part) for part in text.split(",") if part.isdecimal())
+    if len(seeds) != text.count(",") + 1 or len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list of different numbers such as 0,1,2")
+    return seeds
 
 
 class Asked(NamedTuple):
@@ -41,6 +80,11 @@ class Asked(NamedTuple):
 
 def main(chosen: argparse.Namespace) -> int:
     """Trains, or explains the knobs."""
+    with importing():
+        from gnnplace.config import files
+        from gnnplace.isolation.linux import keep_freed_memory
+        from gnnplace.isolation.outcome import MeasurementError
+        from gnnplace.training.update import processes
     if chosen.knobs:
         sys.stdout.write(files.knobs_help())
         return DONE
@@ -59,8 +103,11 @@ def main(chosen: argparse.Namespace) -> int:
 
 def _one_by_one(asked: Mapping[str, Asked], chosen: argparse.Namespace) -> int:
     """One run after another; in the end what they found over all seeds, of several methods beside one another."""
+    with importing():
+        from gnnplace.commands import methods_table, seeds_table, training_table
+        from gnnplace.training.update import processes
     heuristics = training_table.Known() if len(asked) > 1 or chosen.evaluations is not None else None
-    methods = {name: Method([], each.evaluations) for name, each in asked.items()}
+    methods = {name: methods_table.Method([], each.evaluations) for name, each in asked.items()}
     documents, status = list[dict[str, Any]](), DONE
     for name, config in _seeded(asked, chosen.seeds):
         with ExitStack() as stack:
@@ -87,10 +134,14 @@ def _is_feasible(run: TrainingRun) -> bool:
 
 
 def _seeded(asked: Mapping[str, Asked], seeds: Sequence[int]) -> list[tuple[str, RunConfig]]:
+    from dataclasses import replace
+
     return [(name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in seeds or [each.config.seed]]
 
 
 def _conclude(methods: Mapping[str, Method], heuristics: Known | None, documents: list[dict[str, Any]], chosen: argparse.Namespace) -> None:
+    from gnnplace.commands import methods_table, seeds_table
+
     outcomes = [each for method in methods.values() for each in method.outcomes]
     found = None if heuristics is None else methods_table.compared(methods, heuristics, chosen.evaluations)
     if chosen.json and found is None and len(documents) == 1:
@@ -107,6 +158,15 @@ def _conclude(methods: Mapping[str, Method], heuristics: Known | None, documents
 
 def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -> TrainingRun:
     """The run; leaving `stack` lets go of its folder. The folder of a run that can't begin is removed."""
+    from dataclasses import replace
+
+    from gnnplace.config import files
+    from gnnplace.training.run import folder as run_folder
+    from gnnplace.training.run import in_folder as training_run
+    from gnnplace.training.run.trainer_flags import tried
+    from gnnplace.training.update import processes
+    from gnnplace.training.update.experience import check_divided
+
     check_divided(config.training, tried(config.trainer))
     if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
         path = chosen.resume or Path(stack.enter_context(temporary_folder()))
@@ -127,6 +187,8 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
 
 def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]:
     """What is to be trained, by the words of --policy, or one run by its configuration's name."""
+    from gnnplace.config import files
+
     overrides = [*([f"--algorithm.kind={chosen.algorithm}"] if chosen.algorithm else []), *overrides]
     if chosen.resume is not None:
         config = _resumed(chosen, overrides)
@@ -143,6 +205,10 @@ def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]
 
 def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     """The configuration of a file, or of a policy's settings."""
+    from dataclasses import replace
+
+    from gnnplace.config import files
+
     if chosen.config or name.endswith(".yaml"):
         config = files.read_config(Path(name), overrides, chosen.encoder)
     else:
@@ -152,6 +218,9 @@ def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunC
 
 def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, Asked]:
     """The same with as many updates as a budget allows."""
+    from gnnplace.training.run.evaluations import within
+    from gnnplace.training.run.problems import simulated
+
     first = next(iter(configs.values()))
     if first.evaluate == "measured" or first.corpus.splits or len(first.problems) > 1:
         raise UsageError("--evaluations: counts simulated steps of one problem; else say --training.updates")
@@ -169,6 +238,9 @@ def _require_same_problems(configs: Mapping[str, RunConfig]) -> None:
 
 
 def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
+    from gnnplace.config import files
+    from gnnplace.training.run import folder as run_folder
+
     given = [f"--{name}" for name in ("policy", "settings", "seeds", "encoder", "evaluations", "dim") if getattr(chosen, name)]
     given += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
     if given:
@@ -180,11 +252,14 @@ def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
 
 def _stopped(run: TrainingRun) -> int | None:
     """Trains; the exit status of a run that a signal stopped."""
+    from gnnplace.training.run import in_folder as training_run
+    from gnnplace.training.update import processes
+
     signal = training_run.train(run)
     if signal is None:
         return None
     if processes.launched_as() > 0:
         return 128 + signal
-    done = f"{run.learner.updates_done} of {run.learner.learning.all_updates} updates"
+    done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
     terminal.warn(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}")
     return 128 + signal

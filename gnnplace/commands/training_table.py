@@ -1,11 +1,21 @@
-"""The end of a training run: the policy's own placements beside the baselines and the bound, and where the files lie."""
+"""The end of a training run: the policy's own placements beside the baselines and the bound, and where the files lie.
+
+A run of few problems has a table for each; one of many has a row for each family of graphs, and a file with a row for each problem.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
-from gnnplace.commands import candidate_table, families_table
+from gnnplace.choices import FAMILIES
+from gnnplace.commands import candidate_table
+from gnnplace.corpus import manifest
+from gnnplace.formats import atomic
 from gnnplace.portfolio import planners
 from gnnplace.portfolio.candidates import Candidate, ranked
 from gnnplace.portfolio.comparison import Say, candidates
@@ -17,9 +27,12 @@ from gnnplace.training.run.in_folder import TrainingRun, compare
 from gnnplace.training.run.mlflow import MlflowRun
 from gnnplace.training.run.mlflow_store import database
 from gnnplace.training.update.lesson import Lesson
+from gnnplace.training.update.metrics import geometric_mean
 from gnnplace.training.update.rollout import greedy
 
 MOST_TABLES = 4
+SYNTHETIC = re.compile(rf"({'|'.join(FAMILIES)})-\d+-seed\d+")
+COLUMNS = ("graph", "cluster", "family", "ops", "bound_ns", "one_device_ns", "greedy_ns", "best_ns", "best", "placement")
 
 Known = dict[str, list[Candidate]]  # what heuristics propose, by the label of a problem
 
@@ -41,7 +54,7 @@ def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Cand
         if run.tracking is not None and run.config.evaluate == "simulated":
             run.tracking.log_once(notes.baselines(lesson, found[-1]))
     if len(found) > MOST_TABLES:
-        families_table.write(run, families_table.rows(run, found))
+        _write(run, _rows(run, found))
     return found
 
 
@@ -61,7 +74,7 @@ def _baselines(run: TrainingRun, lesson: Lesson, heuristics: Known | None, say: 
 def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
     """A table for each problem on stdout, or where there are many one of their families; then the files."""
     if len(found) > MOST_TABLES:
-        families_table.print_table(families_table.rows(run, found))
+        _print_families(_rows(run, found))
         terminal.say(f"each        {run.folder.results}", f"placements  {run.folder.placements}")
     else:
         for lesson, rows in zip(run.learner.lessons, found, strict=True):
@@ -104,3 +117,48 @@ def document(run: TrainingRun, found: list[list[Candidate]]) -> dict[str, Any]:
 def _tracked(run: TrainingRun, tracking: MlflowRun) -> dict[str, Any]:
     registered = None if tracking.registered is None else tracking.registered._asdict()
     return {"run": tracking.run_id, "store": database(run.folder.path.parent), "page": tracking.page, "registered": registered}
+
+
+def _rows(run: TrainingRun, found: Sequence[Sequence[Candidate]]) -> list[dict[str, Any]]:
+    """A row for each problem: step times in ns, None where there is none or it is infeasible."""
+    families = {entry.name: entry.family for entry in manifest.entries()}
+    rows = []
+    for lesson, proposed in zip(run.learner.lessons, found, strict=True):
+        problem = lesson.problem
+        synthetic = SYNTHETIC.match(name := problem.graph.name)
+        family = f"synthetic, {synthetic[1]}" if synthetic else families.get(name, name)
+        times = [(each.result.feasible_ns, each.planner) for each in proposed if each.result.feasible_ns is not None]
+        best, who = min(times, default=(None, None))
+        greedy = next((time for time, planner in times if planner == "policy, greedy"), None)
+        path = run.folder.placement(lesson.label)
+        numbers = (problem.num_ops, lower_bound(problem), lesson.reference_ns, greedy, best)
+        rows.append(dict(zip(COLUMNS, (name, problem.cluster.name, family, *numbers, who, path if path.exists() else None), strict=True)))
+    return rows
+
+
+def _write(run: TrainingRun, rows: Sequence[dict[str, Any]]) -> None:
+    """The rows as a table for programs, in the run's folder. Raises OSError."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    atomic.write_text(run.folder.results, text.getvalue())
+
+
+def _print_families(rows: Sequence[dict[str, Any]]) -> None:
+    """A row for each family and one for all: geometric means over the best single device."""
+    families = sorted({row["family"] for row in rows})
+    parts = [*((family, [row for row in rows if row["family"] == family]) for family in families), ("all", list(rows))]
+    columns = ("family", "problems", "infeasible", "greedy over\none device", "best over\none device", "best over\nbound")
+    terminal.print_table(columns, [_line(*part) for part in parts], f"{len(rows):,} problems")
+
+
+def _line(family: str, part: Sequence[dict[str, Any]]) -> list[str]:
+    infeasible = sum(row["best_ns"] is None for row in part)
+    ratios = (("greedy_ns", "one_device_ns"), ("best_ns", "one_device_ns"), ("best_ns", "bound_ns"))
+    return [family, f"{len(part):,}", str(infeasible), *(_mean(part, *ratio) for ratio in ratios)]
+
+
+def _mean(part: Sequence[dict[str, Any]], time: str, reference: str) -> str:
+    ratios = [row[time] / row[reference] for row in part if row[time] and row[reference]]
+    return f"{geometric_mean(ratios):.3f}" if ratios else terminal.NONE

@@ -1,9 +1,12 @@
-"""What all commands share with the shell: the exit statuses (docs/formats.md#exit-codes), and a parser that complains in one line."""
+"""What all commands share: exit statuses (docs/formats.md#exit-codes), a parser that complains in one line, and imports after it."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import gc
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from gnnplace.printable import printable
@@ -46,3 +49,19 @@ def parsed_action(command: str, purpose: str, parsers: Mapping[str, Callable[[],
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
     asked = parser.parse_args(arguments)
     return parsers[asked.action]().parse_args(asked.arguments, argparse.Namespace(action=asked.action))
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """For the imports of a command, which stay: Python's garbage collector visits none of them, now, later, or at the end."""
+    if not gc.isenabled():
+        yield
+        return
+    before = len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > before:
+            gc.freeze()
+        gc.enable()

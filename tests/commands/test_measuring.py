@@ -9,7 +9,7 @@ import pytest
 from support import torch_steps
 
 from gnnplace import cli
-from gnnplace.commands import measure
+from gnnplace.execution import host
 from gnnplace.formats.clusters import read_cluster
 from gnnplace.isolation.outcome import MeasurementError
 
@@ -153,7 +153,7 @@ def test_a_failure_of_several_ranks_is_said_once(rank, monkeypatch, capsys):
     def fails(*arguments: object, **named: object) -> None:
         raise MeasurementError("crash", "no such luck")
 
-    monkeypatch.setattr(measure, "Host", fails)
+    monkeypatch.setattr(host, "Host", fails)
     monkeypatch.setenv("RANK", rank)
     assert cli.main(["measure", WORKLOAD, "--cluster", "cpu-2", "--planner", "expert", "--json"]) == 5
     said, error = capsys.readouterr()

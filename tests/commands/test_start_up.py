@@ -1,13 +1,18 @@
 """Parsers come first, imports after: what `--help` and usage errors wait for, and what a simulated step waits for."""
 
+import gc
 import subprocess
 import sys
 
 import pytest
 
 from gnnplace.cli import COMMANDS
+from gnnplace.commands.usage import importing
 
-HEAVY = ("numpy", "numba", "scipy", "pandas", "pydantic", "pyarrow", "networkx", "torch", "matplotlib")
+HEAVY = (
+    "numpy", "numba", "scipy", "pandas", "pydantic", "pyarrow", "networkx", "torch", "matplotlib", "jaxtyping", "rich",
+    "lightning", "mlflow",
+)  # fmt: skip
 ASKED = """
 import sys
 from gnnplace.cli import main
@@ -66,3 +71,21 @@ def test_a_simulated_step_waits_for_nothing_that_it_needs_not(tmp_path):
     assert simulated & NEEDLESS == set()
     assert "numba" in simulated and "rich.table" in simulated
     assert collector == (True, True)
+
+
+def test_nothing_is_spared_where_nothing_is_imported():
+    spared = gc.get_freeze_count()
+    with importing():
+        assert not gc.isenabled()
+        import sys  # noqa: F401
+    assert gc.isenabled() and gc.get_freeze_count() == spared
+
+
+def test_a_collector_that_is_off_stays_off():
+    gc.disable()
+    try:
+        with importing():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

@@ -15,8 +15,8 @@ from support import hostile_workloads
 from support.processes import LATE_S, START_UP_S, alive, marked
 
 from gnnplace import cli
-from gnnplace.commands import measure as command
 from gnnplace.corpus import clusters, manifest
+from gnnplace.execution import evaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.workload import Plan
 from gnnplace.formats.placements import placement_document
@@ -55,7 +55,7 @@ def run(shared: Marked, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr(command, "LastingHost", Kept)
+    monkeypatch.setattr(evaluator, "LastingHost", Kept)
 
     def measured(*arguments: str) -> tuple[int, Any, str]:
         capfd.readouterr()

@@ -15,6 +15,7 @@ from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
+from support.imports import import_all
 from support.processes import alive, marked
 from support.short_searches import LITTLE
 
@@ -22,7 +23,7 @@ from gnnplace import cli, start
 from gnnplace.isolation.scratch import PREFIX
 from gnnplace.portfolio import planners, portfolio
 
-IMPORTED = "place", "graphs", "simulate", "compare", "train"
+IMPORTED = "options", "place", "graphs", "simulate", "compare", "train"
 HUNG_S = 600  # after which a command is killed that has not ended
 LATE_S = 20.0  # until when what a killed process had started must have ended
 
@@ -103,8 +104,7 @@ class Started:
 @cache
 def warm() -> None:
     """Imports what commands import, and loads machine code, once for all forks. Searches are given little."""
-    for name in IMPORTED:
-        import_module(f"gnnplace.commands.{name}")
+    import_all(*IMPORTED)
     import_module("mlflow")
     for name, value in LITTLE.items():
         for module in (planners, portfolio):

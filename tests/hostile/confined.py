@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from support.imports import import_all
 
 import gnnplace
 from gnnplace import cli, kept
 from gnnplace.baselines.heft import heft
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.commands import clusters, graphs, place, simulate, train  # once, before cases are forked
 from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
@@ -28,7 +28,7 @@ from gnnplace.isolation.scratch import PREFIX
 from gnnplace.simulator.simulator import simulate as simulate_step
 from tests.hostile.documents import CLUSTER, GRAPH
 
-IMPORTED = (clusters, graphs, place, simulate, train)
+IMPORTED = "options", "clusters", "graphs", "place", "simulate", "train"
 ROOT = Path(gnnplace.__file__).parents[1]
 SYSTEM = ("/proc", "/sys", "/usr", "/lib", "/lib64", "/etc", "/dev/null", "/dev/urandom", "/dev/shm")
 OURS = ("gnnplace", "gnnplace.egg-info", "datasets", "configs", "tests")  # Lightning reads the entry points of what is installed
@@ -50,7 +50,8 @@ class Ended(NamedTuple):
 
 @cache
 def _warm() -> None:
-    """Loads the machine code that commands run, once, before cases are forked."""
+    """Imports what commands import, and loads the machine code that they run, once, before cases are forked."""
+    import_all(*IMPORTED)
     problem = roofline.problem(graph_of(GRAPH), cluster_of(CLUSTER))
     simulate_step(problem, [heft(problem, simulate_step)])
     lower_bound(problem)

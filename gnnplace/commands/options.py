@@ -1,15 +1,24 @@
-"""Arguments that several commands share, and how their values are checked. Like all of this package, it imports nothing that takes time."""
+"""Arguments that several commands share: how they are parsed, how their values are checked, and what they stand for."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from pathlib import Path
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from gnnplace.choices import BEST, GRANULARITIES, SCHEDULES, Format, Mode, Schedule
-from gnnplace.commands.usage import Parser, Several
+from gnnplace.commands.usage import Parser, Several, importing
 from gnnplace.knobs import MOST_SEED
+from gnnplace.report import terminal
+
+if TYPE_CHECKING:
+    from gnnplace.constraints import Constraint
+    from gnnplace.formats.placements import Provenance
+    from gnnplace.fused import Fused
+    from gnnplace.problems import Problem
+    from gnnplace.report.step_report import Origin
+    from gnnplace.sources.graphs import Reading
 
 MOST_DIGITS = 30  # of a number
 CLUSTER = "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
@@ -110,6 +119,43 @@ def check_samples(chosen: argparse.Namespace, parser: Parser) -> None:
     if chosen.samples is not None and not chosen.checkpoint:
         parser.error("--samples: are drawn by a trained policy; name its --checkpoint")
     chosen.samples = chosen.samples or 0
+
+
+def reading(chosen: argparse.Namespace) -> Reading:
+    """How GRAPH is read."""
+    from gnnplace.sources.graphs import Reading
+
+    return Reading(tuple(chosen.dim), tuple(chosen.fetch), chosen.format, chosen.mode)
+
+
+def problem(chosen: argparse.Namespace) -> Problem:
+    """The problem of GRAPH and CLUSTER under --costs. CLUSTER is read first: a graph may take minutes to capture."""
+    with importing():
+        from gnnplace.sources import graphs as sources
+    cluster, graph = sources.cluster(chosen.cluster), sources.graph(chosen.graph, reading(chosen))
+    return sources.costed(graph, cluster, chosen.costs, terminal.progress(chosen.quiet))
+
+
+def constraint(chosen: argparse.Namespace) -> Constraint:
+    """What a placement has to keep to."""
+    from gnnplace.constraints import Constraint
+
+    return Constraint(chosen.granularity, tuple(chosen.keep_whole), chosen.devices, chosen.accelerators_only, chosen.max_cuts)
+
+
+def fusion(chosen: argparse.Namespace, problem: Problem) -> Fused | None:
+    """The problem fused as --fusion says, None without it."""
+    from gnnplace.fused import fused
+    from gnnplace.fusion.defaults import default
+
+    return None if chosen.fusion is None else fused(problem, default(problem))
+
+
+def origin(chosen: argparse.Namespace, provenance: Provenance | None = None) -> Origin:
+    """What the page of --report says of its own making."""
+    from gnnplace.report.step_report import Origin
+
+    return Origin(chosen.command_line, provenance)
 
 
 def count(text: str) -> int:
