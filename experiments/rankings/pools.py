@@ -11,7 +11,7 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from gnnplace.baselines.ranked_climb import path_estimate
-from gnnplace.config.pretraining import MovesConfig
+from gnnplace.config.training import MovesConfig
 from gnnplace.corpus import manifest
 from gnnplace.corpus.drawn import drawn
 from gnnplace.costs import roofline

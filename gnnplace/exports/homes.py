@@ -12,9 +12,8 @@ from gnnplace.frontends.origin import CLIP_LAYER, INPUT_LAYER, LOSS_LAYER, ROOT_
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.units.framework import of_pytorch
 from gnnplace.units.granularity import Granularity
-from gnnplace.units.modules import modules
+from gnnplace.units.modules import modules, of_pytorch
 
 LATER = ("backward_data", "backward_weight", "update")
 NO_MODULES = (LOSS_LAYER, CLIP_LAYER, INPUT_LAYER)

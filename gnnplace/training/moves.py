@@ -16,7 +16,7 @@ from jaxtyping import Float, Float32, Float64
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.sampled_lists import list_schedules
 from gnnplace.baselines.single import single_gpu
-from gnnplace.config.pretraining import MovesConfig
+from gnnplace.config.training import MovesConfig
 from gnnplace.moves.columns import hopeless
 from gnnplace.moves.drawing import Drawn
 from gnnplace.moves.features import work

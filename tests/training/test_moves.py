@@ -11,7 +11,7 @@ from support.graphs import chains, equal_gpus, op
 from support.learners import learner, settings
 from support.slow import slow
 
-from gnnplace.config.pretraining import MovesConfig
+from gnnplace.config.training import MovesConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.policies.improver.policy import ImproverConfig
