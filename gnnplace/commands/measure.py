@@ -18,7 +18,7 @@ from gnnplace.commands.usage import DONE, MEASUREMENT_FAILED
 from gnnplace.execution.evaluator import LastingHost, MeasuredEvaluator
 from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import Ledger
-from gnnplace.execution.measured_step import MeasuredStep, first_device, measured_step
+from gnnplace.execution.measure import MeasuredStep, first_device, measured_step
 from gnnplace.execution.profile import hardware
 from gnnplace.execution.timing import PAPER, PROTOCOLS, Estimate, estimate, ratio
 from gnnplace.formats.placements import Provenance, predicted, read_placement, write_placement

@@ -20,7 +20,7 @@ from gnnplace.sources import graphs as sources
 def main(chosen: argparse.Namespace) -> int:
     """Prints what the placement takes, one line of JSON (`predicted` of a placement) or a table, and draws it on request."""
     if chosen.picture is not None:
-        from gnnplace.report import picture, timeline  # matplotlib takes a second to import
+        from gnnplace.report import picture
 
         picture.check_ending(chosen.picture)
     problem = inputs.problem(chosen)
@@ -35,7 +35,7 @@ def main(chosen: argparse.Namespace) -> int:
     else:
         _print(problem, placement, found)
     if chosen.picture is not None:
-        timeline.write_picture(chosen.picture, problem, placement, result)
+        picture.write_picture(chosen.picture, problem, placement, result)
     return DONE
 
 

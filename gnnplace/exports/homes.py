@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -83,6 +84,12 @@ def target_names(cluster: Cluster) -> list[Device]:
     """The devices as PyTorch numbers them: CPUs are one, accelerators are counted in the order of the cluster."""
     accelerators = [device for device, each in enumerate(cluster.devices) if each.kind != "cpu"]
     return [accelerators.index(device) if device in accelerators else "cpu" for device in range(cluster.num_devices)]
+
+
+def main_device(device_map: Mapping[str, Device]) -> Device:
+    """The device to which accelerate moves the arguments of the model, and what it holds itself: chosen as accelerate does."""
+    accelerators = set(device_map.values()) - {"cpu"}
+    return next(iter(accelerators)) if accelerators else "cpu"
 
 
 def _foreign(graph: ComputationGraph) -> list[str]:

@@ -3,11 +3,12 @@
     step = inference(module, (tokens,), name="bert")
     step.capture  # "export", or "make_fx" where torch.export could not
 
-Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. torch.export captures the module, then
-make_fx traces the result down to ATen ops, as in a training step. If torch.export refuses, make_fx traces the module directly. Both ways
-give the same graph, unless the module asks how it is traced. Ops, aliases, layers, blocks and time steps are those of a training step's
-forward pass (see `training`), with the phase `forward`. Parameters and buffers are ops `variable` and `read`, without optimiser state.
-Every returned tensor, however nested, is a result. The module is not changed.
+Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. torch.export captures the
+module, then make_fx traces the result down to ATen ops, as in a training step. If torch.export refuses, make_fx traces
+the module directly. Both ways give the same graph, unless the module asks how it is traced. Ops, aliases, layers,
+blocks and time steps are those of a training step's forward pass (see `training`), with the phase `forward`. Parameters
+and buffers are ops `variable` and `read`, without optimiser state. Every returned tensor, however nested, is a result.
+The module is not changed.
 """
 
 from __future__ import annotations
@@ -26,12 +27,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from gnnplace.frontends.torch.buffers import shares
 from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
-from gnnplace.frontends.torch.flat_step import Argument, replaced
+from gnnplace.frontends.torch.flat_step import Argument, called_with, replaced
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
 from gnnplace.frontends.torch.outputs import tensors_in
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
 from gnnplace.frontends.torch.scopes import Scopes, scope_of
-from gnnplace.frontends.torch.swapped import called_with
 from gnnplace.frontends.torch.trace import CompositeLstm, fake, trace_of
 
 

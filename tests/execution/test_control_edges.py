@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from support.by_hand import gpus, link
 
 from gnnplace.costs.roofline import problem
-from gnnplace.execution.control_messages import control_messages, needed
-from gnnplace.execution.order import in_order
+from gnnplace.execution.control_edges import control_messages, in_order, needed
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.placement import Placement
 from gnnplace.simulator.simulator import simulate
