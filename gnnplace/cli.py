@@ -1,7 +1,8 @@
 """`gnnplace COMMAND ...`: finds the command, runs it, and turns what goes wrong into one line and an exit status.
 
-Each command is two modules, imported when it is asked for. That in `gnnplace.commands.arguments` parses what follows the command and
-imports nothing that takes time, so that `--help` and usage errors are quick; that in `gnnplace.commands` has `main(chosen) -> status`.
+Each command is two modules, imported when it is asked for. That in `gnnplace.commands.arguments` parses what follows
+the command and imports nothing that takes time, so that `--help` and usage errors are quick; that in
+`gnnplace.commands` has `main(chosen) -> status`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import ModuleType
 
 from gnnplace.commands.usage import BAD_INPUT, INTERRUPTED, USAGE, Parser
 from gnnplace.complaints import UsageError
-from gnnplace.isolation import settings
+from gnnplace.isolation import imports
 from gnnplace.isolation.scratch import own_temporary_folder
 from gnnplace.printable import printable
 from gnnplace.version import VERSION
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", choices=tuple(COMMANDS), metavar="COMMAND", help="one of those below; COMMAND --help says more")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's arguments")
     chosen = parser.parse_args(arguments)
-    settings.leave_those_of_this_folder()
+    imports.leave_settings_of_this_folder()
     return _run(chosen.command, chosen.arguments)
 
 

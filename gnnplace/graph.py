@@ -1,7 +1,9 @@
 """The computation graph of one step: ops, their outputs and the edges between them, as CSR arrays.
 
-A graph is immutable and checked when it is built: names are unique, indices exist, sizes are in range, an alias names an input of its op,
-and there is no cycle. Ops keep the order of their document, because that order breaks ties.
+A graph is immutable and checked when it is built: names are unique, indices exist, sizes are in range, an alias names
+an input of its op, and there is no cycle. Ops keep the order of their document, because that order breaks ties.
+
+It is long, for what an op is, its columns and the rules of a valid graph are one idea.
 """
 
 from __future__ import annotations

@@ -16,9 +16,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnplace.exports.homes import Device, Homes, main_device
+from gnnplace.exports.homes import Device, Divided, Homes, main_device, outermost
 from gnnplace.exports.lent import lent, pretended
-from gnnplace.exports.outermost import Divided, outermost
 from gnnplace.exports.refusal import MOST_CHARACTERS, Fault, Tried
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs, as_written

@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.exports.homes import LATER, NO_MODULES, Device, homes, main_device, module_devices
-from gnnplace.exports.outermost import Divided, as_captured
+from gnnplace.exports.homes import LATER, NO_MODULES, Device, Divided, as_captured, homes, main_device, module_devices
 from gnnplace.exports.refusal import ONE_DEVICE, Fault, UnsayableError, beside, listed, whole
 from gnnplace.exports.trial import Say, Trial, tried
 from gnnplace.frontends.origin import INPUT_LAYER, ROOT_LAYER

@@ -21,7 +21,7 @@ def tried(graph: ComputationGraph, target: str, *given: Any) -> Any:
     """What came of the trial of a target with the step that a graph was captured from here."""
     step = step_of(graph)
     if target == "accelerate":
-        from gnnplace.exports.outermost import outermost
+        from gnnplace.exports.homes import outermost
 
         if step is None:
             (homes,) = given

@@ -25,9 +25,8 @@ from gnnplace.execution.torch.values import Node
 from gnnplace.execution.workload import without_updates
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.gradients import GradientStep, gradient_step
-from gnnplace.frontends.torch.inference import example_output
+from gnnplace.frontends.torch.inference import example_output, with_tensors
 from gnnplace.frontends.torch.inputs import Given
-from gnnplace.frontends.torch.outputs import with_tensors
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from gnnplace.frontends.network.graph import FileGraph, Format, read_graph
 from gnnplace.frontends.network.network import Network
 from gnnplace.frontends.onnx import flops
-from gnnplace.frontends.onnx.kinds import KNOWN, canonical_kind, is_view
+from gnnplace.frontends.onnx.flops import KNOWN, canonical_kind, is_view
 from gnnplace.frontends.onnx.model import from_json
 from gnnplace.isolation.limited import Child, ask, check_dims
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from gnnplace.frontends.network.graph import FileGraph, Format, read_graph
 from gnnplace.frontends.network.network import BITS, Names, Network, Node, Tensor, checked
 from gnnplace.frontends.openvino import flops
-from gnnplace.frontends.openvino.kinds import CANONICAL, VIEWS, canonical_kind, is_view
+from gnnplace.frontends.openvino.flops import CANONICAL, VIEWS, canonical_kind, is_view
 from gnnplace.frontends.openvino.wiring import Source, wired
 from gnnplace.frontends.openvino.xml import Document, Layer, Port, read_document
 
