@@ -27,8 +27,8 @@ from datasets.build import (
 from datasets.build.torch_workload import Workload
 from datasets.build.versions import versions
 from gnnplace.corpus import manifest, splits
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
-from gnnplace.frontends.torch.training import TracedStep
 
 WORKLOADS: dict[str, Workload] = {
     **torch_models.WORKLOADS,

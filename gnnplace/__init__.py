@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from gnnplace.frontends.tensorflow.keras import KerasModel
     from gnnplace.frontends.tensorflow.step import TensorFlowStep
     from gnnplace.frontends.torch.step import TorchInference, TorchStep
-    from gnnplace.graph import ComputationGraph
-    from gnnplace.graph_columns import Op, Output
+    from gnnplace.graph import ComputationGraph, Op, Output
     from gnnplace.isolation.outcome import MeasurementError
     from gnnplace.placement import Placement
     from gnnplace.plan import Plan
@@ -47,8 +46,7 @@ _WHERE = {
     "gnnplace.frontends.tensorflow.keras": ("KerasModel",),
     "gnnplace.frontends.tensorflow.step": ("TensorFlowStep",),
     "gnnplace.frontends.torch.step": ("TorchInference", "TorchStep"),
-    "gnnplace.graph": ("ComputationGraph",),
-    "gnnplace.graph_columns": ("Op", "Output"),
+    "gnnplace.graph": ("ComputationGraph", "Op", "Output"),
     "gnnplace.isolation.outcome": ("MeasurementError",),
     "gnnplace.placement": ("Placement",),
     "gnnplace.plan": ("Plan",),

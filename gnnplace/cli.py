@@ -14,7 +14,6 @@ from importlib import import_module
 
 from gnnplace.commands.usage import BAD_INPUT, INTERRUPTED, USAGE, Parser
 from gnnplace.complaints import UsageError
-from gnnplace.isolation import settings
 from gnnplace.isolation.scratch import own_temporary_folder
 from gnnplace.printable import printable
 from gnnplace.version import VERSION
@@ -44,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("command", choices=tuple(COMMANDS), metavar="COMMAND", help="one of those below; COMMAND --help says more")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's arguments")
     chosen = parser.parse_args(arguments)
-    settings.leave_those_of_this_folder()
+    imports.leave_settings_of_this_folder()
     return _run(chosen.command, chosen.arguments)
 
 

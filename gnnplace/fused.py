@@ -13,8 +13,7 @@ from jaxtyping import Bool, Int32, Int64
 
 from gnnplace.costs.fused_ops import Groups, fused_ns, groups, leaving, moved_bytes
 from gnnplace.fusion.rules import leaders, refusal
-from gnnplace.graph import NONE, Categorical, ComputationGraph
-from gnnplace.graph_columns import MAX_BYTES, MAX_FLOPS
+from gnnplace.graph import MAX_BYTES, MAX_FLOPS, NONE, Categorical, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 

@@ -20,7 +20,7 @@ from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import situation
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.report import explanation, step_report, timeline
+from gnnplace.report import explanation, picture, step_report
 from gnnplace.report.chain_words import stepped
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
@@ -104,7 +104,7 @@ class Plan(Placement):
 
     def picture(self, path: PathText) -> None:
         """Draws what each device runs and sends over time (.png, .svg, .pdf). Raises ValueError for another ending."""
-        timeline.write_picture(path, self.problem, self, self.step)
+        picture.write_picture(path, self.problem, self, self.step)
 
     def report(self, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
         """Writes a page about the step, one HTML file: see `gp.write_report`."""

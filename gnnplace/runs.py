@@ -22,7 +22,7 @@ from gnnplace.sources import graphs as sources
 if TYPE_CHECKING:
     from lightning import Callback
 
-    from gnnplace.execution.measured_step import MeasuredStep
+    from gnnplace.execution.measure import MeasuredStep
     from gnnplace.execution.torch.placed import PlacedModule
     from gnnplace.frontends.torch.step import TorchInference, TorchStep
     from gnnplace.training.run.in_memory import Trained
@@ -108,7 +108,7 @@ def measure(
     Raises ValueError for what is no workload or no legal placement, MeasurementError where the step does not run, or not right.
     """
     from gnnplace.execution.host import Host
-    from gnnplace.execution.measured_step import first_device, measured_step
+    from gnnplace.execution.measure import first_device, measured_step
     from gnnplace.execution.timing import PROTOCOLS, ProtocolName
     from gnnplace.sources.workload import LOADER
 

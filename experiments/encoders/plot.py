@@ -17,7 +17,7 @@ from experiments.cells import Cell
 from experiments.encoders import single, transfer
 from experiments.problems import problem_of
 from gnnplace.placement import Placement
-from gnnplace.report import timeline
+from gnnplace.report import picture
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.update.metrics import geometric_mean
 
@@ -74,7 +74,7 @@ def _step(found: dict[str, Cell], graph: str, encoder: str, path: Path) -> None:
     policy = single.config(encoder, ()).policy
     placement = Placement(np.array(list(cell["placement"]), dtype=np.int32), policy.schedule)
     (result,) = simulate(problem, [placement], timeline=True)
-    timeline.write_picture(path, problem, placement, result)
+    picture.write_picture(path, problem, placement, result)
 
 
 def _cells(found: dict[str, Cell], start: str) -> list[Cell]:

@@ -20,8 +20,7 @@ from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from gnnplace.baselines.random_units import random_units
 from gnnplace.bounds.bounds import lower_bound
-from gnnplace.config.run import RunConfig
-from gnnplace.config.selection import SelectionConfig
+from gnnplace.config.run import RunConfig, SelectionConfig
 from gnnplace.policies.protocol import Policy
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate

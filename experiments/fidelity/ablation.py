@@ -23,7 +23,7 @@ from experiments.fidelity.again import check_graph, measured_machine, planned
 from experiments.fidelity.measuring import host_of, simulated
 from experiments.fidelity.run import HERE
 from gnnplace.cluster import Link
-from gnnplace.execution.order import in_order
+from gnnplace.execution.control_edges import in_order
 from gnnplace.report import results
 
 LINKS: dict[str, Callable[[Link], Link]] = {

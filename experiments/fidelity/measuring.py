@@ -18,7 +18,8 @@ import numpy as np
 from experiments.fidelity import figures
 from experiments.fidelity.placements import placements
 from gnnplace.cluster import Cluster
-from gnnplace.costs import links, profiled
+from gnnplace.costs import links
+from gnnplace.costs import measured as measured_costs
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.host import Host
 from gnnplace.execution.machine import cores
@@ -46,7 +47,7 @@ def measured(executor: str, workload: str, steps: int) -> dict[str, Any]:
     with host_of(executor, workload) as host:
         costs = profile(host, cores("cores", NUM_CORES), FIRST_STEPS)
         cluster = links.measured(machine(executor), [costs])
-        problem = profiled.problem(host.graph, cluster, costs)
+        problem = measured_costs.problem(host.graph, cluster, costs)
         chosen = placements(problem)
         plans = {name: plan(problem, placement, _timeline(problem, placement)) for name, placement in chosen.items()}
         unplaced = host.unplaced(CHECKED_STEPS)

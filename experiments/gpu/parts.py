@@ -115,7 +115,8 @@ def fidelity() -> dict[str, Any]:
     import numpy as np
     from scipy.stats import spearmanr
 
-    from gnnplace.costs import links, profiled
+    from gnnplace.costs import links
+    from gnnplace.costs.measured import problem as measured_problem
     from gnnplace.execution.host import Host
     from gnnplace.execution.measure import measure
     from gnnplace.execution.profile import profile
@@ -128,7 +129,7 @@ def fidelity() -> dict[str, Any]:
         with Host(LOADER, reference(sized(name)), SEED, limit_s=LIMIT_S) as host:
             here = two_devices()
             costs = profile(host, here, steps=10)
-            problem = profiled.problem(host.graph, links.measured(here, [costs]), costs)
+            problem = measured_problem(host.graph, links.measured(here, [costs]), costs)
             placements = some_placements(problem)
             results = simulate(problem, list(placements.values()), timeline=True)
             plans = [plan(problem, p, r.timeline) for p, r in zip(placements.values(), results, strict=True) if r.timeline]

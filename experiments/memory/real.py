@@ -19,7 +19,7 @@ import gnnplace as gp
 from experiments import output
 from gnnplace.cluster import Cluster
 from gnnplace.execution.host import Host
-from gnnplace.execution.measured_step import measured_step
+from gnnplace.execution.measure import measured_step
 from gnnplace.execution.timing import PROTOCOLS
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem

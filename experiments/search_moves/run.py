@@ -22,8 +22,7 @@ from jaxtyping import Int64
 
 from experiments.problems import problem_of
 from gnnplace.baselines.annealing import TOGETHER
-from gnnplace.moves.drawing import draw
-from gnnplace.moves.guide import guide
+from gnnplace.moves.drawing import draw, guide
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.placement import Placement, Schedule
 from gnnplace.portfolio import planners

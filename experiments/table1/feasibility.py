@@ -26,8 +26,7 @@ from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
 from gnnplace.frontends.tensorflow.graph import read_step
-from gnnplace.graph import ComputationGraph
-from gnnplace.graph_columns import MAX_BYTES
+from gnnplace.graph import MAX_BYTES, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.portfolio import planners
 from gnnplace.problems import Problem

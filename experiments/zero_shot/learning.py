@@ -24,8 +24,7 @@ from experiments.zero_shot.table import interval
 from gnnplace.baselines.ranked_climb import Rank, path_estimate, ranked_climb
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.config.files import read_settings
-from gnnplace.config.run import RunConfig
-from gnnplace.config.selection import SelectionConfig
+from gnnplace.config.run import RunConfig, SelectionConfig
 from gnnplace.corpus import manifest
 from gnnplace.costs import roofline
 from gnnplace.moves.columns import DRAWN, NAMES

@@ -19,7 +19,7 @@ from gnnplace.moves.ranking import read_ranking
 from gnnplace.placement import Placement
 from gnnplace.portfolio import portfolio
 from gnnplace.problems import Problem
-from gnnplace.report import timeline
+from gnnplace.report import picture
 from gnnplace.report.picture import save
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
@@ -57,7 +57,7 @@ def draw(problem: Problem, evaluations: int) -> Figure:
     for axes, each, title in ((rows[0], start, "the fastest of the list schedules"), (rows[2], placement, "after the moves")):
         (result,) = simulate(problem, [each], timeline=True)
         assert result.timeline is not None and result.step_time_ns is not None
-        timeline.draw(axes, problem, each, result.timeline)
+        picture.draw(axes, problem, each, result.timeline)
         axes.set_xlim(0, first / 1e6)
         axes.set_title(f"{title}: {result.step_time_ns / 1e6:,.1f} ms", loc="left", fontsize=10)
     times = np.array([np.nan if time is None else time / 1e6 for time in watched.times])

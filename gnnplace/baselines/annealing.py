@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.moves.drawing import Guide, draw, hash_of
-from gnnplace.moves.guide import guide
+from gnnplace.moves.drawing import Guide, draw, guide, hash_of
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood, neighbourhood
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem

@@ -43,7 +43,7 @@ from gnnplace.graph import NONE
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
-from gnnplace.units.transfers import mean_transfer_ns
+from gnnplace.units.adjacency import mean_transfer_ns
 from gnnplace.units.units import Units, UnitsName, allowed, expand, output_bytes, persistent_bytes, unit_edges, units, work_ns
 
 MAX_CELLS = 8_000  # of m-SCT's programs: HiGHS takes up to three seconds for so many

@@ -19,7 +19,7 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
-from gnnplace.units.block_numbers import block_numbers
+from gnnplace.units.numbers import block_numbers
 from gnnplace.units.units import Units, expand, units
 
 ROUNDING = 1e-9  # loads that differ by less are equal

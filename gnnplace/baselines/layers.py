@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from gnnplace.graph import NONE, Categorical, ComputationGraph
-from gnnplace.units.block_numbers import block_numbers, numbered
+from gnnplace.units.numbers import block_numbers, numbered
 from gnnplace.units.units import units
 from gnnplace.units.variables import families, merged
 

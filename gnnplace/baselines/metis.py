@@ -14,9 +14,8 @@ from gnnplace.baselines.balanced import balanced, mixed
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
-from gnnplace.units.adjacency import adjacency
+from gnnplace.units.adjacency import adjacency, mean_transfer_ns
 from gnnplace.units.partition import partition
-from gnnplace.units.transfers import mean_transfer_ns
 from gnnplace.units.units import Units, UnitsName, held_bytes, unit_edges, units, work_ns
 
 

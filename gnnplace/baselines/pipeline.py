@@ -26,7 +26,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.schedules.unit_order import decision_order
-from gnnplace.units.block_numbers import block_numbers, numbered
+from gnnplace.units.numbers import block_numbers, numbered
 from gnnplace.units.units import expand, units
 
 

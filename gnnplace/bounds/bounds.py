@@ -1,20 +1,25 @@
 """Lower bounds on the step time of every feasible placement, each with a proof: they say how far a placement is from the optimum at most.
 
-A feasible placement respects `allowed`, keeps colocation groups together, needs only links that exist and fits every memory. Each bound
-holds by itself. The module in brackets proves it:
+A feasible placement respects `allowed`, keeps colocation groups together, needs only links that exist and fits every
+memory. Each bound holds by itself. The module in brackets proves it:
 
-- `critical-path`: the longest path, with each op on the fastest device that allows it and has the memory, and free transfers.
+- `critical-path`: the longest path, with each op on the fastest device that allows it and has the memory, and free
+  transfers.
 - `load`: the least time for all work if units could be split among unequal devices with limited memories (`load`).
-- `channels`: as `load`, with what channels carry where state fits no class of devices, so that some of it is not beside its readers.
-- `paths`: for some op, the least time before it, its own time and the least time after it. This counts transfers that no placement avoids,
-  ops that share one device, and the load of its ancestors and descendants (`paths`).
-- `transfers`: as `paths` without the load of ancestors and descendants; it replaces `paths` beyond `MOST_QUADRATIC` ops.
-- `windows`: the load of the ops that can only run within some window of time, plus the least time before and after it (`windows`).
-- `split`: connected ops either run on one device with enough memory, or an edge between them crosses devices (`split`).
+- `channels`: as `load`, with what channels carry where state fits no class of devices, so that some of it is not beside
+  its readers.
+- `paths`: for some op, the least time before it, its own time and the least time after it. This counts transfers that
+  no placement avoids, ops that share one device, and the load of its ancestors and descendants (`paths`).
+- `transfers`: as `paths` without the load of ancestors and descendants; it replaces `paths` beyond `MOST_QUADRATIC`
+  ops.
+- `windows`: the load of the ops that can only run within some window of time, plus the least time before and after it
+  (`paths`).
+- `split`: connected ops either run on one device with enough memory, or an edge between them crosses devices (`paths`).
 
 A bound that shows that no placement is feasible is left out.
 
-With `fusion` the bounds hold for every fusion of the ops, too: they are those of a problem that no fused step beats (`unfused`).
+With `fusion` the bounds hold for every fusion of the ops, too: they are those of a problem that no fused step beats
+(`unfused`).
 """
 
 from __future__ import annotations
@@ -27,11 +32,9 @@ from jaxtyping import Float
 
 from gnnplace.bounds.channels import channels_ns
 from gnnplace.bounds.load import best_prices, load_ns, loads, op_prices
-from gnnplace.bounds.paths import Ends, ends, through_ns
+from gnnplace.bounds.paths import Ends, best_window, ends, split_ns, through_ns
 from gnnplace.bounds.relaxed import NEVER, Relaxed, relaxed
-from gnnplace.bounds.split import split_ns
 from gnnplace.bounds.unfused import unfused
-from gnnplace.bounds.windows import best_window
 from gnnplace.problems import Problem
 from gnnplace.result import LeastTimes
 from gnnplace.schedules.paths import longest_paths

@@ -20,7 +20,7 @@ from gnnplace.version import VERSION
 if TYPE_CHECKING:
     from gnnplace.cluster import Cluster
     from gnnplace.execution.evaluator import LastingHost
-    from gnnplace.execution.measured_step import MeasuredStep
+    from gnnplace.execution.measure import MeasuredStep
     from gnnplace.execution.timing import Estimate
     from gnnplace.formats.placements import Predicted, Provenance
     from gnnplace.isolation.outcome import MeasurementError
@@ -86,7 +86,7 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.bounds.bounds import bound_name, lower_bound
         from gnnplace.execution.evaluator import LastingHost
         from gnnplace.execution.host import Host
-        from gnnplace.execution.measured_step import measured_step
+        from gnnplace.execution.measure import measured_step
         from gnnplace.execution.timing import PROTOCOLS
         from gnnplace.formats.placements import predicted, write_placement
         from gnnplace.isolation.outcome import MeasurementError
@@ -147,7 +147,7 @@ def _improved(chosen: argparse.Namespace, problem: Problem, start: Placement, ho
 
 
 def _reference(chosen: argparse.Namespace, cluster: Cluster) -> Planner | None:
-    from gnnplace.execution.measured_step import first_device
+    from gnnplace.execution.measure import first_device
     from gnnplace.formats.placements import read_placement
 
     if chosen.against == NO_REFERENCE:

@@ -42,7 +42,7 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.simulator.simulator import simulate
         from gnnplace.sources import graphs as sources
     if chosen.picture is not None:
-        from gnnplace.report import picture, timeline  # matplotlib takes a second to import
+        from gnnplace.report import picture
 
         picture.check_ending(chosen.picture)
     problem = options.problem(chosen)
@@ -57,7 +57,7 @@ def main(chosen: argparse.Namespace) -> int:
     else:
         _print(problem, placement, found)
     if chosen.picture is not None:
-        timeline.write_picture(chosen.picture, problem, placement, result)
+        picture.write_picture(chosen.picture, problem, placement, result)
     return DONE
 
 

@@ -1,14 +1,15 @@
 """Configurations from YAML files and command lines (jsonargparse): nested overrides, `--print_config`, unknown keys refused.
 
-`policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other keys under both are those of their dataclasses.
-The command line wins over the file, and the file over the defaults. What a run learns from is one thing: `named.py`.
+`policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other keys under both are those of their
+dataclasses. The command line wins over the file, and the file over the defaults. What a run learns from is what the
+command line names, and that alone, whatever the file of its settings names.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
@@ -19,7 +20,6 @@ from gnnplace import package_data
 from gnnplace.complaints import UsageError
 from gnnplace.config import strict_yaml
 from gnnplace.config.algorithms import ALGORITHMS, AlgorithmConfig
-from gnnplace.config.named import without_what_is_replaced
 from gnnplace.config.run import RunConfig
 from gnnplace.formats import strict_json
 from gnnplace.policies.protocol import PolicyConfig
@@ -29,6 +29,8 @@ Kind = TypeVar("Kind")
 
 DEFAULT_POLICY, DEFAULT_SETTINGS = "hierarchical", "tuned"
 FREE = "trainer"  # a map of the Trainer's flags, which Lightning knows
+CHOOSES = {"problems": "problems", "corpus": "corpus.splits"}  # the option that chooses problems by each of them
+NOTHING: Mapping[str, Any] = {"problems": [], "corpus": {}, "dims": [], "costs": []}  # sizes and costs are those of its problems
 
 
 class Kinds(NamedTuple):
@@ -95,6 +97,15 @@ def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str
         return _build(parser, parser.parse_args(words))
     except (ArgumentError, ValueError) as error:
         raise UsageError(f"command line: {' '.join(str(error).split())}") from error
+
+
+def without_what_is_replaced(document: Mapping[str, Any], options: Collection[str]) -> dict[str, Any]:
+    """The document of a run under options such as `problems` and `corpus.splits`: of what it learns from only what they name.
+
+    Other knobs of the corpus choose nothing by themselves: they stay as the file has them where `corpus.splits` is named.
+    """
+    kept = {name for name in NOTHING if CHOOSES.get(name, name) in options or name in options}
+    return dict(document) if kept.isdisjoint(CHOOSES) else {**document, **{name: NOTHING[name] for name in NOTHING.keys() - kept}}
 
 
 def knobs_help() -> str:

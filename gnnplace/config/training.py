@@ -1,11 +1,10 @@
-"""The knobs of training: optimiser, reward, credit, exploration, and the loop around them."""
+"""The knobs of training: pre-training, optimiser, reward, credit, exploration, and the loop around them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from gnnplace.config.pretraining import GroupingConfig, WarmStartConfig
 from gnnplace.knobs import MOST_OF_A_STEP, above, at_least, between, finite, fraction
 from gnnplace.policies.improver.config import MovesConfig
 
@@ -14,6 +13,44 @@ MOST_THREADS = 1024
 RewardKind = Literal["sqrt", "sqrt-ratio", "inverse", "log-ratio", "seconds"]
 BaselineKind = Literal["moving-average", "recent-mean", "leave-one-out", "critic", "none"]
 ReturnKind = Literal["terminal", "to-go", "improvement", "own", "episode"]
+
+
+@dataclass(frozen=True)
+class GroupingConfig:
+    """Pre-training of a policy that groups ops: its groups imitate a clustering of each graph, before anything is placed.
+
+    Args:
+        updates: how many updates imitate clusterings; 0 = none
+        lr: learning rate of Adam meanwhile, above 0
+        lr_after: the share of the later learning rate that what has learned to group goes on with, undecayed, at least 0; 0 = it stays
+    """
+
+    updates: int = 0
+    lr: float = 3e-3
+    lr_after: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least(0, "training.grouping.", updates=self.updates, lr_after=self.lr_after)
+        above(0, "training.grouping.", lr=self.lr)
+
+
+@dataclass(frozen=True)
+class WarmStartConfig:
+    """Imitation of a placement before reinforcement, by cross-entropy on the choices that make it.
+
+    Args:
+        updates: how many updates imitate; 0 = none
+        lr: learning rate of Adam while imitating, above 0
+        planners: the fastest feasible placement of these planners is imitated; empty = of all heuristics
+    """
+
+    updates: int = 0
+    lr: float = 1e-3
+    planners: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        at_least(0, "training.warm_start.", updates=self.updates)
+        above(0, "training.warm_start.", lr=self.lr)
 
 
 @dataclass(frozen=True)

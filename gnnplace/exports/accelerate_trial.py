@@ -1,7 +1,7 @@
 """A device_map tried before it is written: accelerate's own check and hooks, on pretended accelerators, with the step's own forward pass.
 
-Tensors are fake ones on `cuda` devices that nobody has to have. accelerate is as it is, but for the function that moves a weight, which
-can't move a fake one.
+Tensors are fake ones on `cuda` devices that nobody has to have. accelerate is as it is, but for the function that moves
+a weight, which can't move a fake one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from gnnplace.exports.homes import Device, Homes
-from gnnplace.exports.lent import lent
-from gnnplace.exports.outermost import Divided, outermost
-from gnnplace.exports.pretended import pretended
-from gnnplace.exports.trial import MOST_CHARACTERS, Fault, Tried, main_device
+from gnnplace.exports.homes import Device, Divided, Homes, main_device, outermost
+from gnnplace.exports.lent import lent, pretended
+from gnnplace.exports.refusal import MOST_CHARACTERS, Fault, Tried
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs, as_written
 from gnnplace.frontends.torch.step import TorchInference, TorchStep

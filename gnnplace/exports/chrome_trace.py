@@ -14,8 +14,7 @@ from gnnplace.cluster import NO_CHANNEL
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.report.chain_words import Step, stepped
-from gnnplace.schedules.memory_use import memory_use
-from gnnplace.schedules.streams import streams
+from gnnplace.schedules.device_use import memory_use, streams
 
 Event = dict[str, Any]
 

@@ -1,26 +1,41 @@
 """The `device_map` of accelerate and transformers: the device of each outermost module that is on one device.
 
-accelerate runs a module where its parameters are and moves its inputs there. So it can say a placement in which each module stands
-together with its weights, gradients and updates, and in which no code between modules gets tensors of two devices. That is tried before it
-is said, where the module is at hand.
+accelerate runs a module where its parameters are and moves its inputs there. So it can say a placement in which each
+module stands together with its weights, gradients and updates, and in which no code between modules gets tensors of two
+devices. That is tried before it is said, where the module is at hand.
+
+Where it is not, `meetings` finds such code as far as a graph tells. What computes between the modules that a map names
+runs where its inputs are, so these must be in one place. Of an input that is read there the place is that of the
+model's arguments; of what is made from nothing, and of the loss, whose inputs accelerate brings back, it isn't known.
 """
 
 from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from gnnplace.exports.advice import ONE_DEVICE, beside, whole
-from gnnplace.exports.homes import Device, homes, module_devices
-from gnnplace.exports.meeting import Meeting, meetings, shared
-from gnnplace.exports.outermost import Divided
-from gnnplace.exports.refusal import UnsayableError, listed
-from gnnplace.exports.trial import Fault, Say, Trial, main_device, tried
+import numpy as np
+
+from gnnplace.exports.homes import LATER, NO_MODULES, Device, Divided, as_captured, homes, main_device, module_devices
+from gnnplace.exports.refusal import ONE_DEVICE, Fault, UnsayableError, beside, listed, whole
+from gnnplace.exports.trial import Say, Trial, tried
+from gnnplace.frontends.origin import INPUT_LAYER, ROOT_LAYER
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.units.modules import modules
 
 TARGET = "accelerate"
 ON_ANY_DEVICE = "hold tensors as parameters or buffers, and make others on the device of an input"
+
+
+class Meeting(NamedTuple):
+    """The path of the divided module ("" for the model), and the modules whose results meet there."""
+
+    where: str
+    modules: tuple[str, str]
 
 
 def device_map(problem: Problem, placement: Placement, say: Say = warnings.warn, trial: Trial | None = None) -> dict[str, Device]:
@@ -118,3 +133,50 @@ def _owner(tensor: str) -> str:
 
 def _said(device: Device) -> str:
     return device if isinstance(device, str) else f"accelerator {device}"
+
+
+def shared(problem: Problem, placement: Placement) -> tuple[str, str] | None:
+    """A parameter, and a module on another device that reads it in the forward pass: a table that is tied."""
+    graph = problem.graph
+    data = np.flatnonzero(graph.edge_data != NONE)
+    holder, reader = graph.output_op[graph.output_root[graph.edge_data[data]]], graph.edge_dst[data]
+    reads = graph.kind.among(["parameter"])[holder] & graph.kernel[reader] & ~graph.phase.among(LATER)[reader]
+    apart = np.flatnonzero(reads & (placement.device[holder] != placement.device[reader]))
+    found = modules(graph)
+    return (graph.op_names[holder[apart[0]]], found.names[found.module[reader[apart[0]]]]) if len(apart) else None
+
+
+def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: Device) -> list[Meeting]:
+    """One for each divided module and pair of modules."""
+    device_map = {as_captured(name): device for name, device in device_map.items()}
+    of_layer = {layer: _device(layer, device_map) for layer in graph.layer.values}
+    named, later, found = modules(graph), graph.phase.among(LATER), dict[Meeting, None]()
+    device: list[Device | None] = [None] * graph.num_ops
+    for op in graph.order.tolist():
+        layer = graph.layer[op]
+        if later[op] or layer is None:
+            continue
+        if graph.kind[op] in ("parameter", "buffer"):
+            own = _device(as_captured(graph.op_names[op]).rpartition(".")[0], device_map)
+            device[op] = main if own is None else own
+        elif layer == INPUT_LAYER:
+            device[op] = main
+        elif of_layer[layer] is not None:
+            device[op] = of_layer[layer]
+        elif layer not in NO_MODULES:
+            sources = [int(graph.edge_src[edge]) for edge in graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]].tolist()
+                       if graph.edge_data[edge] != NONE]  # fmt: skip
+            known = [source for source in sources if device[source] is not None]
+            device[op] = device[known[0]] if known else None
+            for source in known:
+                if device[source] != device[op]:
+                    met = (named.names[named.module[known[0]]], named.names[named.module[source]])
+                    found[Meeting("" if layer == ROOT_LAYER else layer, met)] = None
+    return list(found)
+
+
+def _device(path: str, device_map: Mapping[str, Device]) -> Device | None:
+    """The device of the module that a map names around a path, None where it names none."""
+    parts = [] if path == ROOT_LAYER else path.split(".")
+    found = (device_map[name] for length in range(len(parts), -1, -1) if (name := ".".join(parts[:length])) in device_map)
+    return next(found, None)

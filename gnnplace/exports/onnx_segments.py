@@ -1,7 +1,7 @@
 """The segments of an ONNX model for ONNX Runtime: one model each, which run one after another, each in a session on its device.
 
-ONNX Runtime places nodes by itself within a session, so a session is what can be put on a device. A segment holds nodes of one device; no
-value goes back to it from a later one. A weight that several segments read is in each of them.
+ONNX Runtime places nodes by itself within a session, so a session is what can be put on a device. A segment holds nodes
+of one device; no value goes back to it from a later one. A weight that several segments read is in each of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
@@ -17,15 +17,20 @@ from gnnplace.exports.model import Model, check_same
 from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.frontends.network.graph import read_graph
 from gnnplace.frontends.network.network import Network
-from gnnplace.frontends.onnx.read import ONNX
-from gnnplace.frontends.onnx.reader import read_model
+from gnnplace.frontends.onnx.model import DTYPES
+from gnnplace.frontends.onnx.read import ONNX, read_model
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 
+if TYPE_CHECKING:  # the package onnx is optional
+    from onnx import ModelProto, ValueInfoProto
+
 PROVIDERS = {"cpu": "CPUExecutionProvider", "gpu": "CUDAExecutionProvider"}
 TRAINING = ("ai.onnx.training.", "ai.onnx.preview.training.")
 CHAIN = Path(model_files.__file__).with_name("chain.py")
+MAX_PROTOBUF_BYTES = 2**31 - 1
+NUMBERS = {name: number for number, name in DTYPES.items()}
 
 
 class Segment(NamedTuple):
@@ -51,8 +56,6 @@ def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> 
     _check_runs(network, problem, placement)
     ops = node_ops(problem.graph, network)
     found = segments(network, placement.device[ops].tolist())
-    from gnnplace.exports.onnx_parts import parts  # the package onnx is optional
-
     names = [f"{number}.onnx" for number in range(len(found))]
     written: dict[str, str | bytes] = dict(zip(names, parts(model.path, network, found), strict=True))
     written["manifest.json"] = json.dumps(_manifest(problem.cluster, network, found, names), indent=1) + "\n"
@@ -138,3 +141,46 @@ def _manifest(cluster: Cluster, network: Network, found: Sequence[Segment], name
         where = {"device": cluster.device_names[segment.device], "provider": PROVIDERS[kind], "options": options}
         rows.append({"file": name, **where, "inputs": segment.inputs, "outputs": segment.outputs})
     return {"inputs": network.inputs, "outputs": network.outputs, "segments": rows}
+
+
+def parts(path: str, network: Network, segments: Sequence[Segment]) -> list[bytes]:
+    """The model of each segment, with its weights. Values have the sizes that were placed; functions are inlined, as in the placed graph.
+
+    The file is parsed in this process only after a child process has read it within limits. Raises ValueError where weights beside it
+    can't be read and for a segment of more than 2 GiB.
+    """
+    import onnx.inliner
+    from onnx.checker import ValidationError
+
+    try:
+        whole = onnx.load(path, format="protobuf")
+    except (OSError, ValidationError) as error:  # of the file it was read before: its weights beside it
+        raise ValueError(f"{path}: its weights can't be read: {' '.join(str(error).split())[:300]}") from error
+    if whole.functions:
+        whole = onnx.inliner.inline_local_functions(whole)
+    return [_part(path, whole, network, number, segment) for number, segment in enumerate(segments)]
+
+
+def _part(path: str, whole: ModelProto, network: Network, number: int, segment: Segment) -> bytes:
+    from onnx import helper
+
+    from gnnplace.frontends.onnx.shapes import LEAST_IR_VERSION
+
+    nodes = [whole.graph.node[index] for index in segment.nodes]
+    held = {value for node in nodes for value in node.input} | set(segment.outputs)
+    weights = [tensor for tensor in whole.graph.initializer if tensor.name in held]
+    inputs, outputs = ([_declared(network, value) for value in values] for values in (segment.inputs, segment.outputs))
+    graph = helper.make_graph(nodes, f"{whole.graph.name}-{number}", inputs, outputs, weights)
+    version = max(whole.ir_version, LEAST_IR_VERSION)
+    model = helper.make_model(graph, opset_imports=whole.opset_import, ir_version=version, producer_name="gnnplace")
+    if model.ByteSize() > MAX_PROTOBUF_BYTES:
+        raise ValueError(f"{path}: segment {number} has {model.ByteSize()} bytes, and a file of ONNX at most {MAX_PROTOBUF_BYTES}")
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+def _declared(network: Network, value: str) -> ValueInfoProto:
+    from onnx import helper
+
+    tensor = network.tensors[value]
+    return helper.make_tensor_value_info(value, NUMBERS[tensor.dtype], tensor.shape)

@@ -11,8 +11,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from gnnplace.exports.lent import lent
-from gnnplace.exports.refusal import listed
-from gnnplace.exports.trial import MOST_CHARACTERS, Fault, Tried
+from gnnplace.exports.refusal import MOST_CHARACTERS, Fault, Tried, listed
 from gnnplace.frontends.torch.inference import evaluating
 from gnnplace.frontends.torch.inputs import ExampleInputs
 from gnnplace.frontends.torch.step import TorchInference, TorchStep

@@ -1,9 +1,9 @@
 """The `split_spec` of `torch.distributed.pipelining`: where the stages of a pipeline begin.
 
-A pipeline of PyTorch cuts the forward pass at calls of modules, once each, and every process runs one stage. So it can say a placement in
-which the modules of each device follow one another, later stages read no inputs but those of the loss, none reads a parameter of another,
-and in training each reads of the one before alone. Code outside modules runs in the stage that calls it. PyTorch's own tracer cuts the
-module before a split_spec is written, where it is at hand.
+A pipeline of PyTorch cuts the forward pass at calls of modules, once each, and every process runs one stage. So it can
+say a placement in which the modules of each device follow one another, later stages read no inputs but those of the
+loss, none reads a parameter of another, and in training each reads of the one before alone. Code outside modules runs
+in the stage that calls it. PyTorch's own tracer cuts the module before a split_spec is written, where it is at hand.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gnnplace.exports.advice import ONE_DEVICE, around, together, whole
 from gnnplace.exports.homes import LATER, module_devices, target_names
-from gnnplace.exports.refusal import UnsayableError, listed
-from gnnplace.exports.trial import Say, Trial, Tried, tried
+from gnnplace.exports.refusal import ONE_DEVICE, Tried, UnsayableError, around, listed, together, whole
+from gnnplace.exports.trial import Say, Trial, tried
 from gnnplace.frontends.origin import LOSS_LAYER, ROOT_LAYER
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement

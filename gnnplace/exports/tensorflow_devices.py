@@ -1,16 +1,18 @@
 """Devices of TensorFlow's ops: as JSON, as a device function for graphs and `tf.function`s, and within the GraphDef that was placed.
 
-TensorFlow itself says any placement. What was pruned from the step has no device: TensorFlow puts it where its resources and inputs are.
+TensorFlow itself says any placement. What was pruned from the step has no device: TensorFlow puts it where its
+resources and inputs are.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from gnnplace.cluster import Cluster
 from gnnplace.exports import model_files
-from gnnplace.exports.model import Model
+from gnnplace.exports.model import Model, check_same
 from gnnplace.exports.refusal import UnsayableError, listed
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -26,8 +28,6 @@ def tensorflow(problem: Problem, placement: Placement, model: Model | None) -> d
     devices = op_devices(problem, placement)
     files: dict[str, str | bytes] = {"devices.json": json.dumps(devices, indent=1) + "\n", FUNCTION.name: FUNCTION.read_text()}
     if model is not None and Path(model.path).suffix in GRAPHDEF:
-        from gnnplace.exports.placed_graphdef import placed_graphdef  # TensorFlow takes seconds to import
-
         files["graph.pb"] = placed_graphdef(problem, model, devices)
     return files
 
@@ -48,6 +48,22 @@ def device_strings(cluster: Cluster) -> list[str]:
     """The devices as TensorFlow numbers them, by their kind, in the order of the cluster."""
     kinds = [device.kind.upper() for device in cluster.devices]
     return [f"/device:{kind}:{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)]
+
+
+def placed_graphdef(problem: Problem, model: Model, devices: Mapping[str, str]) -> bytes:
+    """The binary GraphDef; open dimensions of placeholders have the sizes that were placed. Raises ValueError for another model.
+
+    The file is parsed in this process only after a child process has read it within limits.
+    """
+    from gnnplace.frontends.tensorflow.graphdef import read_graphdef
+    from gnnplace.frontends.tensorflow.graphdef_child import checked, parsed  # TensorFlow takes seconds to import
+
+    check_same(read_graphdef(model.path, model.dims, model.fetches, problem.graph.name), problem.graph, model)
+    graph = checked(parsed(Path(model.path)), model.dims).graph
+    for node in graph.node:
+        node.device = devices.get(node.name, "")
+    content: bytes = graph.SerializeToString(deterministic=True)
+    return content
 
 
 def _check_kinds(problem: Problem, model: Model | None) -> None:

@@ -9,8 +9,21 @@ from pydantic import FailFast, Field, Strict
 
 from gnnplace.formats import strict_json
 from gnnplace.formats.strict_json import Document, Source
-from gnnplace.graph import CANONICAL_KINDS, CONTROL, NONE, PHASES, ComputationGraph, Op, Output
-from gnnplace.graph_columns import MAX_BYTES, MAX_EDGES, MAX_FLOPS, MAX_OPS, MAX_OUTPUTS, MAX_TIME_NS
+from gnnplace.graph import (
+    CANONICAL_KINDS,
+    CONTROL,
+    MAX_BYTES,
+    MAX_EDGES,
+    MAX_FLOPS,
+    MAX_OPS,
+    MAX_OUTPUTS,
+    MAX_TIME_NS,
+    NONE,
+    PHASES,
+    ComputationGraph,
+    Op,
+    Output,
+)
 
 MAX_DOCUMENT_BYTES = 2**30
 

@@ -12,8 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int32, Integer
 
 from gnnplace.compiled import kernel
-from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.graph_columns import levels
+from gnnplace.graph import NONE, ComputationGraph, levels
 
 APART = ("variable", "input", "control")  # kinds that are never fused
 LIGHT = (

@@ -8,9 +8,8 @@ import numpy as np
 from jaxtyping import Bool, Float32, Int64
 
 from gnnplace.compiled import kernel
-from gnnplace.moves.drawing import Drawn, draw, hash_of, hash_of_unit
+from gnnplace.moves.drawing import Drawn, draw, guide, hash_of, hash_of_unit
 from gnnplace.moves.features import Work, features, work
-from gnnplace.moves.guide import guide
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood
 from gnnplace.moves.situation import Situation
 

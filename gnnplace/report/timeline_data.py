@@ -14,8 +14,7 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.printable import printable
 from gnnplace.report.chain_words import Step
 from gnnplace.report.picture import coloured_phases
-from gnnplace.schedules.memory_use import memory_use
-from gnnplace.schedules.streams import streams
+from gnnplace.schedules.device_use import memory_use, streams
 
 SHADES = 16  # that tell modules apart, from the network's first to its last
 FEW_DEVICES = 8  # that have colours of their own

@@ -17,8 +17,8 @@ from traceback import extract_tb
 from types import ModuleType
 from typing import Any
 
+from gnnplace.isolation.imports import import_silently
 from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.isolation.quiet import import_silently
 
 OURS = str(Path(__file__).parents[1])
 AUTOGRAPH = "__autograph_generated_file"  # TensorFlow's rewriting of a function, whose own line is in the error's text

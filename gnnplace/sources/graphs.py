@@ -93,7 +93,7 @@ def cluster(text: str | os.PathLike[str]) -> Cluster:
     if _is_path(named):
         return read_cluster(named)
     if named == HERE:
-        from gnnplace.sources.this_machine import here
+        from gnnplace.execution.machine import here
 
         return here()
     return clusters.cluster(named)
@@ -107,7 +107,7 @@ def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Ca
     """
     if costs is None:
         return roofline.problem(graph, cluster)
-    from gnnplace.costs import links, profiled
+    from gnnplace.costs import links, measured
     from gnnplace.formats.costs import read_costs
 
     found = read_costs(costs, graph)
@@ -115,7 +115,7 @@ def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Ca
         named = ", ".join(f"{link.src} -> {link.dst}" for link in unmeasured[:MOST_LINKS])
         more = f" and {len(unmeasured) - MOST_LINKS} more" if len(unmeasured) > MOST_LINKS else ""
         say(f"{costs}: has no transfers on {named}{more}; these links keep the cluster's values")
-    return profiled.problem(graph, links.measured(cluster, [found]), found)
+    return measured.problem(graph, links.measured(cluster, [found]), found)
 
 
 def _form(text: str) -> Form:

@@ -1,4 +1,7 @@
-"""The undirected graph of units in CSR form, which partitioners cut. Each edge is listed at both of its ends."""
+"""The undirected graph of units in CSR form, which partitioners cut, and mean times of its transfers.
+
+Each edge is listed at both of its ends.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
+from gnnplace.problems import Problem
 from gnnplace.units.units import UnitEdges
 
 
@@ -32,3 +36,16 @@ def adjacency(edges: UnitEdges, num_units: int, weight: Float[np.ndarray, " edge
 def whole(weight: Shaped[np.ndarray, " weights"], largest: float) -> Int64[np.ndarray, " weights"]:
     """Integer weights for partitioners, in proportion: at least 1 and about `largest` at most."""
     return np.maximum(1, np.rint(weight * min(1.0, largest / float(weight.max(initial=1.0))))).astype(np.int64)
+
+
+def mean_transfer_ns(
+    problem: Problem, devices: Int64[np.ndarray, " devices"], carried: Int64[np.ndarray, " edges"]
+) -> Float[np.ndarray, " edges"]:
+    """The time of each edge's bytes on a mean link between these devices, in ns; the bytes themselves if there are no links."""
+    names = [problem.cluster.device_names[device] for device in devices]
+    links = [link for link in problem.cluster.links if link.src in names and link.dst in names]
+    if not links:
+        return carried.astype(np.float64)
+    hops = [1 if link.receive_channel is None else 2 for link in links]
+    per_byte = np.mean([count * 1e9 / link.bandwidth_bytes_per_s for count, link in zip(hops, links, strict=True)])
+    return carried * per_byte + np.mean([count * link.overhead_ns + link.latency_ns for count, link in zip(hops, links, strict=True)])

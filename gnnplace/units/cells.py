@@ -13,7 +13,7 @@ from jaxtyping import Int64
 
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.units.contraction import contract
-from gnnplace.units.rows import row_numbers
+from gnnplace.units.numbers import row_numbers
 from gnnplace.units.variables import families, merged
 
 LIMIT = 1000

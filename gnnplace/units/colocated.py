@@ -16,7 +16,7 @@ from jaxtyping import Int64
 
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.units.cells import leader, legality, scopes
-from gnnplace.units.rows import row_numbers
+from gnnplace.units.numbers import row_numbers
 from gnnplace.units.variables import join, merged
 
 

@@ -22,11 +22,12 @@ from jaxtyping import Bool, Int32, Int64
 from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.units.cells import leader
-from gnnplace.units.framework import of_pytorch
 from gnnplace.units.units import colocation_closure
 from gnnplace.units.variables import SCALAR_BYTES, families
 
 MULTIPLIES = ("matmul", "batch_matmul", "conv", "embedding")
+HELD = frozenset(("parameter", "buffer", "read", "input", "constant"))
+CALLED = ("aten.", "optim.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,17 @@ def modules(graph: ComputationGraph) -> Modules:
     if graph not in _modules:
         _modules[graph] = _build(graph)
     return _modules[graph]
+
+
+def of_pytorch(graph: ComputationGraph) -> bool:
+    """Whether all ops are such as PyTorch's front-end makes: calls of ATen and updates, and what they read.
+
+    >>> import gnnplace as gp
+    >>> [of_pytorch(gp.problem(name, cluster="k40-2").graph) for name in ("squeezenet", "vgg-16", "resnet-50-openvino")]
+    [True, False, False]
+    """
+    called = [kind for kind in graph.kind.values if kind not in HELD]
+    return bool(called) and all(kind.startswith(CALLED) for kind in called)
 
 
 def _build(graph: ComputationGraph) -> Modules:

@@ -8,7 +8,7 @@ import numpy as np
 import pymetis
 from jaxtyping import Float, Int64
 
-from gnnplace.isolation.quiet import silenced
+from gnnplace.isolation.imports import silenced
 from gnnplace.units.adjacency import Adjacency, whole
 
 LARGEST_WEIGHT = 1e6  # METIS adds weights up in 32 or 64 bits, as it was built

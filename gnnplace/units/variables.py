@@ -14,7 +14,7 @@ from jaxtyping import Bool, Int64, Integer
 
 from gnnplace.compiled import kernel
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
-from gnnplace.units.rows import row_numbers
+from gnnplace.units.numbers import row_numbers
 
 SCALAR_BYTES = 8  # a tensor this small (a norm, a learning rate, a power of beta) joins nothing
 

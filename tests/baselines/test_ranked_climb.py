@@ -17,9 +17,8 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.moves import columns
 from gnnplace.moves.columns import DRAWN, NAMES, hopeless
-from gnnplace.moves.drawing import draw
+from gnnplace.moves.drawing import NO_GUIDE, draw
 from gnnplace.moves.features import features, work
-from gnnplace.moves.guide import NO_GUIDE
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import situation
 from gnnplace.placement import Placement, check

@@ -9,7 +9,7 @@ import pytest
 
 from gnnplace.exports.targets import TARGETS
 
-ALSO = ("targets", "advice", "outermost", "in_turn")
+ALSO = ("targets", "refusal", "homes")
 
 
 @pytest.mark.parametrize("module", sorted({target.module for target in TARGETS.values()} | {f"gnnplace.exports.{name}" for name in ALSO}))

@@ -15,7 +15,7 @@ import gnnplace as gp
 from gnnplace import cli
 from gnnplace.exports.onnx_segments import node_ops, segments
 from gnnplace.frontends.network.network import Network, Node, Tensor
-from gnnplace.frontends.onnx.reader import read_model
+from gnnplace.frontends.onnx.read import read_model
 from gnnplace.placement import Placement
 
 

@@ -19,9 +19,8 @@ from support.random_problems import random_case
 import gnnplace as gp
 from gnnplace.exports.chrome_trace import chrome_trace
 from gnnplace.exports.device_map import device_map
-from gnnplace.exports.in_turn import in_turn
 from gnnplace.exports.refusal import UnsayableError
-from gnnplace.exports.targets import exported
+from gnnplace.exports.targets import exported, in_turn
 from gnnplace.placement import Placement, check
 from gnnplace.printable import printable
 from gnnplace.problems import Problem

@@ -18,8 +18,7 @@ from gnnplace.fused import fused
 from gnnplace.fusion.by_priority import by_priority
 from gnnplace.fusion.defaults import default
 from gnnplace.fusion.rules import leaders, refusal
-from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.graph_columns import PHASES
+from gnnplace.graph import PHASES, ComputationGraph, Op, Output
 
 
 def posed(ops, edges, gpus=2):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.isolation.quiet import import_silently, silenced
+from gnnplace.isolation.imports import import_silently, silenced
 
 
 @pytest.mark.parametrize("number", [1, 2])

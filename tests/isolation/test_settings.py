@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gnnplace.isolation import python, settings
+from gnnplace.isolation import imports, python
 
 NOTES = "import os\nassert os.environ['MATPLOTLIBRC'].endswith('mine')\nFOLDER, _config_fname = os.getcwd(), '.numba_config.yaml'\n"
 PROGRAM = """
@@ -50,7 +50,7 @@ def test_a_program_that_imports_the_package_keeps_what_libraries_promise_it(libr
 
 
 def test_once_they_are_left_no_library_looks_for_settings_in_the_current_folder(libraries):
-    begin = "from gnnplace.isolation import settings\nfor _ in range(2): settings.leave_those_of_this_folder()"
+    begin = "from gnnplace.isolation import imports\nfor _ in range(2): imports.leave_settings_of_this_folder()"
     assert _said(libraries, begin) == ["/", "/", os.devnull, str(libraries.parent / "here"), []]
 
 
@@ -63,7 +63,7 @@ def test_children_leave_them_too(libraries, monkeypatch):
     assert json.loads(done.stdout) == ["/", "/", os.devnull, str(here), []]
 
 
-@pytest.mark.parametrize(("home", "expected"), [("relative", settings.NO_HOME), (None, settings.NO_HOME), ("/home/me", "/home/me")])
+@pytest.mark.parametrize(("home", "expected"), [("relative", imports.NO_HOME), (None, imports.NO_HOME), ("/home/me", "/home/me")])
 def test_a_home_is_absolute(monkeypatch, home, expected):
     def unknown(user):
         raise KeyError(user)
@@ -74,5 +74,5 @@ def test_a_home_is_absolute(monkeypatch, home, expected):
     monkeypatch.setenv("HOME", str(home))
     if home is None:
         monkeypatch.delenv("HOME")
-    settings.leave_those_of_this_folder()
+    imports.leave_settings_of_this_folder()
     assert os.path.expanduser("~") == expected

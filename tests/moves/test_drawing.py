@@ -10,8 +10,7 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.moves import drawing
-from gnnplace.moves.drawing import Chances, draw, hash_of
-from gnnplace.moves.guide import NO_GUIDE, guide
+from gnnplace.moves.drawing import NO_GUIDE, Chances, draw, guide, hash_of
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem

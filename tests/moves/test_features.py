@@ -14,9 +14,8 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.moves import columns as names
 from gnnplace.moves.columns import DRAWN, NAMES
-from gnnplace.moves.drawing import Drawn, draw
+from gnnplace.moves.drawing import NO_GUIDE, Drawn, draw
 from gnnplace.moves.features import features, work
-from gnnplace.moves.guide import NO_GUIDE
 from gnnplace.moves.loads import MOST_IDLE
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.situation import Situation, situation

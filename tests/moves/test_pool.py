@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from support.graphs import chains
 
-from gnnplace.moves.drawing import draw, hash_of
-from gnnplace.moves.guide import NO_GUIDE
+from gnnplace.moves.drawing import NO_GUIDE, draw, hash_of
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.moves.pool import distinct, from_there, some, together, unknown
 

@@ -10,8 +10,7 @@ from support.graphs import equal_gpus
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import Placement
-from gnnplace.report.picture import FORMATS
-from gnnplace.report.timeline import draw, write_picture
+from gnnplace.report.picture import FORMATS, draw, write_picture
 from gnnplace.simulator.simulator import simulate
 
 

@@ -11,7 +11,7 @@ from support.plain_fusion import Fused as PlainFused
 from support.random_fusions import fused_case
 from support.slow import slow
 
-from gnnplace.costs import profiled, roofline
+from gnnplace.costs import measured, roofline
 from gnnplace.costs.measured import MeasuredCosts
 from gnnplace.fused import fused, fused_or_refusal
 from gnnplace.graph import Op, Output
@@ -170,7 +170,7 @@ def test_measured_times_lose_a_launch_and_the_traffic_that_the_roofline_knows():
     ops = [Op("a", "MatMul", (Output(100),), flops=1), Op("b", "Relu", (Output(100),), flops=1, canonical_kind="activation")]
     posed = made(ops, CHAIN[:1], with_launches(gpus(), 30))
     costs = MeasuredCosts("by-hand", posed.graph.sha256, ("a", "b"), {"gpu": np.array([1000, 100])})
-    found = fused(profiled.problem(posed.graph, posed.cluster, costs), labels(0, 0)).problem
+    found = fused(measured.problem(posed.graph, posed.cluster, costs), labels(0, 0)).problem
     assert posed.time_ns[:, 0].tolist() == [30 + 100, 30 + 200]  # 1 byte a nanosecond
     # a: 30 + 870 beyond + 100 of traffic, which is saved; b: 30 + 70, less than its traffic of 200, of which 100 stay: 70 at most
     assert found.time_ns[0].tolist() == [30 + 870 + 70] * 3

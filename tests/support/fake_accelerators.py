@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from gnnplace.exports.pretended import pretended
+from gnnplace.exports.lent import pretended
 
 
 @contextmanager

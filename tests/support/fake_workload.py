@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from support.graphs import chains
 
-from gnnplace.execution.order import in_order
+from gnnplace.execution.control_edges import in_order
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError

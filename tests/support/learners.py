@@ -10,8 +10,7 @@ from support.graphs import chains
 from torch import nn
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
-from gnnplace.config.pretraining import WarmStartConfig
-from gnnplace.config.training import CreditConfig, ExplorationConfig, OptimizerConfig, TrainingConfig
+from gnnplace.config.training import CreditConfig, ExplorationConfig, OptimizerConfig, TrainingConfig, WarmStartConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.unit_placer.policy import UnitPlacer
 from gnnplace.simulator.simulator import simulate

@@ -15,8 +15,8 @@ from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import roofline
 from gnnplace.execution.torch.workload import TorchWorkload
 from gnnplace.execution.workload import Plan, plan
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.step import TorchStep
-from gnnplace.frontends.torch.training import TracedStep
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem

@@ -15,7 +15,7 @@ from support import plain_fusion
 from support.plain_simulator import PlainSimulator
 
 from gnnplace.bounds.bounds import bounds
-from gnnplace.costs import profiled, roofline
+from gnnplace.costs import measured, roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.costs import read_costs
 from gnnplace.formats.graphs import graph_of
@@ -48,7 +48,7 @@ class Example:
         if self.costs is None:
             return roofline.problem(graph, cluster)
         document = {"format": "gnnplace.costs", "version": 1, "time_ns": self.costs}
-        return profiled.problem(graph, cluster, read_costs(json.dumps(document).encode(), graph))
+        return measured.problem(graph, cluster, read_costs(json.dumps(document).encode(), graph))
 
     @property
     def ops(self) -> list[str]:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import gnnplace as gp
-from gnnplace.units.framework import of_pytorch
+from gnnplace.units.modules import of_pytorch
 
 
 class Slashed(nn.ModuleDict):

@@ -1,14 +1,16 @@
 """The graph that really runs: that of the computation graph, op by op and edge by edge, under the same names.
 
-`runnable` promises: a node for each op of the pruned step, with exactly its edges. So a variable is read once (as `read_step` has it), a
-placeholder is a constant that stays on its device, and what only looks at static shapes is a constant that waits for its inputs. An op
-that looks at a shape known only in the step keeps its data input, an edge more than the computation graph has: `Runnable.differences`
-names it. Nothing asks to stand with anything (`_class`): the plan says where ops stand.
+`runnable` promises: a node for each op of the pruned step, with exactly its edges. So a variable is read once (as
+`read_step` has it), a placeholder is a constant that stays on its device, and what only looks at static shapes is a
+constant that waits for its inputs. An op that looks at a shape known only in the step keeps its data input, an edge
+more than the computation graph has: `Runnable.differences` names it. Nothing asks to stand with anything (`_class`):
+the plan says where ops stand.
 
-`placed` adds devices and order: a control edge leads from each op to the next one of its device. What a core makes for another one it
-sends before it begins its next op: sends and receipts are nodes of their own there, in the place of those that TensorFlow would add, which
-nothing waits for and which a busy core leaves lying for milliseconds. TensorFlow itself adds those from and to GPUs; there a constant that
-other devices need is an identity of one, so that it is sent like any other tensor.
+`placed` adds devices and order: a control edge leads from each op to the next one of its device. What a core makes for
+another one it sends before it begins its next op: sends and receipts are nodes of their own there, in the place of
+those that TensorFlow would add, which nothing waits for and which a busy core leaves lying for milliseconds. TensorFlow
+itself adds those from and to GPUs; there a constant that other devices need is an identity of one, so that it is sent
+like any other tensor.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from operator import itemgetter
 import numpy as np
 import tensorflow as tf
 
-from gnnplace.execution.control_messages import needed
+from gnnplace.execution.control_edges import needed
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.tensorflow.kinds import SHAPE_READERS
 from gnnplace.frontends.tensorflow.pruned import Step

@@ -10,8 +10,7 @@ import tensorflow as tf
 
 from gnnplace.cluster import Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.tensorflow.plan import layout
-from gnnplace.execution.tensorflow.servers import Template
+from gnnplace.execution.tensorflow.servers import Template, layout
 from gnnplace.execution.tensorflow.session import placed_session
 from gnnplace.execution.workload import LINK_SIZES_BYTES
 from gnnplace.frontends.tensorflow.step import Machine

@@ -1,9 +1,9 @@
 """A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
 
-`python -m gnnplace.execution.tensorflow.server PARENT` runs the template: it imports TensorFlow once, then obeys orders, lines of JSON at
-standard input. `start` forks a server, in a hundredth of the time of an import; `stop` kills one; `record` makes one record its allocations
-in a `folder`, until `recorded`. It answers in lines of JSON: `started`, `ended`, `record`, `recorded`. The serial number of its order
-names a server.
+`python -m gnnplace.execution.tensorflow.server PARENT` runs the template: it imports TensorFlow once, then obeys
+orders, lines of JSON at standard input. `start` forks a server, in a hundredth of the time of an import; `stop` kills
+one; `record` makes one record its allocations in a `folder`, until `recorded`. It answers in lines of JSON: `started`,
+`ended`, `record`, `recorded`. The serial number of its order names a server.
 
 Nothing outlives its parent: the kernel kills servers with the template, and the template with the process PARENT.
 """
@@ -19,8 +19,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from gnnplace.execution.tensorflow import memory
+from gnnplace.isolation.imports import silenced
 from gnnplace.isolation.linux import die_with_parent, keep_freed_memory, short_slices
-from gnnplace.isolation.quiet import silenced
 
 
 class Forked(NamedTuple):

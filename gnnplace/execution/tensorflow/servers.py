@@ -1,4 +1,4 @@
-"""The servers of a plan, as the process sees them that places the step: started in a second, watched, ended for sure."""
+"""The servers of a plan, as the process that places the step sees them: laid out, started, watched, ended for sure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from gnnplace.cluster import Device
 from gnnplace.execution.tensorflow.memory import recorded
+from gnnplace.execution.tensorflow.session import device_name
+from gnnplace.execution.workload import Plan
+from gnnplace.frontends.tensorflow.step import Machine
+from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation import python
 from gnnplace.isolation.outcome import MeasurementError
+from gnnplace.isolation.worker import usable_cores
 
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
@@ -172,3 +180,51 @@ class Template:
 def signal_name(code: int) -> str:
     """An exit code in words."""
     return f"signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"exit code {code}"
+
+
+class Layout(NamedTuple):
+    """The servers to start, and TensorFlow's name of each device of the plan."""
+
+    orders: tuple[Mapping[str, Any], ...]
+    devices: tuple[str, ...]
+
+
+def layout(devices: Sequence[Device], machine: Machine) -> Layout:
+    """The servers that hold the devices of a plan. Raises MeasurementError if there are more CPU devices than usable cores."""
+    cpus = [d for d, device in enumerate(devices) if device.kind == "cpu"]
+    cores = usable_cores()
+    if len(cpus) > len(cores):
+        raise MeasurementError("unsupported", f"{len(cpus)} devices of kind cpu and {len(cores)} cores that this process may use")
+    orders = [_order(core) for core in cores[: len(cpus)]]
+    gpus = len(devices) - len(cpus)
+    if gpus:  # one server for all
+        logical = gpus if machine.logical_gpu_bytes else 0
+        orders.append({"core": None, "logical_gpus": logical, "logical_gpu_bytes": machine.logical_gpu_bytes or 0})
+    names, next_cpu, next_gpu = [], 0, 0
+    for device in devices:
+        if device.kind == "cpu":
+            names.append(device_name(next_cpu))
+            next_cpu += 1
+        else:
+            names.append(device_name(len(cpus), "GPU", next_gpu))
+            next_gpu += 1
+    return Layout(tuple(orders), tuple(names))
+
+
+def room_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
+    """For each device, twice the bytes that it holds, makes or receives in a step (some are lost between tensors), at most what it has.
+
+    0 for a GPU: its allocator would take the memory itself, not only addresses.
+    """
+    data = np.flatnonzero(graph.edge_data != NONE)
+    outputs = np.concatenate([np.arange(len(graph.output_bytes)), graph.edge_data[data]])
+    places = np.concatenate([plan.device[graph.output_op], plan.device[graph.edge_dst[data]]])
+    output, place = np.unique(np.stack([outputs, places]), axis=1)
+    held = np.bincount(place, graph.output_bytes[output], len(plan.devices))
+    held += np.bincount(plan.device, graph.persistent_bytes, len(plan.devices))
+    rooms = zip(plan.devices, held.tolist(), strict=True)
+    return [min(2 * int(room), device.memory_bytes) if device.kind == "cpu" else 0 for device, room in rooms]
+
+
+def _order(core: int) -> Mapping[str, Any]:
+    return {"core": core, "logical_gpus": 0, "logical_gpu_bytes": 0}

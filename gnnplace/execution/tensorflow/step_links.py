@@ -1,7 +1,7 @@
 """What messages between two cores take in the steps of a workload: more than in a loop of sends, where caches hold all and nobody sleeps.
 
-A step on two cores takes more of the processors' time than on one, and its messages are why. Placements drawn at random send more of them
-or fewer, larger ones or smaller: so much a message and so much a byte explains what they take.
+A step on two cores takes more of the processors' time than on one, and its messages are why. Placements drawn at random
+send more of them or fewer, larger ones or smaller: so much a message and so much a byte explains what they take.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Float64, Int32
 from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.links import fit_link
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.control_messages import control_messages
+from gnnplace.execution.control_edges import control_messages
 from gnnplace.execution.workload import PlacedStep, Plan
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import NS_PER_S

@@ -1,7 +1,7 @@
 """What one traced step tells: when each op ran, where, what was sent, and how much memory each device held.
 
-Times are those of the kernels on the clock of this host. Tracing starts on each server in turn, some milliseconds apart, so that starts
-on different devices are less sure than durations.
+Times are those of the kernels on the clock of this host. Tracing starts on each server in turn, some milliseconds
+apart, so that starts on different devices are less sure than durations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 from jaxtyping import Int64
 
-from gnnplace.execution.control_messages import needed
+from gnnplace.execution.control_edges import needed
 from gnnplace.execution.tensorflow.in_place import in_place
 from gnnplace.execution.workload import OpTimes, Plan
 from gnnplace.graph import CONTROL, NONE, ComputationGraph

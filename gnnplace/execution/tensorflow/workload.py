@@ -15,14 +15,12 @@ import tensorflow as tf
 
 from gnnplace.cluster import Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.control_messages import control_messages
-from gnnplace.execution.order import in_order
+from gnnplace.execution.control_edges import control_messages, in_order
 from gnnplace.execution.tensorflow.graph import EXTRA, Runnable, placed, runnable
 from gnnplace.execution.tensorflow.in_place import in_place
 from gnnplace.execution.tensorflow.links import profile_link
 from gnnplace.execution.tensorflow.placed import PlacedTensorFlowStep
-from gnnplace.execution.tensorflow.plan import layout, room_bytes
-from gnnplace.execution.tensorflow.servers import Template
+from gnnplace.execution.tensorflow.servers import Template, layout, room_bytes
 from gnnplace.execution.tensorflow.step_links import links_in_steps
 from gnnplace.execution.workload import Outputs, Plan, refuse
 from gnnplace.frontends.tensorflow.graph import read_step

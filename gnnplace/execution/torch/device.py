@@ -1,6 +1,7 @@
 """One device's part of a placed PyTorch step: its program compiled, its own copy of variables and state, runs of it, times of its ops.
 
-Processes, threads and ranks differ in the transport, in how devices meet before a step, and in the lane that their ops run on.
+Processes, threads and ranks differ in the transport, in how devices meet before a step, and in the lane that their ops
+run on.
 """
 
 from __future__ import annotations
@@ -10,20 +11,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from threading import Lock
-from time import monotonic_ns
+from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch.code import Times, Transport, compiled
-from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import Lane
-from gnnplace.execution.torch.memory import allocations
 from gnnplace.execution.torch.program import Message, Program, Receive
-from gnnplace.execution.torch.values import Node
+from gnnplace.execution.torch.values import Held, Node
 from gnnplace.execution.workload import OpTimes, Outputs
 
 
@@ -242,3 +243,24 @@ def joined(parts: Sequence[tuple[tuple[float, ...], dict[str, np.ndarray]]]) -> 
     """The losses of the device that makes them, and the variables of all."""
     losses = next((losses for losses, _ in parts if losses), ())
     return Outputs(losses, {name: value for _, variables in parts for name, value in variables.items()})
+
+
+def allocations(run: Callable[[], object]) -> list[Allocation]:
+    """What this thread allocated and freed while `run()` ran."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    since = time_ns() - monotonic_ns()
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return [(event.start_ns() - since, event.nbytes()) for event in events]
+
+
+def gpu_growth(gpus: Sequence[int], run: Callable[[], object]) -> list[int]:
+    """The most bytes that were allocated at once on each GPU beyond what was before `run()`, which ends with the GPUs synchronised.
+
+    Bytes are free for this count when their last use has been queued, in the order of the program.
+    """
+    before = [torch.cuda.memory_allocated(gpu) for gpu in gpus]
+    for gpu in gpus:
+        torch.cuda.reset_peak_memory_stats(gpu)
+    run()
+    return [torch.cuda.max_memory_allocated(gpu) - bytes_before for gpu, bytes_before in zip(gpus, before, strict=True)]

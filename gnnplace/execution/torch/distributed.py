@@ -2,12 +2,13 @@
 
     torchrun --nproc-per-node 2 -m gnnplace measure WORKLOAD --cluster CLUSTER --placement PLACEMENT
 
-Every rank runs the same command: it loads the workload, makes the same plan, and runs the program of the device of its number, rank 0
-prints. What decides how long they measure (step times) is agreed on after each run, so all ranks decide alike. CPU devices go over
-gloo, GPUs over NCCL, rank k of a host on its k-th core or GPU, counted round.
+Every rank runs the same command: it loads the workload, makes the same plan, and runs the program of the device of its
+number, rank 0 prints. What decides how long they measure (step times) is agreed on after each run, so all ranks decide
+alike. CPU devices go over gloo, GPUs over NCCL, rank k of a host on its k-th core or GPU, counted round.
 
-What this does not do: mix CPU devices and GPUs, give a rank several devices, align the clocks of hosts (times of ops count from each
-device's own start), or measure links. A rank that fails ends the others through `torchrun`, or by the time limit.
+What this does not do: mix CPU devices and GPUs, give a rank several devices, align the clocks of hosts (times of ops
+count from each device's own start), or measure links. A rank that fails ends the others through `torchrun`, or by the
+time limit.
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gnnplace.execution.torch.device import TorchDevice, joined, merged, received_bytes
-from gnnplace.execution.torch.held import Held
+from gnnplace.execution.torch.device import TorchDevice, gpu_growth, joined, merged, received_bytes
 from gnnplace.execution.torch.lanes import ComputeStream, Lane, NoStream
-from gnnplace.execution.torch.memory import gpu_growth
 from gnnplace.execution.torch.program import Message, Program, Send, Signal, programs
-from gnnplace.execution.torch.values import once
+from gnnplace.execution.torch.values import Held, once
 from gnnplace.execution.workload import OpTimes, Outputs, Plan
-from gnnplace.frontends.torch.training import TracedStep
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import usable_cores

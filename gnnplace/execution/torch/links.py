@@ -1,8 +1,8 @@
 """How long messages take between two devices: the executor's own way of sending.
 
-Between CPU devices the workload's own messages are timed in its own steps, under placements drawn at random: in a loop of nothing but
-sends, what is sent and where it goes lie in the caches, and a small message takes a quarter of what it takes in a step. For sizes that the
-step has not, large ones, which no cache holds, there is the loop.
+Between CPU devices the workload's own messages are timed in its own steps, under placements drawn at random: in a loop
+of nothing but sends, what is sent and where it goes lie in the caches, and a small message takes a quarter of what it
+takes in a step. For sizes that the step has not, large ones, which no cache holds, there is the loop.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from jaxtyping import Int32
 
 from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import lanes
 from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.program import Message, Program, Receive, Send
 from gnnplace.execution.torch.shared_memory import SharedMemory
 from gnnplace.execution.torch.slots import slots
 from gnnplace.execution.torch.streams import Streams
+from gnnplace.execution.torch.values import Held
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan
-from gnnplace.frontends.torch.training import TracedStep
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.graph import NONE
 from gnnplace.isolation.worker import Worker, answers, usable_cores
 

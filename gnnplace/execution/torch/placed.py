@@ -1,7 +1,8 @@
 """A module that runs on the devices of a plan, in its owner's own loop: with any data, optimiser, scheduler, clipping.
 
-A call runs the ops of the traced step but its updates, by the executor that is measured. Its parameters are those of the module, where the
-devices read them; the backward pass hands over the gradients that the call has computed, times the gradient of its loss.
+A call runs the ops of the traced step but its updates, by the executor that is measured. Its parameters are those of
+the module, where the devices read them; the backward pass hands over the gradients that the call has computed, times
+the gradient of its loss.
 """
 
 from __future__ import annotations
@@ -16,18 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gnnplace.execution.measured_step import legal, planned
-from gnnplace.execution.part import without_updates
+from gnnplace.execution.measure import legal, planned
 from gnnplace.execution.torch import distributed
-from gnnplace.execution.torch.given import Given
 from gnnplace.execution.torch.live_step import LiveStep
 from gnnplace.execution.torch.unplaced import GRADIENT, Unplaced, as_outputs
 from gnnplace.execution.torch.values import Node
+from gnnplace.execution.workload import without_updates
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.gradients import GradientStep, gradient_step
-from gnnplace.frontends.torch.inference import example_output
-from gnnplace.frontends.torch.outputs import with_tensors
+from gnnplace.frontends.torch.inference import example_output, with_tensors
+from gnnplace.frontends.torch.inputs import Given
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
-from gnnplace.frontends.torch.training import TracedStep
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem

@@ -12,13 +12,13 @@ from jaxtyping import Int64
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch.device import DeviceMemory, OneHost, TorchDevice, span, timed
-from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.lanes import NoStream
 from gnnplace.execution.torch.program import Message, Program, Send, programs
 from gnnplace.execution.torch.shared_memory import SharedMemory
 from gnnplace.execution.torch.slots import lifetimes, slots
+from gnnplace.execution.torch.values import Held
 from gnnplace.execution.workload import Plan
-from gnnplace.frontends.torch.training import TracedStep
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.isolation.linux import lift_memory_limit, without_memory_limit
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import Worker, answers, usable_cores

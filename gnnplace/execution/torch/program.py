@@ -1,8 +1,9 @@
 """A traced PyTorch step cut into one program a device: which calls it makes, what it sends, receives and waits for, in order.
 
-What docs/execution-model.md#transfers says is done here: when an op ends, each of its outputs is sent once to each other device that
-has a consumer of it, by output, then by device; a control edge to another device is a signal, left out where others say so already.
-Nobody waits for a device that could wait for it in turn: all programs follow one topological order.
+What docs/execution-model.md#transfers says is done here: when an op ends, each of its outputs is sent once to each
+other device that has a consumer of it, by output, then by device; a control edge to another device is a signal, left
+out where others say so already. Nobody waits for a device that could wait for it in turn: all programs follow one
+topological order.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from operator import getitem
 import numpy as np
 from torch import Tensor
 
-from gnnplace.execution.control_messages import needed
+from gnnplace.execution.control_edges import needed
 from gnnplace.execution.torch.values import Node, as_sent, is_whole
 from gnnplace.execution.workload import Plan
-from gnnplace.frontends.torch.training import TracedStep
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.graph import CONTROL, ComputationGraph
 
 

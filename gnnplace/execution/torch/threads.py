@@ -1,11 +1,13 @@
 """A placed PyTorch step on GPUs, or on GPUs and CPU devices: a thread feeds each device, all in this process, over CUDA streams.
 
-The k-th GPU of the plan is cuda:k, counted round: several logical devices may share a GPU, each with its stream. This process must be
-one that nobody forks for the sake of CUDA: a step was traced here, PyTorch's autograd has looked for GPUs meanwhile, and from then on
-neither CUDA nor a backward pass works in a fork. So the process is the host itself (host.py), which was not forked and ends with us.
+The k-th GPU of the plan is cuda:k, counted round: several logical devices may share a GPU, each with its stream. This
+process must be one that nobody forks for the sake of CUDA: a step was traced here, PyTorch's autograd has looked for
+GPUs meanwhile, and from then on neither CUDA nor a backward pass works in a fork. So the process is the host itself
+(host.py), which was not forked and ends with us.
 
-All devices on a CPU are possible, too: the same threads without streams. That shows that programs and hand-over are right where there
-is no GPU; Python runs one thread at a time, so it is no way to time CPU devices (torch_processes.py is).
+All devices on a CPU are possible, too: the same threads without streams. That shows that programs and hand-over are
+right where there is no GPU; Python runs one thread at a time, so it is no way to time CPU devices (torch_processes.py
+is).
 """
 
 from __future__ import annotations
@@ -20,14 +22,13 @@ from typing import Any
 
 import torch
 
-from gnnplace.execution.torch.device import OneHost, TorchDevice, received_bytes
-from gnnplace.execution.torch.held import Held
+from gnnplace.execution.torch.device import OneHost, TorchDevice, gpu_growth, received_bytes
 from gnnplace.execution.torch.lanes import Lane, lanes
-from gnnplace.execution.torch.memory import gpu_growth
 from gnnplace.execution.torch.program import programs
 from gnnplace.execution.torch.streams import AbandonedError, Streams
+from gnnplace.execution.torch.values import Held
 from gnnplace.execution.workload import Plan
-from gnnplace.frontends.torch.training import TracedStep
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.isolation.worker import failure
 
 

@@ -15,11 +15,10 @@ from gnnplace.execution.measure import checked
 from gnnplace.execution.torch.device import seed
 from gnnplace.execution.torch.values import Node, is_random
 from gnnplace.execution.workload import Outputs, Plan
-from gnnplace.frontends.torch.inference import evaluating
+from gnnplace.frontends.torch.builder import TracedStep
+from gnnplace.frontends.torch.inference import evaluating, tensors_in
 from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
-from gnnplace.frontends.torch.outputs import tensors_in
 from gnnplace.frontends.torch.step import TorchInference, TorchStep
-from gnnplace.frontends.torch.training import TracedStep
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate

@@ -1,9 +1,10 @@
-"""What is asked of the value of a traced node: how it is sent, and whether it is drawn at random."""
+"""Values of traced nodes: how they are sent, which are random, which a step starts from and keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,3 +48,17 @@ def is_random(node: Node) -> bool:
     given = dict(zip((argument.name for argument in op._schema.arguments), node.args, strict=False)) | node.kwargs
     attends = any(argument.name == "dropout_p" for argument in op._schema.arguments)
     return not attends or bool(given.get("dropout_p", 0.0))
+
+
+class Held(NamedTuple):
+    """What exists before the step: the value of each such node, the names of those that a step changes; and what is kept of a step.
+
+    Devices have copies of the values and keep the loss, a scalar. With `results` they share the values, each on its device, and write
+    the value of each such node to its place; random draws are those of the step of the number plus `draws`.
+    """
+
+    values: Mapping[Node, Tensor]
+    names: Mapping[Node, str]
+    loss: Node | None
+    results: Mapping[Node, Tensor] | None = None
+    draws: int = 0

@@ -14,20 +14,19 @@ from torch import Tensor
 
 from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
-from gnnplace.execution.order import in_order
+from gnnplace.execution.control_edges import in_order
 from gnnplace.execution.torch import distributed
-from gnnplace.execution.torch.held import Held
 from gnnplace.execution.torch.links import gpu_link_samples, link_samples
 from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.threads import TorchThreads
 from gnnplace.execution.torch.unplaced import run_trace
-from gnnplace.execution.torch.values import Node, is_random
+from gnnplace.execution.torch.values import Held, Node, is_random
 from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
 from gnnplace.frontends.torch.optimizers import as_one_kernel, rules
 from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.frontends.torch.trace import Trace
-from gnnplace.frontends.torch.training import TracedStep
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 

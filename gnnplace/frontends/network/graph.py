@@ -21,8 +21,7 @@ from typing import Any
 from gnnplace.frontends.network import flops as network_flops
 from gnnplace.frontends.network.flops import Call
 from gnnplace.frontends.network.network import Names, Network, Node, Tensor, shown
-from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.graph_columns import MAX_FLOPS
+from gnnplace.graph import MAX_FLOPS, ComputationGraph, Op, Output
 from gnnplace.printable import printable
 
 log = logging.getLogger(__name__)

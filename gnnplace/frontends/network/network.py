@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gnnplace.graph_columns import MAX_BYTES
+from gnnplace.graph import MAX_BYTES
 
 # The bits of an element. A string is its header of 24 bytes: what it points to is not known before the step.
 BITS: dict[str, int] = {

@@ -1,7 +1,8 @@
 """Reads an ONNX file as the graph of a forward pass: one op for each node, input and weight.
 
-Shapes come from ONNX's own inference, which runs in a child process with limited time and memory. `flops` states the costs, `network.graph`
-the ops. Weights are never read, and no other file is opened. Training graphs in the file are ignored.
+Shapes come from ONNX's own inference, which runs in a child process with limited time and memory. `flops` states the
+costs, `network.graph` the ops. Weights are never read, and no other file is opened. Training graphs in the file are
+ignored.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import os
 from collections.abc import Mapping
 
 from gnnplace.frontends.network.graph import FileGraph, Format, read_graph
+from gnnplace.frontends.network.network import Network
 from gnnplace.frontends.onnx import flops
-from gnnplace.frontends.onnx.kinds import KNOWN, canonical_kind, is_view
-from gnnplace.frontends.onnx.reader import read_model
+from gnnplace.frontends.onnx.flops import KNOWN, canonical_kind, is_view
+from gnnplace.frontends.onnx.model import from_json
+from gnnplace.isolation.limited import Child, ask, check_dims
 
 ONNX = Format("node", KNOWN, is_view, canonical_kind, flops.flops)
+CHILD = Child("gnnplace.frontends.onnx.child", "onnx", "an ONNX file")
 
 
 def read_onnx(file: str | os.PathLike[str], dims: Mapping[str, int] | None = None, name: str | None = None) -> FileGraph:
@@ -24,3 +28,12 @@ def read_onnx(file: str | os.PathLike[str], dims: Mapping[str, int] | None = Non
     subgraphs (If, Loop, Scan), cycles, missing or duplicate names, absurd sizes, and anything that is no ONNX model.
     """
     return read_graph(file, read_model(file, dims or {}), ONNX, name)
+
+
+def read_model(file: str | os.PathLike[str], dims: Mapping[str, int]) -> Network:
+    """The network in an ONNX file; `dims` gives sizes of symbolic dimensions.
+
+    Raises ValueError if the package onnx is missing, a size is bad or the file is refused, OSError if it can't be opened.
+    """
+    check_dims(dims)
+    return from_json(ask(CHILD, os.fspath(file), {"dims": dict(dims)}))

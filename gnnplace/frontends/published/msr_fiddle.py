@@ -19,8 +19,7 @@ from pydantic import FailFast, Field, Strict
 
 from gnnplace.formats import strict_json
 from gnnplace.formats.strict_json import Document, Source
-from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.graph_columns import MAX_BYTES, MAX_EDGES, MAX_OPS, MAX_TIME_NS
+from gnnplace.graph import MAX_BYTES, MAX_EDGES, MAX_OPS, MAX_TIME_NS, ComputationGraph, Op, Output
 
 MAX_DOCUMENT_BYTES = 2**28
 NS_PER_MS = 10**6

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gnnplace.formats.strict_json import Source, shown
-from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.graph_columns import MAX_BYTES, MAX_EDGES, MAX_OPS, MAX_TIME_NS
+from gnnplace.graph import MAX_BYTES, MAX_EDGES, MAX_OPS, MAX_TIME_NS, ComputationGraph, Op, Output
 from gnnplace.isolation import regular_file
 
 MAX_DOCUMENT_BYTES = 2**28

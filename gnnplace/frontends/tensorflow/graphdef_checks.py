@@ -18,7 +18,7 @@ from gnnplace.formats.strict_json import shown
 from gnnplace.frontends.tensorflow.calls import MAX_NODES, num_tensors
 from gnnplace.frontends.tensorflow.kinds import writes_variable
 from gnnplace.frontends.tensorflow.roles import GRADIENT_SCOPE
-from gnnplace.graph_columns import MAX_BYTES
+from gnnplace.graph import MAX_BYTES
 
 MAX_INPUTS = 5_000_000
 MAX_RANK = 256

@@ -1,6 +1,23 @@
-"""Turns the ATen calls of a trace into ops, edges and colocation groups; what a graph then holds, `training` says.
+"""Turns the ATen calls of a trace, forward, backward and update, into ops, edges and colocation groups.
 
-Promises: ops keep the order of the trace; what shares a storage is an alias; a kind without a flop rule is counted in `uncounted`.
+Promises: ops keep the order of the trace; what shares a storage is an alias; a kind without a flop rule is counted in
+`uncounted`. Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. The graph
+holds:
+
+- each parameter and buffer is an op `variable` with its persistent bytes (including the optimiser's state) and, if it
+  is used, one op `read` that aliases it; an unused parameter is an op without edges;
+- views and in-place ops alias the buffer of an input; a view that equals an earlier tensor (`detach`, a transpose of a
+  transpose) is that tensor, not an op;
+- a writer stands with its buffer and with the views through which it writes; what is read after a write is taken anew
+  from the buffer, by an op `alias` that stands there, too; a buffer that the module replaces is written once, at the
+  end;
+- each parameter has one fused in-place update, after all reads of the parameter and on its device; a sparse embedding
+  has one row-wise update for each lookup; gradients of micro-batches are added, and clipped ones scaled, by ops of
+  their own;
+- `layer` is the module path, also of the gradients of a module's ops; `block` is the first number in it;
+- `time_step` is what the module marks (`scopes.time_step`), also for gradients; ops on parameters alone, sums of weight
+  gradients over time and updates have none;
+- a gradient op is `backward_weight` if it serves only parameters of its own layer, else `backward_data`.
 """
 
 from __future__ import annotations

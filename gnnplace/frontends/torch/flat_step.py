@@ -1,6 +1,8 @@
 """A training step as a function of flat tensors, for make_fx: parameters, buffers, the optimiser's state, inputs.
 
-It computes the loss, `autograd.grad` of every trained parameter, for each micro-batch in turn, and an update of each that has a gradient.
+It computes the loss, `autograd.grad` of every trained parameter, for each micro-batch in turn, and an update of each
+that has a gradient. Gradients are clipped before, as `torch.nn.utils` does it, gradient by gradient: each op stands by
+itself in the step.
 """
 
 from __future__ import annotations
@@ -13,13 +15,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from gnnplace.frontends.torch import clipping
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, as_written
 from gnnplace.frontends.torch.optimizers import Optimizer, built, rules
 from gnnplace.frontends.torch.scopes import CLIP_LAYER, LOSS_LAYER, ROOT_LAYER, Scope, Scopes
 from gnnplace.frontends.torch.sparse import Lookup, note_lookups, sparse_tables
-from gnnplace.frontends.torch.swapped import called_with
 
 Loss = Callable[..., Tensor]
 
@@ -170,9 +171,9 @@ class FlatStep:
             self._scopes.enter(Scope(CLIP_LAYER, "update")) if name is None else self._enter(name, "update")
 
         if self._updating.clip_norm is not None:
-            gradients = clipping.by_norm(gradients, self._updating.clip_norm, at)
+            gradients = clipped_by_norm(gradients, self._updating.clip_norm, at)
         if self._updating.clip_value is not None:
-            gradients = clipping.by_value(gradients, self._updating.clip_value, at)
+            gradients = clipped_by_value(gradients, self._updating.clip_value, at)
         return gradients
 
     def _enter(self, name: str, phase: Literal["forward", "backward", "update"]) -> None:
@@ -189,3 +190,53 @@ class _Bound(nn.Module):
 
     def forward(self, *inputs: Any, **named: Any) -> Tensor:
         return self._loss(self.module, *inputs, **named)
+
+
+def clipped_by_norm(gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]) -> dict[str, Tensor]:
+    """The gradients, scaled down together where their common norm exceeds `most` (Pascanu et al. 2013, algorithm 1).
+
+    What serves a gradient is made after `at(name)`, what serves all of them after `at(None)`. The sums need every gradient: the first
+    update waits for the last of them.
+    """
+    norms = []
+    for name, gradient in gradients.items():
+        at(name)
+        norms.append(torch.linalg.vector_norm(gradient, 2.0))
+    at(None)
+    factor = torch.clamp(most / (torch.linalg.vector_norm(torch.stack(norms), 2.0) + 1e-6), max=1.0)
+    scaled = {}
+    for name, gradient in gradients.items():
+        at(name)
+        scaled[name] = gradient * factor
+    return scaled
+
+
+def clipped_by_value(gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]) -> dict[str, Tensor]:
+    """The gradients, each of their elements brought between `-most` and `most`."""
+    clamped = {}
+    for name, gradient in gradients.items():
+        at(name)
+        clamped[name] = gradient.clamp(-most, most)
+    return clamped
+
+
+def called_with(tensors: dict[str, Tensor], module: nn.Module, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What the module returns with these parameters and buffers; afterwards `tensors` are those that it has put in their places.
+
+    PyTorch's own (2.13) leaves them in a module that has two names: it takes what it put there by the first for what was there.
+
+    >>> import torch
+    >>> pair = nn.Sequential(linear := nn.Linear(1, 1), linear)
+    >>> called = called_with({"0.weight": torch.zeros(1, 1)}, pair, (torch.ones(1),), {})
+    >>> torch.equal(called, linear.bias), isinstance(linear.weight, nn.Parameter)
+    (True, True)
+    """
+    before = [(part, dict(part._parameters), dict(part._buffers)) for part in module.modules()]
+    given, own = dict(tensors), {id(tensor) for _, parameters, buffers in before for tensor in (*parameters.values(), *buffers.values())}
+    try:
+        return functional_call(module, given, tuple(positional), dict(named))
+    finally:
+        tensors.update({name: tensor for name, tensor in given.items() if id(tensor) not in own})
+        for part, parameters, buffers in before:
+            part._parameters.update(parameters)
+            part._buffers.update(buffers)

@@ -3,17 +3,20 @@
     step = inference(module, (tokens,), name="bert")
     step.capture  # "export", or "make_fx" where torch.export could not
 
-Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. torch.export captures the module, then
-make_fx traces the result down to ATen ops, as in a training step. If torch.export refuses, make_fx traces the module directly. Both ways
-give the same graph, unless the module asks how it is traced. Ops, aliases, layers, blocks and time steps are those of a training step's
-forward pass (see `training`), with the phase `forward`. Parameters and buffers are ops `variable` and `read`, without optimiser state.
-Every returned tensor, however nested, is a result. The module is not changed.
+Nothing is computed and no memory is allocated: module and inputs may be on the `meta` device. torch.export captures the
+module, then make_fx traces the result down to ATen ops, as in a training step. If torch.export refuses, make_fx traces
+the module directly. Both ways give the same graph, unless the module asks how it is traced. Ops, aliases, layers,
+blocks and time steps are those of a training step's forward pass (see `builder`), with the phase `forward`. Parameters
+and buffers are ops `variable` and `read`, without optimiser state. Every returned tensor, however nested, is a result.
+The module is not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import copy
+from dataclasses import fields, is_dataclass
 from operator import getitem
 from typing import Any
 
@@ -26,12 +29,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from gnnplace.frontends.torch.buffers import shares
 from gnnplace.frontends.torch.builder import Capture, TracedStep, traced_step
-from gnnplace.frontends.torch.flat_step import Argument, replaced
+from gnnplace.frontends.torch.flat_step import Argument, called_with, replaced
 from gnnplace.frontends.torch.inputs import ExampleInputs, Inputs, uncompiled
-from gnnplace.frontends.torch.outputs import tensors_in
 from gnnplace.frontends.torch.refusals import check_built, explained, silenced
 from gnnplace.frontends.torch.scopes import Scopes, scope_of
-from gnnplace.frontends.torch.swapped import called_with
 from gnnplace.frontends.torch.trace import CompositeLstm, fake, trace_of
 
 
@@ -160,3 +161,39 @@ def evaluating(module: nn.Module) -> Iterator[None]:
         for part, attributes in before:
             vars(part).clear()
             vars(part).update(attributes)
+
+
+def tensors_in(value: object) -> Iterator[Tensor]:
+    """The tensors in a module's output, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from tensors_in(tuple(value.values()))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+    elif is_dataclass(value):
+        yield from tensors_in([getattr(value, field.name) for field in fields(value)])
+
+
+def with_tensors(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """A copy of an output in which the next of other tensors stands for each of its own.
+
+    >>> import torch
+    >>> with_tensors({"logits": torch.zeros(1), "rest": [None]}, iter([torch.ones(1)]))
+    {'logits': tensor([1.]), 'rest': [None]}
+    """
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, Mapping):
+        items = {key: with_tensors(item, tensors) for key, item in value.items()}
+        return type(value)(**items) if is_dataclass(value) else type(value)(items)  # type: ignore[call-arg]
+    if isinstance(value, list | tuple):
+        parts = [with_tensors(item, tensors) for item in value]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    if is_dataclass(value) and not isinstance(value, type):
+        made = copy(value)
+        for field in fields(value):
+            object.__setattr__(made, field.name, with_tensors(getattr(value, field.name), tensors))
+        return made
+    return value

@@ -1,9 +1,10 @@
 """The update of one parameter as one op: what it reads and writes, its arithmetic, and how it is run.
 
-Adam, AdamW and SGD are ATen's own fused kernels, but for complex parameters. Every other update is one op `gnnplace::update_`, which a
-device runs by the optimiser's own code, kernel after kernel; its cost is that of an ideal fused kernel all the same. Its state and its
-arithmetic are found by two steps of that code under fake tensors (the first may differ), so an optimiser of somebody else's is known, too.
-What its code asks of the values of tensors, such as the number of the step, is answered as late in a training (`arithmetic.LATE`).
+Adam, AdamW and SGD are ATen's own fused kernels, but for complex parameters. Every other update is one op
+`gnnplace::update_`, which a device runs by the optimiser's own code, kernel after kernel; its cost is that of an ideal
+fused kernel all the same. Its state and its arithmetic are found by two steps of that code under fake tensors (the
+first may differ), so an optimiser of somebody else's is known, too. What its code asks of the values of tensors, such
+as the number of the step, is answered as late in a training (`LATE`).
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from gnnplace.frontends.torch.arithmetic import Counting
+from gnnplace.frontends.torch.calls import Call
+from gnnplace.frontends.torch.flops import flops
 
 FUSED = (torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD)  # no subclasses of somebody else's
+LATE = 1000.0
+_PER_ELEMENT = {"lerp": 3, "addcmul": 3, "addcdiv": 2}  # the factor of a quotient folds into what it divides
 PLAIN = ("foreach", "fused", "capturable", "differentiable")  # how torch runs an optimiser, not what it computes
 _RULES: list[Rule] = []
 
@@ -149,6 +154,34 @@ def _found(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> Found:
             raise ValueError(f"optimizer: {rule.name}: makes no update of a parameter by itself: {' '.join(str(error).split())}") from error
     kept = {name: (tuple(value.shape), value.dtype) for name, value in state.items() if isinstance(value, Tensor)}
     return Found(kept, counting.flops)
+
+
+class Counting(TorchDispatchMode):
+    """Within, sums the flops of all ops, and answers `LATE` where code asks for the value of a tensor, such as the number of the step.
+
+    >>> with torch.device("meta"), Counting() as counting:
+    ...     _ = torch.zeros(4).add_(torch.zeros(4), alpha=0.1)
+    >>> counting.flops
+    8
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._local_scalar_dense.default:
+            return LATE
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor):
+            names = [argument.name for argument in func._schema.arguments]
+            self.flops += _fused_flops(Call(func, dict(zip(names, args, strict=False)) | (kwargs or {}), (result,)))
+        return result
+
+
+def _fused_flops(call: Call) -> int:
+    each = 2 if call.base == "add" and call.arguments.get("alpha", 1) != 1 else _PER_ELEMENT.get(call.base)
+    return flops(call) if each is None else each * call.outputs[0].numel()  # type: ignore[union-attr]
 
 
 def _update(

@@ -33,7 +33,7 @@ from gnnplace.policies.symmetry import by_first_use
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.cells import legality
-from gnnplace.units.rows import row_numbers
+from gnnplace.units.numbers import row_numbers
 from gnnplace.units.units import Units, UnitsName, allowed, numbered, units
 
 Colocation = UnitsName | Literal["metis"]

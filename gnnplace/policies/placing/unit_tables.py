@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64
 from gnnplace.cluster import NO_LINK
 from gnnplace.policies.placing.observations import UnitTables
 from gnnplace.problems import Problem
-from gnnplace.units.block_numbers import block_numbers
+from gnnplace.units.numbers import block_numbers
 from gnnplace.units.units import UnitEdges, Units, output_bytes, persistent_bytes, unit_edges, work_ns
 
 MISSING_LINK = 100.0  # how many times slower than the slowest link a placer takes a link that does not exist to be

@@ -10,7 +10,7 @@ from gnnplace.cluster import MAX_DEVICES
 from gnnplace.formats import strict_json
 from gnnplace.formats.references import Text
 from gnnplace.formats.strict_json import Document
-from gnnplace.graph_columns import MAX_OPS
+from gnnplace.graph import MAX_OPS
 from gnnplace.placement import Schedule
 from gnnplace.training.update.best import Origin
 

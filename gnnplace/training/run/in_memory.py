@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from lightning import Callback, Trainer
 
-from gnnplace.config.run import RunConfig
-from gnnplace.config.selection import SelectionConfig
+from gnnplace.config.run import RunConfig, SelectionConfig
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator

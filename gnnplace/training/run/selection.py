@@ -11,7 +11,7 @@ import numpy as np
 
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.choices import FAMILIES
-from gnnplace.config.selection import SelectionConfig
+from gnnplace.config.run import SelectionConfig
 from gnnplace.corpus import manifest
 from gnnplace.corpus.drawn import drawn
 from gnnplace.corpus.synthetic import synthetic

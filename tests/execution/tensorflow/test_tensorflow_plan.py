@@ -14,7 +14,7 @@ from support.tensorflow_models import minimized, v1, variable
 
 from gnnplace.cluster import Device
 from gnnplace.corpus import clusters
-from gnnplace.execution.tensorflow.plan import room_bytes
+from gnnplace.execution.tensorflow.servers import room_bytes
 from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
 from gnnplace.execution.workload import Plan
 from gnnplace.frontends.tensorflow.step import TensorFlowStep

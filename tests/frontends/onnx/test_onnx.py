@@ -8,8 +8,7 @@ from support.onnx_files import FLOAT, INT64, helper, model, node, numbers, onnx,
 
 from gnnplace.frontends.onnx import child
 from gnnplace.frontends.onnx import read as front_end
-from gnnplace.frontends.onnx.read import read_onnx
-from gnnplace.frontends.onnx.reader import read_model
+from gnnplace.frontends.onnx.read import read_model, read_onnx
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import resource
 import pytest
 from support.onnx_files import FLOAT, helper, model, node, numbers, onnx, saved, value, weight
 
-from gnnplace.frontends.onnx import checks, child, reader
-from gnnplace.frontends.onnx.read import read_onnx
-from gnnplace.frontends.onnx.reader import read_model
+from gnnplace.frontends.onnx import checks, child, read
+from gnnplace.frontends.onnx.read import read_model, read_onnx
 from gnnplace.isolation import limited
 
 X = value("x", [2, 2])
@@ -179,10 +178,10 @@ def test_what_is_no_regular_file(tmp_path):
 def test_a_file_that_needs_too_much_memory_time_or_patience_ends_in_one_line(tmp_path, monkeypatch):
     path = tmp_path / "net.onnx"
     path.write_bytes(b"\x3a" + _length(b"\x0a\x00" * 5_000_000) + b"\x0a\x00" * 5_000_000)  # empty nodes: 2 bytes each in the file alone
-    monkeypatch.setattr(reader, "CHILD", reader.CHILD._replace(memory_bytes=200 * 2**20))
+    monkeypatch.setattr(read, "CHILD", read.CHILD._replace(memory_bytes=200 * 2**20))
     with pytest.raises(ValueError, match="more memory than"):
         read_onnx(path)
-    monkeypatch.setattr(reader, "CHILD", reader.CHILD._replace(memory_bytes=2**34, cpu_s=1))
+    monkeypatch.setattr(read, "CHILD", read.CHILD._replace(memory_bytes=2**34, cpu_s=1))
     with pytest.raises(ValueError, match="reading it takes more than 1 s of processor time"):
         read_onnx(path)
     monkeypatch.setattr(limited, "LIMIT_S", 0.01)

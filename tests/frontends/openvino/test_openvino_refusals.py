@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from support.openvino_files import const, layer, model, parameter, result, saved
 
 from gnnplace.frontends.openvino import xml
-from gnnplace.frontends.openvino.flops import BY_KIND
-from gnnplace.frontends.openvino.kinds import CANONICAL, VIEWS
+from gnnplace.frontends.openvino.flops import BY_KIND, CANONICAL, VIEWS
 from gnnplace.frontends.openvino.read import read_openvino
 
 X = parameter("x", [2, 2])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.training_steps import training_step
 from torch import Tensor
 from torch.nn import functional
 
 from gnnplace.frontends.torch.flat_step import Loss
-from gnnplace.frontends.torch.training import training_step
 from gnnplace.graph import ComputationGraph
 
 

@@ -9,11 +9,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from support.training_steps import training_step
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
-from gnnplace.frontends.torch.training import TracedStep, training_step
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 
 MATMUL_KINDS = ("matmul", "batch_matmul", "conv", "conv_grad_input", "conv_grad_weight", "attention")
@@ -408,7 +409,7 @@ def test_meta_and_real_tensors_give_the_same_graph_twice() -> None:
 @pytest.mark.slow
 def test_the_hash_seed_changes_nothing() -> None:
     code = (
-        "import torch; from torch import nn; from gnnplace.frontends.torch.training import training_step;"
+        "import torch; from torch import nn; from support.training_steps import training_step;"
         "m = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.1), nn.Linear(8, 2));"
         "print(training_step(m, lambda m, x: m(x).sum(), (torch.zeros(3, 4),), name='m').graph.sha256)"
     )

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from support.training_steps import training_step
 from torch import Tensor, nn
 
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import inference
-from gnnplace.frontends.torch.training import TracedStep, training_step
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 
 

@@ -10,17 +10,18 @@ import numpy as np
 import pytest
 import torch
 from support.torch_steps import STEPS
+from support.training_steps import training_step
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 
 from gnnplace.frontends.torch import inference as torch_inference
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import inference
 from gnnplace.frontends.torch.scopes import time_step
 from gnnplace.frontends.torch.step import TorchInference
 from gnnplace.frontends.torch.trace import CompositeLstm
-from gnnplace.frontends.torch.training import TracedStep, training_step
 from gnnplace.graph import ComputationGraph
 
 PRODUCTS = ("matmul", "batch_matmul", "conv", "attention")

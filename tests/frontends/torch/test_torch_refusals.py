@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from support.training_steps import training_step
 from torch import Tensor, nn
 from torch.profiler import record_function
 
+from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import inference
-from gnnplace.frontends.torch.training import TracedStep, training_step
 
 
 class Decides(nn.Linear):

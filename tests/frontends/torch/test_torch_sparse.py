@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.training_steps import training_step
 from torch import Tensor, nn
 
 from gnnplace.frontends.torch.flat_step import Updating
 from gnnplace.frontends.torch.optimizers import SGD_RATE
 from gnnplace.frontends.torch.trace import trace
-from gnnplace.frontends.torch.training import training_step
 from gnnplace.graph import NONE, ComputationGraph
 
 ROWS, WIDTH, BATCH = 1000, 8, 16

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.training_steps import training_step
 from torch import Tensor, nn
 
 from gnnplace.frontends.torch.scopes import time_step
-from gnnplace.frontends.torch.training import training_step
 from gnnplace.graph import NONE, ComputationGraph
 
 STEPS, BATCH, UNITS = 3, 5, 4

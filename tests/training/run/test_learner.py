@@ -12,8 +12,7 @@ from support.learners import TablePolicy, ignore, learner, settings
 from support.slow import slow
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
-from gnnplace.config.pretraining import GroupingConfig
-from gnnplace.config.training import CreditConfig
+from gnnplace.config.training import CreditConfig, GroupingConfig
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement

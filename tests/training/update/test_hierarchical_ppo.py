@@ -12,8 +12,7 @@ from support.learners import ignore, learner, settings
 from support.slow import slow
 
 from gnnplace.config.algorithms import PpoConfig
-from gnnplace.config.pretraining import GroupingConfig
-from gnnplace.config.training import CreditConfig, ExplorationConfig
+from gnnplace.config.training import CreditConfig, ExplorationConfig, GroupingConfig
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.policies import registry

@@ -10,14 +10,14 @@ from gnnplace.corpus import hardware
 from gnnplace.execution import machine
 from gnnplace.execution.machine import Gpu
 from gnnplace.isolation.worker import usable_cores
-from gnnplace.sources import graphs, this_machine
+from gnnplace.sources import graphs
 
 
 @pytest.fixture(autouse=True)
 def asked_anew():
-    this_machine.here.cache_clear()
+    machine.here.cache_clear()
     yield
-    this_machine.here.cache_clear()
+    machine.here.cache_clear()
 
 
 def test_gpus_have_their_drivers_memory_and_the_tables_rates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,8 @@
-"""The memory that each device uses over a step, read off its timeline (docs/execution-model.md#memory).
+"""What a timeline says of each device: the memory that it uses (docs/execution-model.md#memory), its streams.
 
-A slot is the buffer of an output on a device, a number of that output and the device. It is taken when the op that makes it starts or its
-first transfer to the device begins, and left when the last op there that reads or makes it ends and the last transfer from there has left.
+A slot is the buffer of an output on a device, a number of that output and the device. It is taken when the op that
+makes it starts or its first transfer to the device begins, and left when the last op there that reads or makes it ends
+and the last transfer from there has left.
 """
 
 from __future__ import annotations
@@ -98,3 +99,14 @@ def _received(problem: Problem, output: Int64[np.ndarray, " n"], there: Int32[np
     root = graph.output_root[output]
     apart = (mode == OUTPUTS) | ((mode == PARTS) & (graph.output_bytes[output] < graph.output_bytes[root]))
     return np.where(apart, output, root) * problem.num_devices + there
+
+
+def streams(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Int64[np.ndarray, " ops"]:
+    """Each op's stream, from 0: the first of its device that is free when the op starts."""
+    found = np.zeros(problem.num_ops, dtype=np.int64)
+    free_ns = [[0] * count for count in problem.cluster.streams.tolist()]
+    for op in np.lexsort((timeline.end_ns, timeline.start_ns)).tolist():
+        free, start = free_ns[int(device[op])], int(timeline.start_ns[op])
+        found[op] = next(stream for stream, end in enumerate(free) if end <= start)
+        free[found[op]] = int(timeline.end_ns[op])
+    return found

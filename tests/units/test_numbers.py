@@ -1,4 +1,4 @@
-"""Blocks cost by how many there are, whatever their numbers."""
+"""Rows are numbered as `np.unique` numbers them; blocks cost by how many there are, whatever their numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gnnplace.graph import NONE, ComputationGraph, Op, Output
 from gnnplace.policies.placing.unit_tables import unit_tables
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
-from gnnplace.units.block_numbers import block_numbers
+from gnnplace.units.numbers import block_numbers, row_numbers
 from gnnplace.units.units import units
 
 CLOSE, FAR = (0, 1, 2, 3), (0, 7, 2**31 - 2, 2**31 - 1)
@@ -46,3 +46,14 @@ def test_a_unit_is_in_the_block_of_most_of_its_work_the_lowest_on_a_tie():
            for i, (time, block, where) in enumerate([(5, 9, "a"), (5, 4, "a"), (3, 4, "b"), (2, 9, "b"), (2, 9, "b")])]  # fmt: skip
     posed = problem(ComputationGraph.from_ops("units", ops, []), equal_gpus(2))
     assert unit_tables(posed, units(posed.graph, "ops"), np.arange(2)).block.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_numbers_are_places_among_the_distinct_rows(seed):
+    generator = np.random.default_rng(seed)
+    rows = generator.integers(-3, 4, size=(int(generator.integers(1, 60)), int(generator.integers(1, 5)))) * 10**12
+    assert row_numbers(rows).tolist() == np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1).tolist()
+
+
+def test_no_rows_have_no_numbers():
+    assert row_numbers(np.zeros((0, 3), dtype=np.int64)).tolist() == []
