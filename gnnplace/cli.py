@@ -14,6 +14,7 @@ from importlib import import_module
 
 from gnnplace.commands.usage import BAD_INPUT, INTERRUPTED, USAGE, Parser
 from gnnplace.complaints import UsageError
+from gnnplace.isolation import imports
 from gnnplace.isolation.scratch import own_temporary_folder
 from gnnplace.printable import printable
 from gnnplace.version import VERSION
