@@ -18,24 +18,26 @@ from gnnplace.policies.protocol import Policy
 from gnnplace.policies.tape import Tape
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
+from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.rollout import rollout
 
 
 def of_an_episode(config: RunConfig, problem: Problem) -> int:
     """How many placements of each sample a policy has evaluated."""
-    made = registry.build(config.policy, config.policy.shape([problem]), config.training.groupings, config.seed)
-    assert isinstance(made, Policy)
-    return sum(len(step.results) for step in rollout(made, problem, Tape("argmax", 1), simulate))
+    return sum(len(step.results) for step in rollout(_policy(config, problem), problem, Tape("argmax", 1), simulate))
 
 
 def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunConfig, int]:
     """The run with as many whole updates as a budget allows beside one greedy placement, at the end; and how much of it that takes.
 
     What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError where not one update fits,
-    and for a policy that learns from pools of moves.
+    and for a policy that learns in a phase of its own, which evaluates what it likes.
     """
     if config.training.moves.updates:
         raise ValueError(f"evaluations: can't be counted where {config.policy.kind} learns from pools (training.moves.updates)")
+    for phase in Learning(config.training, config.algorithm).of(_policy(config, problem)).objectives:
+        if phase.updates:
+            raise ValueError(f"evaluations: can't be counted where {config.policy.kind} learns in a phase of its own, {phase.name!r}")
     episode = of_an_episode(config, problem)
     each = config.training.samples * episode
     updates = (evaluations - episode) // each
@@ -45,6 +47,12 @@ def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunCo
     training = replace(config.training, updates=updates)
     training = replace(training, greedy_every=training.all_updates + 1)
     return replace(config, training=training), updates * each + episode
+
+
+def _policy(config: RunConfig, problem: Problem) -> Policy:
+    made = registry.build(config.policy, config.policy.shape([problem]), config.training.groupings, config.seed)
+    assert isinstance(made, Policy)
+    return made
 
 
 def searches(problem: Problem, evaluations: int, seed: int, schedule: Schedule) -> dict[str, Placement]:

@@ -157,7 +157,8 @@ def _end(run: TrainingRun, status: Status) -> None:
 def _tracking(config: RunConfig, folder: RunFolder, learner: Learner) -> MlflowRun | None:
     if config.tracking == "none":
         return None
-    return MlflowRun(folder.path, learner.description["config"], run_folder.in_use, notes.tags(config, folder.path, learner.lessons))
+    tags = notes.tags(config, folder.path, learner.lessons, learner.learning.phases)
+    return MlflowRun(folder.path, learner.description["config"], run_folder.in_use, tags)
 
 
 def _described(config: RunConfig, problems: Sequence[Problem], *, resumed: bool) -> Described:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.config.run import RunConfig
+from gnnplace.config.training import Phase
 from gnnplace.portfolio.candidates import Candidate
 from gnnplace.training.run.checkpoint import FILE as CHECKPOINT
 from gnnplace.training.update.lesson import Lesson
@@ -18,25 +19,25 @@ OWN = "policy, "  # how rows of the policy begin
 SHOWN = 4  # problems that a description names
 
 
-def tags(config: RunConfig, folder: Path, lessons: Sequence[Lesson]) -> dict[str, str]:
+def tags(config: RunConfig, folder: Path, lessons: Sequence[Lesson], phases: Sequence[Phase]) -> dict[str, str]:
     """Description and source under MLflow's own names for them."""
     return {
-        "mlflow.note.content": description(config, folder, lessons),
+        "mlflow.note.content": description(config, folder, lessons, phases),
         "mlflow.source.name": source(sys.argv),
         "mlflow.source.type": "LOCAL",
     }
 
 
-def description(config: RunConfig, folder: Path, lessons: Sequence[Lesson]) -> str:
+def description(config: RunConfig, folder: Path, lessons: Sequence[Lesson], phases: Sequence[Phase]) -> str:
     """Who learns what, how long, and how to go on (Markdown)."""
     policy = f"{config.policy.kind} ({config.policy.encodes_with})" if config.policy.encodes_with else config.policy.kind
     names = [lesson.label for lesson in lessons]
     where = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
-    phases = ", ".join(f"{phase.last - phase.first} updates of {phase.name}" for phase in config.training.phases)
+    updates = ", ".join(f"{phase.last - phase.first} updates of {phase.name}" for phase in phases)
     named = config.problems or [(lessons[0].problem.graph.name, lessons[0].problem.cluster.name)]
     (graph, cluster), checkpoint = map(shlex.quote, named[0]), shlex.quote(str(folder / CHECKPOINT))
     return (
-        f"**{policy}** learns from {where} ({config.evaluate}), seed {config.seed}: {phases or 'no updates'}.\n\n"
+        f"**{policy}** learns from {where} ({config.evaluate}), seed {config.seed}: {updates or 'no updates'}.\n\n"
         f"Its placement: `gnnplace place {graph} --cluster {cluster} --checkpoint {checkpoint}`; "
         f"its curves as a page: `gnnplace report {shlex.quote(str(folder))} -o trainings.html`"
     )
