@@ -9,7 +9,7 @@ settings.register_profile("patient", deadline=None, suppress_health_check=[Healt
 settings.load_profile("patient")
 
 pytest.register_assert_rewrite("support")
-pytest_plugins = ["support.core_tests", "support.cpu_budget"]
+pytest_plugins = ["support.core_tests", "support.cpu_budget", "support.interrupts"]
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
