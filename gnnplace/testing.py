@@ -20,7 +20,7 @@ from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 from gnnplace.placement import Placement, check
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import ClampsFeatures, Policy, PolicyConfig, asks
-from gnnplace.policies.tape import Tape
+from gnnplace.policies.tape import Decisions, Tape
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
@@ -99,6 +99,20 @@ def replay_keeps_the_noise_that_was_measured(make: Make) -> None:
     close(replay(policy, problem, tape, episode).tape.log_probability(), tape.log_probability())
 
 
+def replay_scores_the_measured_choices_under_other_weights(make: Make) -> None:
+    problem = branches()
+    policy = make(problem)
+    tape, placements, episode = _sampled(policy, problem)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    scored = replay(policy, problem, tape, episode).tape
+    assert all(map(_same_choices, scored.steps, tape.steps))
+    assert not torch.allclose(scored.log_probability(), tape.log_probability(), rtol=1e-4, atol=1e-4)
+    assert _plain(rollout(policy, problem, Tape.replaying(tape), evaluator(policy))[-1].placements) == _plain(placements)
+
+
 def the_same_seed_gives_the_same_samples_and_greedy_is_deterministic(make: Make) -> None:
     problem = branches()
     first, second = (_sampled(make(problem), problem).placements for _ in range(2))
@@ -156,6 +170,7 @@ CHECKS: tuple[Callable[[Make], None], ...] = (
     every_op_is_placed_by_a_decision,
     replay_gives_the_same_placements_and_log_probabilities,
     replay_keeps_the_noise_that_was_measured,
+    replay_scores_the_measured_choices_under_other_weights,
     the_same_seed_gives_the_same_samples_and_greedy_is_deterministic,
     other_seeds_give_other_samples,
     every_parameter_gets_a_gradient,
@@ -236,6 +251,10 @@ def _changed(tape: Tape) -> Iterator[list[dict[str, torch.Tensor]]]:
                     other = choice.clone()
                     other.view(-1)[index] = option
                     yield [*steps[:number], {**choices, name: other}]
+
+
+def _same_choices(step: dict[str, Decisions], other: dict[str, Decisions]) -> bool:
+    return step.keys() == other.keys() and all(torch.equal(step[name].choice(), other[name].choice()) for name in step)
 
 
 def _plain(placements: tuple[Placement, ...] | list[Placement]) -> list[list[list[int] | None]]:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("interrupts")
+
 BEGIN = """
 import ctypes, os, pathlib, signal, sys
 from gnnplace import cli, start
@@ -76,13 +78,8 @@ def ended(folder, program, number, before=None, **streams):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(folder)}
     command = [sys.executable, "-c", BEGIN + program, number]
     settings = {"cwd": folder, "env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    done = subprocess.run(command, preexec_fn=before or heed, **(settings | streams))
+    done = subprocess.run(command, preexec_fn=before, **(settings | streams))
     return done.returncode, done.stderr
-
-
-def heed():
-    """What runs in a shell's background ignores Ctrl-C, and so would what it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

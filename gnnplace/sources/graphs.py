@@ -1,6 +1,6 @@
 """Resolves GRAPH and CLUSTER, given as text: names of the corpus, files or code; and the problem of both.
 
-Each form has a reader of its own, which is imported where a text is of that form.
+A format of files is one reader and its endings in `ENDINGS`. A reader is imported when a text is of its form.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, assert_never
+from typing import TYPE_CHECKING, NamedTuple
 
 from gnnplace.choices import HERE, Format, Mode
 from gnnplace.cluster import Cluster
@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 
 MOST_LINKS = 3
 
-Form = Literal["onnx", "openvino", "graphdef", "json", "code", "corpus"]
-ENDINGS: dict[str, Form] = {".onnx": "onnx", ".xml": "openvino", ".pb": "graphdef", ".pbtxt": "graphdef", ".json": "json"}
-SIZED: tuple[Form, ...] = ("onnx", "graphdef")
 FILES = "ONNX file (*.onnx) or GraphDef (*.pb, *.pbtxt)"
 
 
@@ -47,6 +44,53 @@ class Reading(NamedTuple):
 BY_ITS_ENDING = Reading()
 
 
+class Form(NamedTuple):
+    """A form of text: its reader, and whether it takes `dims` and `fetches`."""
+
+    read: Callable[[str, Reading], ComputationGraph]
+    sized: bool = False
+    fetched: bool = False
+
+
+def _onnx(path: str, how: Reading) -> ComputationGraph:
+    from gnnplace.frontends.onnx.read import read_onnx
+
+    return read_onnx(path, dict(how.dims)).graph
+
+
+def _openvino(path: str, how: Reading) -> ComputationGraph:
+    from gnnplace.frontends.openvino.read import read_openvino
+
+    return read_openvino(path).graph
+
+
+def _graphdef(path: str, how: Reading) -> ComputationGraph:
+    from gnnplace.frontends.tensorflow.graphdef import read_graphdef
+
+    return read_graphdef(path, dict(how.dims), how.fetches)
+
+
+def _json(path: str, how: Reading) -> ComputationGraph:
+    from gnnplace.formats.graphs import read_graph
+
+    return read_graph(path)
+
+
+def _code(text: str, how: Reading) -> ComputationGraph:
+    from gnnplace.sources.code_graph import code_graph
+
+    return code_graph(text)
+
+
+def _corpus(name: str, how: Reading) -> ComputationGraph:
+    _refuse_file(name)
+    return manifest.graph(name)
+
+
+JSON, CODE, CORPUS, GRAPHDEF = Form(_json), Form(_code), Form(_corpus), Form(_graphdef, sized=True, fetched=True)
+ENDINGS = {".onnx": Form(_onnx, sized=True), ".xml": Form(_openvino), ".pb": GRAPHDEF, ".pbtxt": GRAPHDEF, ".json": JSON}
+
+
 def graph(text: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
     """The graph that `text` refers to. Raises ValueError (one line) if it is none or can't be read so, OSError if it is unreadable."""
     return _read(text, _form(text), how) if how.format == "gnnplace" else _published(text, how)
@@ -55,10 +99,10 @@ def graph(text: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
 @contextmanager
 def opened(text: str, how: Reading = BY_ITS_ENDING) -> Iterator[tuple[ComputationGraph, Trial | None]]:
     """As `graph`; with trials of exports where `text` is code, whose process lives until the context closes."""
-    if how.format != "gnnplace" or _form(text) != "code":
+    if how.format != "gnnplace" or _form(text) is not CODE:
         yield graph(text, how), None
         return
-    _refuse_choices(text, "code", how)
+    _refuse_choices(text, CODE, how)
     from gnnplace.sources.code_graph import opened as opened_code
 
     with opened_code(text) as found:
@@ -67,7 +111,7 @@ def opened(text: str, how: Reading = BY_ITS_ENDING) -> Iterator[tuple[Computatio
 
 def graph_file(path: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
     """The graph in a file: JSON, unless its extension or `how.format` names another format."""
-    return _read(path, ENDINGS.get(Path(path).suffix, "json"), how) if how.format == "gnnplace" else _published(path, how)
+    return _read(path, ENDINGS.get(Path(path).suffix, JSON), how) if how.format == "gnnplace" else _published(path, how)
 
 
 def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, ComputationGraph]:
@@ -75,7 +119,7 @@ def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, C
 
     Raises ValueError for a size without a dimension, and for sizes if no file takes any.
     """
-    files = [text for text in texts if _form(text) in SIZED]
+    files = [text for text in texts if _form(text).sized]
     if dims and not files:
         raise ValueError(f"--dim {dims[0][0]}={dims[0][1]}: no graph is an {FILES}, so their dimensions have sizes")
     return {text: graph(text, Reading(dims=_dims_of(text, files, dims))) for text in texts}
@@ -120,47 +164,22 @@ def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Ca
 
 def _form(text: str) -> Form:
     if is_code(text):
-        return "code"
+        return CODE
     if (Path(text) / "saved_model.pb").is_file():
-        return "graphdef"  # whose reader says what to do with a SavedModel
-    return ENDINGS.get(Path(text).suffix, "json" if _is_path(text) and not _is_source(text) else "corpus")
+        return GRAPHDEF  # whose reader says what to do with a SavedModel
+    return ENDINGS.get(Path(text).suffix, JSON if _is_path(text) and not _is_source(text) else CORPUS)
 
 
 def _read(text: str, form: Form, how: Reading) -> ComputationGraph:
     _refuse_choices(text, form, how)
-    match form:
-        case "onnx":
-            from gnnplace.frontends.onnx.read import read_onnx
-
-            return read_onnx(text, dict(how.dims)).graph
-        case "openvino":
-            from gnnplace.frontends.openvino.read import read_openvino
-
-            return read_openvino(text).graph
-        case "graphdef":
-            from gnnplace.frontends.tensorflow.graphdef import read_graphdef
-
-            return read_graphdef(text, dict(how.dims), how.fetches)
-        case "json":
-            from gnnplace.formats.graphs import read_graph
-
-            return read_graph(text)
-        case "code":
-            from gnnplace.sources.code_graph import code_graph
-
-            return code_graph(text)
-        case "corpus":
-            _refuse_file(text)
-            return manifest.graph(text)
-        case _:
-            assert_never(form)
+    return form.read(text, how)
 
 
 def _refuse_choices(text: str, form: Form, how: Reading) -> None:
     """Raises ValueError for `dims` or `fetches` with a format that takes none."""
-    if how.dims and form not in SIZED:
+    if how.dims and not form.sized:
         raise ValueError(f"--dim {how.dims[0][0]}={how.dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
-    if how.fetches and form != "graphdef":
+    if how.fetches and not form.fetched:
         raise ValueError(f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
 
 

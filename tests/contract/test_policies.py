@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from support.graphs import chains
 from support.pretended_gpu import GPU, REAL_GPU, using
 from support.slow import slow
 from support.small_policies import ENCODED, SMALL, small
@@ -13,6 +14,7 @@ from support.small_policies import ENCODED, SMALL, small
 from gnnplace import testing
 from gnnplace.costs import roofline
 from gnnplace.placement import Placement
+from gnnplace.placement import check as legal
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.tape import Tape
@@ -54,6 +56,22 @@ def test_keeps_its_promise(config, check):
 @pytest.mark.parametrize("kind", POLICIES)
 def test_is_in_the_table_under_its_own_name(kind):
     assert POLICIES[kind]().kind == kind
+
+
+NAMES_DEVICES = {"colocrl", "placeto", "hsdag", "go"}
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=named)
+def test_another_number_of_devices_is_placed_on_or_refused(config):
+    two, three = chains(2, 2, 2), chains(2, 2, 3)
+    policy = testing.built(config, two)
+    if config.kind in NAMES_DEVICES or getattr(config, "devices", None) == "names":
+        with pytest.raises(ValueError, match="gpus-3: 3 devices, but this policy places on 2"):
+            policy.reset(three, 1)
+        with pytest.raises(ValueError, match=f"clusters of 2 and 3 devices, but a {config.kind} policy places on one number of them"):
+            config.shape([two, three])
+    else:
+        assert legal(three, greedy(policy, testing.evaluator(policy))(three)) is None
 
 
 class Forgetful(torch.nn.Module):

@@ -71,12 +71,7 @@ def started(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     command_line = [sys.executable, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     variables = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment
-    return subprocess.Popen(command_line, env=variables, preexec_fn=_heed_interrupts, **pipes)
-
-
-def _heed_interrupts() -> None:
-    """What runs in a shell's background ignores Ctrl-C, and so would what it starts."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    return subprocess.Popen(command_line, env=variables, **pipes)
 
 
 def measuring(function: str, **environment: str) -> subprocess.Popen[str]:
@@ -111,6 +106,7 @@ def gone(mark: str) -> bool:
     return not alive(mark)
 
 
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_measurement_leaves_nothing(number: int, status: int, tmp_path: Path) -> None:
     mark = uuid4().hex

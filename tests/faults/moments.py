@@ -18,6 +18,7 @@ from faults.cases import following
 from faults.commands import IMPORT, TINY, damaged, imported_another, prepare, resumed, temporaries
 from faults.processes import HUNG_S, LATE_S, Ended
 from support.fork_on_pair import IN
+from support.interrupts import interruptible
 from support.processes import alive, marked
 
 from gnnplace.isolation.linux import processor_ns
@@ -64,13 +65,13 @@ class Running:
         prepare(self.folder)
         (self.folder / "net.py").write_text(NET)
         (self.folder / "tmp").mkdir()
-        with marked() as self.mark, open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
+        with marked() as self.mark, interruptible(), open(self.folder / "out", "wb") as out, open(self.folder / "err", "wb") as err:
             settings = {"TMPDIR": f"{self.folder}/tmp", "OMP_NUM_THREADS": "1"}
             if self.arguments == IMPORT:
                 settings |= {"GNNPLACE_DATASETS": f"{self.folder}/datasets"}
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "gnnplace", *self.arguments], cwd=self.folder, env=os.environ | settings,
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0, preexec_fn=_heed_interrupts,
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, process_group=0,
             )  # fmt: skip
 
     def wait(self, until_ns: int | None = None, late: float | None = None) -> bool:
@@ -105,11 +106,6 @@ class Running:
             time.sleep(0.05)
         files = [path.name for path in (self.folder / "tmp").iterdir()]
         return f"{files} are left in the temporary folder" if files else None
-
-
-def _heed_interrupts() -> None:
-    """What runs in a shell's background ignores Ctrl-C, and so would what it starts."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def cases() -> Iterator[Case]:

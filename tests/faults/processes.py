@@ -16,6 +16,7 @@ from io import StringIO
 from pathlib import Path
 
 from support.imports import import_all
+from support.interrupts import interruptible
 from support.processes import alive, marked
 from support.short_searches import LITTLE
 
@@ -48,7 +49,7 @@ class Started:
         for path in self._files:
             path.touch()
         (folder / "tmp").mkdir(exist_ok=True)
-        with marked() as self._mark:
+        with marked() as self._mark, interruptible():
             self.pid = os.fork()
             if self.pid == 0:
                 self._become(arguments, before)
@@ -65,7 +66,6 @@ class Started:
             os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
             os.environ |= {"TMPDIR": str(self._folder / "tmp"), "GNNPLACE_DATASETS": str(self._folder / "datasets")}
             tempfile.tempdir = None
-            signal.signal(signal.SIGINT, signal.default_int_handler)
             signal.alarm(HUNG_S)
             before()
             status = start.main(arguments)

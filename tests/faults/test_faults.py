@@ -45,13 +45,9 @@ def test_a_signal_at_any_time(name, number, tmp_path):
 
 @pytest.mark.slow
 def test_a_command_ends_though_this_process_has_computed_with_threads(tmp_path):
-    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        torch.nn.functional.layer_norm(torch.ones(4096, 512), (512,))
-        assert broken([next(at_every_step(COMMANDS[-1], "disk full"))], tmp_path) == []
-    finally:
-        torch.set_num_threads(before)
+    torch.nn.functional.layer_norm(torch.ones(4096, 512), (512,))
+    assert broken([next(at_every_step(COMMANDS[-1], "disk full"))], tmp_path) == []
 
 
 @pytest.mark.slow

@@ -314,16 +314,13 @@ def test_a_search_whose_process_dies_is_an_error_and_the_next_one_has_another():
     assert proved(posed).step_time_ns == 30
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupted_search_leaves_no_process_that_answers_it_later(monkeypatch: pytest.MonkeyPatch):
     posed, other = (made([hand_op("a", time, 9)], [], gpus(*BOTH)) for time in (30, 40))
     process = exact_module._process()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    try:
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-            patched.setattr(exact_module.pickle, "load", lambda stream: signal.raise_signal(signal.SIGINT))
-            solve(posed, ENOUGH)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(exact_module.pickle, "load", lambda stream: signal.raise_signal(signal.SIGINT))
+        solve(posed, ENOUGH)
     assert process.wait(10) == -9
     assert proved(other).step_time_ns == 40
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support.graphs import chains, equal_gpus
+from support.learners import learner, settings
 from support.slow import slow
 
 from gnnplace.config.files import read_settings
@@ -16,10 +17,9 @@ from gnnplace.policies.protocol import Imitates
 from gnnplace.policies.tape import Tape
 from gnnplace.simulator.simulator import simulate
 from gnnplace.testing import restricted
-from gnnplace.training.update.algorithms.loss import reinforce
-from gnnplace.training.update.credit import Credit, MovingAverage, leave_one_out
-from gnnplace.training.update.reward import INVALID, negative_square_root
-from gnnplace.training.update.rollout import greedy, replay, rollout
+from gnnplace.training.run.fit import fit
+from gnnplace.training.update.reward import INVALID
+from gnnplace.training.update.rollout import greedy, rollout
 
 
 def placer(of, units="ops", width=16, seed=0, **knobs):
@@ -57,24 +57,6 @@ def test_groups_are_placed_in_topological_order_and_their_ops_together():
         assert placement.device.tolist() == [device[0]] + [device[1 + branch] for branch in range(3) for _ in range(4)]
 
 
-@pytest.mark.parametrize("knobs", [{}, {"bidirectional": True, "bound": 3.0}])
-def test_replay_scores_the_measured_choices_under_new_weights(knobs):
-    of = specialists()
-    policy = placer(of, **knobs)
-    tape, _ = sampled(policy, of, 4)
-    torch.testing.assert_close(replay(policy, of, tape).tape.log_probability(), tape.log_probability(), rtol=1e-5, atol=1e-4)
-    with torch.no_grad():
-        for parameter in policy.parameters():
-            parameter += 0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1))
-    scored = replay(policy, of, tape).tape.log_probability()
-    assert (scored - tape.log_probability()).abs().min() > 1e-3
-    device, logits = tape.steps[0]["device"].choice(), []
-    encoded = policy.placer.encode(policy.encoder(policy.reset(of, 4).groups)[None])
-    policy.placer.write(encoded, 4, lambda step, seen: (logits.append(seen), device[:, step])[1])
-    by_hand = torch.stack(logits, 1).log_softmax(-1).gather(-1, device.unsqueeze(-1)).sum((1, 2))
-    torch.testing.assert_close(scored, by_hand, rtol=1e-5, atol=1e-4)
-
-
 def test_logits_are_the_networks_own_unless_bounded():
     of = specialists()
     free, bounded = placer(of).placer, placer(of, bound=3.0).placer
@@ -94,70 +76,13 @@ def test_the_encoder_reads_forwards_alone_unless_told():
         assert net.encode(rows).memory[:, 0].equal(net.encode(other).memory[:, 0]) == same
 
 
-def credit_of(results, average):
-    """The paper's: minus the root of the seconds, over the moving average, which starts at the failing signal."""
-    reward = torch.tensor([[negative_square_root(result) for result in results]], dtype=torch.float64)
-    counts = torch.ones_like(reward, dtype=torch.bool)
-    return Credit(reward, average.advantage(reward, counts), counts)
-
-
-def test_an_update_favours_the_faster_placements():
-    of = specialists()
-    policy = placer(of)
-    tape, placements = sampled(policy, of, 4, seed=5)
-    credit = credit_of(simulate(of, placements), MovingAverage(initial=None))
-    reward = credit.returns[0]
-    assert reward.max() > reward.min()
-    optimizer = torch.optim.SGD(policy.parameters(), lr=1e-3)
-    reinforce(replay(policy, of, tape), credit).backward()
-    optimizer.step()
-    gain = (replay(policy, of, tape).tape.log_probability() - tape.log_probability()).detach()
-    assert gain[reward.argmax()] > 0 > gain[reward.argmin()]
-
-
-def test_equal_rewards_change_nothing():
-    of = specialists()
-    policy = placer(of)
-    tape, placements = sampled(policy, of, 4)
-    assert len({tuple(placement.device.tolist()) for placement in placements}) > 1
-    for reward, moves in (([-0.7, -0.7, -0.7, -0.7], False), ([-0.7, -0.7, -0.7, -0.8], True)):
-        returns = torch.tensor([reward], dtype=torch.float64)
-        counts = torch.ones_like(returns, dtype=torch.bool)
-        policy.zero_grad()
-        reinforce(replay(policy, of, tape), Credit(returns, leave_one_out(returns, counts), counts)).backward()
-        assert any(parameter.grad.abs().sum() > 0 for parameter in policy.parameters()) == moves
-
-
-def learn(policy, of, updates, rate, initial=INVALID):
-    """The paper's update with K = 8: the root of the step time over a moving average, clipping; only the learning rate is smaller."""
-    optimizer, average, generator = (
-        torch.optim.Adam(policy.parameters(), lr=rate),
-        MovingAverage(initial=initial),
-        torch.Generator().manual_seed(0),
-    )
-    for _ in range(updates):
-        tape = Tape("sample", 8, generator)
-        credit = credit_of(simulate(of, rollout(policy, of, tape, None)[-1].placements), average)
-        optimizer.zero_grad()
-        reinforce(replay(policy, of, tape), credit).backward()
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        optimizer.step()
-    return greedy(policy)(of)
-
-
-@pytest.mark.parametrize(("updates", "rate"), [(80, 1e-2), slow(400, 3e-3)])
-def test_reaches_the_optimum_of_specialists(updates, rate):
-    of = specialists()
-    placement = learn(placer(of), of, updates, rate)
-    assert np.array_equal(placement.device, np.arange(8) % 2)
-
-
 @pytest.mark.parametrize("seed", [slow(0), slow(1), slow(2)])
 def test_branches_spread_over_the_devices(seed):
     """As many equal GPUs as branches: the optimum has one each, and the autoregressive decoder can break the symmetry."""
     of = branches()
-    placement = learn(placer(of, "colocated", seed=seed), of, 150, 1e-2, initial=None)
-    assert simulate(of, [placement])[0].step_time_ns < 1.01 * 4 * 10**8
+    policy = placer(of, "colocated", seed=seed)
+    fit(learner([of], settings(updates=150, lr=1e-2, baseline="moving-average", greedy_every=1000), policy=policy))
+    assert simulate(of, [greedy(policy)(of)])[0].step_time_ns < 1.01 * 4 * 10**8
 
 
 def test_metis_makes_as_many_groups_as_the_rules_of_work_alike():
@@ -177,13 +102,9 @@ def test_every_rule_keeps_ops_where_they_may_stand(units):
 
 def test_what_it_has_not_learned_is_refused():
     policy = placer(chains(1, 4, 2))
-    with pytest.raises(ValueError, match="gpus-3: 3 devices, but this policy places on 2"):
-        policy.reset(chains(1, 4, 3), 1)
     with pytest.raises(ValueError, match="chains-1x5: 5 colocation groups, but this policy has learned 4"):
         policy.reset(chains(1, 5, 2), 1)
     assert greedy(policy)(chains(1, 3, 2)).device.max() < 2
-    with pytest.raises(ValueError, match="clusters of 2 and 3 devices"):
-        ColocRLConfig().shape([chains(1, 2, 2), chains(1, 2, 3)])
 
 
 def test_choices_rename_equal_devices_by_first_use_and_make_the_placement():

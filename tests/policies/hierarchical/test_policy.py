@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 from support.graphs import chains, equal_gpus
-from support.slow import slow
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
@@ -22,22 +21,6 @@ SMALL = {"groups": 4, "width": 16, "encoder_width": 16, "encoder_rounds": 2}
 def planner(*problems, groupings=1, encoder="gnn", **switches):
     config = HierarchicalConfig(**(SMALL | ENCODERS[encoder] | {"devices": "observed"} | switches))
     return registry.build(config, config.shape(problems), groupings, 0)
-
-
-def specialists(count=8):
-    """A chain of matrix products and convolutions; each GPU is five times faster at one of them: the optimum parts the kinds."""
-    kinds = ("matmul", "conv")
-    ops = [
-        Op(
-            f"o{i}",
-            kinds[i % 2],
-            (Output(10),),
-            canonical_kind=kinds[i % 2],
-            time_ns={f"gpu:{i % 2}": 10**8, f"gpu:{1 - i % 2}": 5 * 10**8},
-        )
-        for i in range(count)
-    ]
-    return problem(ComputationGraph.from_ops("specialists", ops, [(i, 0, i + 1) for i in range(count - 1)]), equal_gpus(2))
 
 
 @pytest.mark.parametrize("encoder", [{}, {"features": "paper", "kinds": "canonical"}])
@@ -119,25 +102,6 @@ def test_devices_are_sampled_for_known_groups():
     tape = Tape("sample", 4, torch.Generator().manual_seed(0), given=target)
     rollout(policy, of, tape, None)
     assert torch.equal(tape.steps[0]["group"].choice(), target["group"]) and tape.steps[0]["device"].choice().shape == (4, 4)
-
-
-@pytest.mark.parametrize("devices", [slow("names"), "observed"])
-def test_reaches_the_optimum_with_a_gnn(devices):
-    """Eight groupings of two placements, the mean of the samples as baseline. Embeddings that are not kept apart end with one group."""
-    of = specialists()
-    policy = planner(of, groupings=8, devices=devices)
-    optimizer, generator = torch.optim.Adam(policy.parameters(), lr=2e-2), torch.Generator().manual_seed(0)
-    for _ in range(25):
-        tape = Tape("sample", 16, generator)
-        times = [result.step_time_ns for result in simulate(of, rollout(policy, of, tape, None)[-1].placements)]
-        reward = -torch.tensor(times).double().log()
-        advantage = ((reward - reward.mean()) / (reward.std() + 1e-3)).float()
-        optimizer.zero_grad()
-        (-(advantage * replay(policy, of, tape).tape.log_probability()).mean()).backward()
-        optimizer.step()
-    placement = greedy(policy)(of)
-    assert np.array_equal(placement.device, np.arange(8) % 2)
-    assert simulate(of, [placement])[0].step_time_ns == 8 * 10**8 + 7 * 10
 
 
 def test_the_encoders_are_two_switches():

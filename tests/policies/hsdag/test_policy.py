@@ -5,9 +5,8 @@ from functools import partial
 
 import pytest
 import torch
-from support.graphs import chains, equal_gpus, op
+from support.graphs import equal_gpus, op
 from support.learners import learner, settings
-from support.slow import slow
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.training import CreditConfig
@@ -87,18 +86,6 @@ def test_groups_are_no_matter_of_chance():
     torch.testing.assert_close(tape.log_probability(), tape.by_step(Decisions.log_probability, ["device"]).sum(0))
 
 
-def test_other_weights_score_the_devices_in_the_groups_that_were_measured():
-    problem = ladder(9)
-    policies = [policy_of(problem, seed) for seed in range(2)]
-    tape, episode = sampled(policies[0], problem)
-    scored = replay(policies[1], problem, tape, episode).tape
-    for before, after in zip(tape.steps, scored.steps, strict=True):
-        assert all(torch.equal(before[name].choice(), after[name].choice()) for name in before)
-    assert not torch.allclose(scored.log_probability(), tape.log_probability())
-    placements = [rollout(policies[1], problem, Tape.replaying(tape), None)[step].placements for step in range(3)]
-    assert [[p.device.tolist() for p in step] for step in placements] == [[p.device.tolist() for p in step.placements] for step in episode]
-
-
 def test_dropout_is_of_samples_and_replayed_and_greedy_has_none():
     problem = branches()
     policy = policy_of(problem, dropout=0.4)
@@ -127,16 +114,6 @@ def probability(policy, problem, device):
     return [float(torch.softmax(step["device"].logits[0], -1)[0, 0, device]) for step in tape.steps]
 
 
-@pytest.mark.parametrize("fast", [0, 1])
-def test_an_update_makes_the_faster_device_more_probable_in_every_step(fast):
-    problem = one_op(fast)
-    made = taught(problem, updates=1, samples=16)
-    before = probability(made.policy, problem, fast)
-    fit(made)
-    after = probability(made.policy, problem, fast)
-    assert all(b > a for a, b in zip(before, after, strict=True))
-
-
 def test_as_published_the_faster_device_is_learned_without_a_baseline():
     credit = CreditConfig(returns="own", gamma=0.95, baseline="none", initial=None, normalise=False)
     reward = dataclasses.replace(settings().reward, kind="inverse", overflow=0.0)
@@ -144,18 +121,6 @@ def test_as_published_the_faster_device_is_learned_without_a_baseline():
     made = taught(problem, updates=12, samples=1, lr=0.03, credit=credit, reward=reward, knobs={"dropout": 0.2, "steps": 4})
     fit(made)
     assert min(probability(made.policy, problem, 1)) > 0.9
-
-
-def test_equal_rewards_change_nothing():
-    problem = branches()
-
-    def alike(of, placements, *, timeline=False):
-        return tuple(dataclasses.replace(result, step_time_ns=1000) for result in simulate(of, placements, timeline=timeline))
-
-    made = taught(problem, updates=2, evaluate=alike)
-    before = {name: value.clone() for name, value in made.policy.state_dict().items()}
-    fit(made)
-    assert all(torch.equal(value, before[name]) for name, value in made.policy.state_dict().items())
 
 
 def two_ladders():
@@ -176,21 +141,6 @@ def test_samples_are_learned_from_again_after_the_weights_and_with_them_the_grou
     fit(made)
     assert any(not torch.equal(value, before[name]) for name, value in made.policy.network.state_dict().items())
     assert all(value.isfinite().all() for value in made.policy.state_dict().values())
-
-
-@pytest.mark.parametrize("seed", [0, slow(1), slow(2)])
-def test_training_finds_the_device_of_each_kind(seed):
-    problem = two_ladders()
-    made = taught(problem, updates=16, samples=16, lr=3e-3, seed=seed, knobs={"steps": 2, "width": 32})
-    fit(made)
-    assert made.decode(0).feasible_ns == 6 * 100
-
-
-def test_a_policy_is_for_one_number_of_devices():
-    with pytest.raises(ValueError, match="clusters of 2 and 3 devices, but a hsdag policy places on one number of them"):
-        HsdagConfig().shape([chains(2, 2, 2), chains(2, 2, 3)])
-    with pytest.raises(ValueError, match="3 devices, but this policy places on 2"):
-        policy_of(chains(2, 2, 2)).reset(chains(2, 2, 3), 1)
 
 
 @pytest.mark.parametrize(

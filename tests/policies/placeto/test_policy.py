@@ -181,9 +181,8 @@ def two_speeds(fast):
     return roofline(ComputationGraph.from_ops("one", [only], []), equal_gpus(2))
 
 
-@pytest.mark.parametrize("credit", [IMPROVEMENT, CreditConfig(baseline="recent-mean", normalise=False)])
 @pytest.mark.parametrize("fast", [0, 1])
-def test_one_update_makes_the_faster_device_more_probable(fast, credit):
+def test_one_update_beside_the_mean_of_recent_ones_makes_the_faster_device_more_probable(fast):
     posed = two_speeds(fast)
     made = placeto(posed, start="random")
 
@@ -193,29 +192,17 @@ def test_one_update_makes_the_faster_device_more_probable(fast, credit):
         return float(torch.softmax(tape.steps[1]["device"].logits[0][0], -1)[fast])
 
     before = preferred()
+    credit = CreditConfig(baseline="recent-mean", normalise=False)
     fit(learner([posed], settings(updates=1, lr=0.01, samples=16, credit=credit), policy=made))
     assert preferred() > before
 
 
-def test_equal_rewards_change_nothing():
-    def alike(problem, placements, *, timeline=False):
-        return tuple(replace(result, step_time_ns=700) for result in simulate(problem, placements))
-
-    posed = chains(2, 2, 2)
-    made = placeto(posed)
-    before = [weight.clone() for weight in made.parameters()]
-    fit(learner([posed], settings(updates=2, credit=IMPROVEMENT), policy=made, evaluate=alike))
-    assert all(torch.equal(*pair) for pair in zip(before, made.parameters(), strict=True))
-
-
-@pytest.mark.parametrize("knobs", [{}, slow({"evaluates": "last"}), slow({"start": "random"}), slow({"order": "random", "sums": "mean"})])
-def test_it_finds_a_known_optimum(knobs):
+@pytest.mark.parametrize("knobs", [slow({"evaluates": "last"}), slow({"start": "random"}), slow({"order": "random", "sums": "mean"})])
+def test_other_knobs_find_a_known_optimum(knobs):
     posed = chains(2, 2, 2)
     made = placeto(posed, **knobs)
     credit = IMPROVEMENT if made.evaluates == "every" else CreditConfig()
-    updates, lr = (30, 0.01) if knobs else (12, 0.03)  # the published ones learn fast enough for `make test`
-    config = settings(updates=updates, samples=12, credit=credit, optimizer=OptimizerConfig(lr=lr), greedy_every=100)
-    fit(learner([posed], config, policy=made))
+    fit(learner([posed], settings(updates=30, samples=12, credit=credit, lr=0.01, greedy_every=100), policy=made))
     placement, result, _ = decode(made, posed, simulate)
     assert result.step_time_ns == 2000 and len(set(placement.device.tolist())) == 2
 
@@ -320,18 +307,13 @@ def test_what_it_asks_for_follows_its_knobs():
 
 
 def test_what_does_not_go_together_is_refused():
-    posed, other = chains(2, 2, 2), chains(2, 2, 3)
-    made = placeto(posed)
+    posed = chains(2, 2, 2)
     with pytest.raises(
         ValueError, match=r"training\.credit\.returns: 'improvement' is of policies that have every step evaluated, and Placeto"
     ):
         learner([posed], settings(credit=IMPROVEMENT), policy=placeto(posed, evaluates="last"))
-    with pytest.raises(ValueError, match="gpus-3: 3 devices, but this policy places on 2"):
-        made.reset(other, 1)
-    with pytest.raises(ValueError, match="clusters of 2 and 3 devices, but a placeto policy places on one number of them"):
-        PlacetoConfig().shape([posed, other])
     with pytest.raises(ValueError, match=r"training\.grouping\.updates: a policy with policy\.grouping 'clustered' has no groups to learn"):
-        made.grouping_target(posed)
+        placeto(posed).grouping_target(posed)
     for knobs, rule in (
         ({"groups": 0}, "policy.groups: 0 is not between 1 and"),
         ({"rounds": 0}, "policy.rounds"),

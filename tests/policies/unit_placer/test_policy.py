@@ -1,11 +1,10 @@
 """The unit placer: symmetry, devices it never saw, imitation, and the optimum of independent chains."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 from support.graphs import chains
+from support.learners import learner, settings
 from support.slow import slow
 
 from gnnplace.config.algorithms import ReinforceConfig
@@ -19,7 +18,7 @@ from gnnplace.training.run.learner import Learner
 from gnnplace.training.update.best import BestPlacements
 from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.lesson import Lesson
-from gnnplace.training.update.rollout import greedy, replay, rollout
+from gnnplace.training.update.rollout import greedy, rollout
 
 
 def placer(**switches):
@@ -27,25 +26,10 @@ def placer(**switches):
     return UnitPlacer(**{"units": "ops", "width": 16, "rounds": 2, "hidden": 16} | switches)
 
 
-def train(policy, problem, updates, samples=16):
-    generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.Adam(policy.parameters(), lr=1e-2)
-    for _ in range(updates):
-        tape = Tape("sample", samples, generator)
-        placements = rollout(policy, problem, tape, None)[-1].placements
-        reward = torch.tensor([-math.log(result.step_time_ns) for result in simulate(problem, placements)])
-        advantage = (reward - reward.mean()) / (reward.std() + 1e-8)
-        loss = -(advantage * replay(policy, problem, tape).tape.log_probability()).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
 @pytest.mark.parametrize("count", [slow(2), slow(3), slow(4)])
 def test_greedy_uses_all_devices_on_independent_chains(count):
-    problem = chains(count, 4, count)
-    policy = placer()
-    train(policy, problem, updates=60)
+    problem, policy = chains(count, 4, count), placer()
+    fit(learner([problem], settings(updates=60, lr=1e-2, samples=16, greedy_every=1000), policy=policy))
     placement = greedy(policy)(problem)
     assert simulate(problem, [placement])[0].step_time_ns == 4 * 1000
     assert len(set(placement.device.tolist())) == count

@@ -1,0 +1,109 @@
+"""What every policy learns, with each of its encoders: what was faster, nothing where all took the same time, and a known optimum."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from support.graphs import equal_gpus
+from support.learners import learner, settings
+from support.slow import slow
+from support.small_policies import ENCODED
+
+from gnnplace import testing
+from gnnplace.config.training import CreditConfig
+from gnnplace.costs.roofline import problem
+from gnnplace.graph import ComputationGraph, Op, Output
+from gnnplace.policies import registry
+from gnnplace.policies.tape import Tape
+from gnnplace.simulator.simulator import simulate
+from gnnplace.training.run.fit import fit
+from gnnplace.training.update.algorithms.loss import reinforce
+from gnnplace.training.update.credit import Credit, leave_one_out
+from gnnplace.training.update.rollout import decode, replay, rollout
+
+LENGTH, FAST_NS, SLOW_NS = 4, 100, 1000
+MOVING_AVERAGE = CreditConfig(baseline="moving-average", initial=None, normalise=False)
+CREDIT = {
+    "placeto": CreditConfig(returns="improvement"),
+    "hsdag": CreditConfig(returns="own", initial=15.0),
+}
+"""Policies whose episodes have several steps learn what each was worth."""
+TRAINING = {
+    "hierarchical-paper": ({"groups": 4}, {"updates": 40, "samples": 8, "credit": MOVING_AVERAGE}),
+    "hierarchical-gnn": ({"groups": 4, "encoder_width": 16, "devices": "observed"}, {"updates": 20, "groupings": 8, "samples": 2}),
+    "colocrl-paper": ({}, {"updates": 30, "samples": 8, "credit": MOVING_AVERAGE}),
+    "colocrl-gnn": ({}, {"updates": 12, "samples": 16}),
+    "unit-placer-gnn": ({}, {"updates": 8, "samples": 16}),
+    "unit-placer-paper": ({}, {"updates": 8, "samples": 16}),
+    "improver-None": ({}, {"updates": 3, "samples": 8}),
+    "placeto-gnn": ({}, {"updates": 16, "samples": 12}),
+    "hsdag-paper": ({"width": 32}, {"updates": 16, "samples": 16, "lr": 0.003}),
+    "hsdag-gnn": ({"width": 32}, {"updates": 16, "samples": 16, "lr": 0.003}),
+    "go-paper": ({"iterations": 1}, {"updates": 20, "samples": 16, "lr": 0.01}),
+    "go-gnn": ({"iterations": 1}, {"updates": 20, "samples": 16, "lr": 0.01}),
+}
+"""Knobs and settings with which each finds the optimum within a second, from each of three seeds."""
+
+
+def named(config):
+    return f"{config.kind}-{config.encodes_with}"
+
+
+def ladders():
+    """Two separate ladders, of products and of convolutions, each ten times as fast on a device of its own.
+
+    Both at once take 400 ns, all on one device 4400. An op feeds the next two, so that no rule makes one unit of a ladder.
+    """
+    fast = {"matmul": "gpu:0", "conv": "gpu:1"}
+    ops = [
+        Op(f"{kind}{i}", kind, (Output(0),), canonical_kind=kind, time_ns={"gpu:0": SLOW_NS, "gpu:1": SLOW_NS, fast[kind]: FAST_NS})
+        for kind in fast
+        for i in range(LENGTH)
+    ]
+    edges = [(first + i, 0, first + j) for first in (0, LENGTH) for i in range(LENGTH) for j in (i + 1, i + 2) if j < LENGTH]
+    return problem(ComputationGraph.from_ops("ladders", ops, edges), equal_gpus(2))
+
+
+@pytest.mark.parametrize("config", ENCODED, ids=named)
+def test_an_update_favours_the_faster_placements(config):
+    """A small step along the gradient: the better a sample was than the others, the more probable it becomes."""
+    of = ladders()
+    policy, tape = testing.built(config, of), Tape("sample", 8, torch.Generator().manual_seed(0))
+    episode = rollout(policy, of, tape, simulate)
+    reward = -torch.tensor([[result.step_time_ns / FAST_NS for result in episode[-1].results]], dtype=torch.float64).log()
+    returns = reward.expand(len(episode), -1)
+    counts = torch.ones_like(returns, dtype=torch.bool)
+    advantage = leave_one_out(returns, counts)
+    assert reward.max() > reward.min()
+    reinforce(replay(policy, of, tape, episode), Credit(returns, advantage, counts)).backward()
+    torch.optim.SGD([weight for weight in policy.parameters() if weight.grad is not None], lr=1e-4).step()
+    gain = replay(policy, of, tape, episode).tape.log_probability().detach() - tape.log_probability()
+    assert (advantage[0] * gain).sum() > 0
+
+
+def alike(of, placements, *, timeline=False):
+    """An evaluator for which every step takes the same time."""
+    return tuple(replace(result, step_time_ns=FAST_NS) for result in simulate(of, placements, timeline=timeline))
+
+
+@pytest.mark.parametrize("config", ENCODED, ids=named)
+def test_equal_steps_teach_nothing_but_what_to_expect(config):
+    of = ladders()
+    policy = testing.built(config, of)
+    before = {name: weight.clone() for name, weight in policy.named_parameters()}
+    training = settings(updates=2, samples=4, credit=CREDIT.get(config.kind, CreditConfig()))
+    fit(learner([of], training, policy=policy, evaluate=alike))
+    changed = {name for name, weight in policy.named_parameters() if not torch.equal(weight, before[name])}
+    assert all(name.startswith("critic") for name in changed)
+
+
+@pytest.mark.parametrize("seed", [0, slow(1), slow(2)])
+@pytest.mark.parametrize("config", ENCODED, ids=named)
+def test_training_finds_the_device_of_each_kind(config, seed):
+    of = ladders()
+    knobs, training = TRAINING[named(config)]
+    training = settings(**{"lr": 0.02, "greedy_every": 1000, "credit": CREDIT.get(config.kind, CreditConfig())} | training)
+    config = replace(config, **knobs)
+    policy = registry.build(config, config.shape([of]), training.groupings, seed)
+    fit(learner([of], training, policy=policy))
+    assert decode(policy, of, simulate)[1].feasible_ns == LENGTH * FAST_NS
