@@ -6,7 +6,7 @@ from support.onnx_files import model, node, saved, value, weight
 
 from gnnplace import cli
 from gnnplace.sources import graphs as sources
-from gnnplace.training.run import problems
+from gnnplace.training.run import in_folder, problems
 
 TWO = "--problems=[[one.onnx, k40-2], [two.onnx, k40-2]]"
 
@@ -38,7 +38,7 @@ def test_a_run_keeps_its_sizes(folder, monkeypatch):
         seen.append([int(problem.graph.flops.sum()) // (2 * 64 * 64) for problem in opened.problems])
         raise ValueError("enough")
 
-    monkeypatch.setattr(run, "prepare", prepare)
+    monkeypatch.setattr(in_folder, "prepare", prepare)
     assert cli.main(["train", TWO, "--dim", "batch=8", "--dim", "two.onnx:steps=4", "-q"]) == 4
     assert yaml.safe_load((folder / "kept.yaml").read_text())["dims"] == [["batch", 8], ["two.onnx:steps", 4]]
     assert cli.main(["train", "--config", "kept.yaml", "-q"]) == cli.main(["train", "--config", "kept.yaml", "--dim", "batch=2", "-q"]) == 4
