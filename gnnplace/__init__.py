@@ -1,4 +1,5 @@
-"""Device placement for neural-network training steps: which op runs where, how long the step takes, how far that is from a bound.
+"""Device placement for neural-network training steps: which op runs where, how long the step takes, how far that is
+from a bound.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -12,7 +13,18 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # typing's own would be imported before `__main__` says from where
 if TYPE_CHECKING:
-    from gnnplace.api import compare, explain, export, lower_bound, place, problem, repair, shortage, simulate, write_report
+    from gnnplace.api import (
+        compare,
+        explain,
+        export,
+        lower_bound,
+        place,
+        problem,
+        repair,
+        shortage,
+        simulate,
+        write_report,
+    )
     from gnnplace.baselines.searching.budget import Budget
     from gnnplace.cluster import Cluster, Device, Link
     from gnnplace.constraints import Constrained, Constraint, constrained
@@ -35,7 +47,18 @@ if TYPE_CHECKING:
     from gnnplace.version import VERSION as __version__
 
 _WHERE = {
-    "gnnplace.api": ("compare", "explain", "export", "lower_bound", "place", "problem", "repair", "shortage", "simulate", "write_report"),
+    "gnnplace.api": (
+        "compare",
+        "explain",
+        "export",
+        "lower_bound",
+        "place",
+        "problem",
+        "repair",
+        "shortage",
+        "simulate",
+        "write_report",
+    ),
     "gnnplace.baselines.searching.budget": ("Budget",),
     "gnnplace.portfolio.candidates": ("Candidate", "table"),
     "gnnplace.cluster": ("Cluster", "Device", "Link"),

@@ -1,8 +1,9 @@
-"""Compiles ahead of time what first commands need: `python -m gnnplace.ahead_of_time`, which an installation runs (`build_backend.py`).
+"""Compiles ahead of time what first commands need: `python -m gnnplace.ahead_of_time`, which an installation runs
+(`build_backend.py`).
 
-Numba compiles a kernel at its first call, for the types of its arguments. So a small problem is placed here as `place` and `compare` would:
-by all planners, freely, by whole modules, in stages, and in memories so small that placements are repaired. A kernel that this does not
-call is compiled by the first command that does.
+Numba compiles a kernel at its first call, for the types of its arguments. So a small problem is placed here as `place`
+and `compare` would: by all planners, freely, by whole modules, in stages, and in memories so small that placements are
+repaired. A kernel that this does not call is compiled by the first command that does.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ ROOM = 0.7  # of what the graph keeps in memory, in each device
 def compile_kernels() -> None:
     """Has kernels compiled, by calling them."""
     problem = graphs.costed(manifest.graph(GRAPH), graphs.cluster(CLUSTER), None, print)
-    comparison.compared(problem, portfolio.budget(problem, evaluations=EVALUATIONS), portfolio.Options(schedule="critical-path"))
+    comparison.compared(
+        problem, portfolio.budget(problem, evaluations=EVALUATIONS), portfolio.Options(schedule="critical-path")
+    )
     for granularity in GRANULARITIES:
         _place(constrained(problem, Constraint(granularity)))
     _place(constrained(tight(problem), Constraint()))
 
 
 def _place(under: Constrained) -> None:
-    comparison.best(under.problem, portfolio.budget(under.problem, evaluations=EVALUATIONS), portfolio.Options(stages=under.stages))
+    comparison.best(
+        under.problem, portfolio.budget(under.problem, evaluations=EVALUATIONS), portfolio.Options(stages=under.stages)
+    )
 
 
 def tight(problem: Problem) -> Problem:

@@ -55,10 +55,11 @@ def problem(
     """A graph on a cluster, with the time of every op on every device.
 
     Args:
-        graph: a step or a network with its inputs (`TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction`, `KerasModel`),
-            a `ComputationGraph`, or text as commands take it: a name of the corpus, a file, FILE.py:FUNCTION
-        cluster: a `Cluster`, or text as commands take it: a preset such as "k40-2", a machine such as "2x rtx-4090, pcie4", a JSON file,
-            "here" for this machine
+        graph: a step or a network with its inputs (`TorchStep`, `TorchInference`, `TensorFlowStep`,
+            `TensorFlowFunction`, `KerasModel`), a `ComputationGraph`, or text as commands take it: a name of the
+            corpus, a file, FILE.py:FUNCTION
+        cluster: a `Cluster`, or text as commands take it: a preset such as "k40-2", a machine such as "2x rtx-4090,
+            pcie4", a JSON file, "here" for this machine
         costs: measured costs of the graph, a file of `gnnplace profile`; a roofline model without it
         dims: sizes of dimensions that an ONNX file or a GraphDef leaves open
         fetches: what the step of a GraphDef computes
@@ -73,12 +74,15 @@ def problem(
         >>> problem(ComputationGraph.from_ops("two ops", ops, [(0, 0, 1)]), "k40-2").num_ops
         2
     """
-    machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)  # first: a graph may take minutes to capture
+    # first: a graph may take minutes to capture
+    machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     if isinstance(graph, str | os.PathLike):
         made = sources.graph(os.fspath(graph), Reading(tuple((dims or {}).items()), tuple(fetches), format, mode))
     else:
         made = graph_of(graph, name, "graph: is")
-    return sources.costed(made, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3))
+    return sources.costed(
+        made, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3)
+    )
 
 
 def place(
@@ -99,14 +103,15 @@ def place(
     accelerators_only: bool = False,
     max_cuts: int | None = None,
 ) -> Plan:
-    """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any function).
+    """The placement of a planner: of `best`, the portfolio of all, unless another is named or given (a policy, any
+    function).
 
-    `seconds` or `evaluations` is the budget of `best`, from the start of planning, the lower bound included, until a step reaches that
-    bound. With evaluations the result is the same on every machine; without either they are as many as take some ten seconds. A `budget`
-    that began before takes their place. The `search` of `best` ranks moves by the shipped policy ("learned") or not ("plain"). `best`
-    orders ops by itself, other planners plan for `critical-path`, unless a schedule is named. The arguments from `granularity` on are a
-    `constraint` in short.
-    Raises ValueError for an unknown planner, where a budget is given to one that takes none, where a budget or a constraint is given both
+    `seconds` or `evaluations` is the budget of `best`, from the start of planning, the lower bound included, until a
+    step reaches that bound. With evaluations the result is the same on every machine; without either they are as many
+    as take some ten seconds. A `budget` that began before takes their place. The `search` of `best` ranks moves by the
+    shipped policy ("learned") or not ("plain"). `best` orders ops by itself, other planners plan for `critical-path`,
+    unless a schedule is named. The arguments from `granularity` on are a `constraint` in short. Raises ValueError for
+    an unknown planner, where a budget is given to one that takes none, where a budget or a constraint is given both
     ways, and where what stays whole has no device.
 
         >>> import gnnplace as gp
@@ -123,21 +128,30 @@ def place(
     under = constrained(problem, short if constraint is None else constraint)
     posed, stages = under.problem, under.stages
     if planner == BEST:
-        options = portfolio.Options(seed=seed, schedule=schedule or "given", search=search, stages=stages, progress=progress)
+        options = portfolio.Options(
+            seed=seed, schedule=schedule or "given", search=search, stages=stages, progress=progress
+        )
         winner = comparison.best(posed, budget or portfolio.budget(posed, seconds, evaluations), options)
         return Plan.of(problem, under.said(winner.placement))
     if budget is not None or limits:
         raise ValueError(f"{next(iter(limits), 'budget')}: is a budget of planner {BEST!r}, and of no other")
-    plan = comparison.planner_named(planner, posed, seed, "critical-path", stages) if isinstance(planner, str) else staged(planner, stages)
+    plan = (
+        comparison.planner_named(planner, posed, seed, "critical-path", stages)
+        if isinstance(planner, str)
+        else staged(planner, stages)
+    )
     placement = under.said(plan(posed))
     return Plan.of(problem, placement if schedule is None else scheduled(placement, schedule))
 
 
-def repair(problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None) -> Plan:
-    """A placement that overflows a memory, changed until it fits and then until it is no longer faster; one that fits as it is.
+def repair(
+    problem: Problem, placement: Placement, *, seconds: float | None = None, evaluations: int | None = None
+) -> Plan:
+    """A placement that overflows a memory, changed until it fits and then until it is no longer faster; one that fits
+    as it is.
 
-    Whole families of a variable and blocks of ops move, the schedule stays. What can't be made to fit is returned as it overflows least.
-    The budget is that of `place`, which repairs what its planners propose by itself.
+    Whole families of a variable and blocks of ops move, the schedule stays. What can't be made to fit is returned as it
+    overflows least. The budget is that of `place`, which repairs what its planners propose by itself.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("t5-large", cluster="k40-4")
@@ -146,12 +160,15 @@ def repair(problem: Problem, placement: Placement, *, seconds: float | None = No
         >>> gp.simulate(problem, overflows).infeasible is None, gp.simulate(problem, fits).infeasible is None
         (False, True)
     """
-    repaired = portfolio.repaired(problem, simulator.simulate, placement, portfolio.budget(problem, seconds, evaluations))
+    repaired = portfolio.repaired(
+        problem, simulator.simulate, placement, portfolio.budget(problem, seconds, evaluations)
+    )
     return Plan.of(problem, repaired)
 
 
 def simulate(problem: Problem, placement: Placement, *, timeline: bool = True) -> StepResult:
-    """One simulated step: its time, why it is infeasible or None, peak memory and busy time of devices, and when what ran.
+    """One simulated step: its time, why it is infeasible or None, peak memory and busy time of devices, and when what
+    ran.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -175,7 +192,8 @@ def lower_bound(problem: Problem, *, fusion: bool = False) -> int:
 
 
 def shortage(problem: Problem) -> shortages.Shortage | None:
-    """A proof that no placement fits the memories, with what it would take; None where none is found. `str` of it is one line.
+    """A proof that no placement fits the memories, with what it would take; None where none is found. `str` of it is
+    one line.
 
     >>> import gnnplace as gp
     >>> gp.shortage(gp.problem("dlrm", cluster="k40-2")) is None
@@ -184,8 +202,11 @@ def shortage(problem: Problem) -> shortages.Shortage | None:
     return shortages.shortage(problem)
 
 
-def explain(problem: Problem, placement: Placement, part: str | None = None) -> explanation.Explanation | explanation.PartExplanation:
-    """Why a step takes as long as it does; with the name of a module or an op, what that waits for and what moving it would do.
+def explain(
+    problem: Problem, placement: Placement, part: str | None = None
+) -> explanation.Explanation | explanation.PartExplanation:
+    """Why a step takes as long as it does; with the name of a module or an op, what that waits for and what moving it
+    would do.
 
     Raises ValueError for a name that the graph lacks, and for a placement that has no step.
 
@@ -194,7 +215,9 @@ def explain(problem: Problem, placement: Placement, part: str | None = None) -> 
         >>> gp.explain(problem, gp.place(problem, "gpu")).chain[0].why
         'the step begins'
     """
-    return explanation.explain(problem, placement) if part is None else explanation.explain_part(problem, placement, part)
+    return (
+        explanation.explain(problem, placement) if part is None else explanation.explain_part(problem, placement, part)
+    )
 
 
 def export(
@@ -209,10 +232,11 @@ def export(
 ) -> None:
     """Writes a placement as another program reads it, to a file or a new folder: docs/exporting.md lists the targets.
 
-    `onnxruntime` and `openvino` need the `model` (a file) that the graph was read from, with the `dims` it was read with; `tensorflow`
-    writes a GraphDef besides where it is given one, with the `fetches`. It must give the graph that was placed.
-    `accelerate` and `torch-pipelining` try it with the module of a `TorchStep` or `TorchInference`, which lives as long as its problem, and
-    warn where there is none. Raises ValueError for another target or model, and for what the target can't say or run; OSError for a file.
+    `onnxruntime` and `openvino` need the `model` (a file) that the graph was read from, with the `dims` it was read
+    with; `tensorflow` writes a GraphDef besides where it is given one, with the `fetches`. It must give the graph that
+    was placed. `accelerate` and `torch-pipelining` try it with the module of a `TorchStep` or `TorchInference`, which
+    lives as long as its problem, and warn where there is none. Raises ValueError for another target or model, and for
+    what the target can't say or run; OSError for a file.
 
         >>> import gnnplace as gp, pathlib, tempfile
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -226,11 +250,12 @@ def export(
 
 
 def write_report(problem: Problem, placement: Placement, path: PathText, candidates: Sequence[Candidate] = ()) -> None:
-    """Writes a page about a placed step: one HTML file with its timeline, memory, devices by module and time, and critical chain.
+    """Writes a page about a placed step: one HTML file with its timeline, memory, devices by module and time, and
+    critical chain.
 
     `candidates` are placements of the same problem, as `compare` gives them, for a table of planners beside the bound.
-    Raises ValueError for a placement that has no step, for a path that does not end in .html, and where plotly is missing; OSError where
-    the file can't be written.
+    Raises ValueError for a placement that has no step, for a path that does not end in .html, and where plotly is
+    missing; OSError where the file can't be written.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -248,7 +273,8 @@ def compare(
     seed: int = 0,
     constraint: Constraint = Constraint(),  # noqa: B008, frozen
 ) -> list[Candidate]:
-    """The placement of every planner, of policies besides, and of a search from the best of all; the fastest feasible first.
+    """The placement of every planner, of policies besides, and of a search from the best of all; the fastest feasible
+    first.
 
     >>> import gnnplace as gp
     >>> rows = gp.compare(gp.problem("dlrm", cluster="k40-2"), evaluations=10)

@@ -1,4 +1,5 @@
-"""What users choose by name, and what holds where they say nothing: the command line, the API and configurations read it here.
+"""What users choose by name, and what holds where they say nothing: the command line, the API and configurations read
+it here.
 
 This module imports Python's own library alone, so that `--help` waits for nothing else.
 """
@@ -9,7 +10,8 @@ from typing import Literal, get_args
 
 Schedule = Literal["fifo", "critical-path", "depth", "memory", "given"]
 SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
-RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")  # need no priorities from a planner
+# need no priorities from a planner
+RULES: tuple[Schedule, ...] = tuple(schedule for schedule in SCHEDULES if schedule != "given")
 
 HERE = "here"  # the cluster that is this machine
 

@@ -1,7 +1,8 @@
 """`gnnplace COMMAND ...`: finds the command, runs it, and turns what goes wrong into one line and an exit status.
 
-Each command is a module of `gnnplace.commands`, imported when it is asked for: `parse(arguments)` reads what follows the command, and
-`main(chosen)` returns its exit status. What takes time to import is imported in `main`, so `--help` and usage errors are quick.
+Each command is a module of `gnnplace.commands`, imported when it is asked for: `parse(arguments)` reads what follows
+the command, and `main(chosen)` returns its exit status. What takes time to import is imported in `main`, so `--help`
+and usage errors are quick.
 """
 
 from __future__ import annotations
@@ -37,11 +38,15 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status; usage errors and `--help` exit."""
-    parser = Parser("", "Device placement of neural-network training steps: learned planners, baselines, an exact simulator.")
+    parser = Parser(
+        "", "Device placement of neural-network training steps: learned planners, baselines, an exact simulator."
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "commands:\n" + "\n".join(f"  {name:10} {purpose}" for name, purpose in COMMANDS.items())
     parser.add_argument("--version", action="version", version=f"gnnplace {VERSION}")
-    parser.add_argument("command", choices=tuple(COMMANDS), metavar="COMMAND", help="one of those below; COMMAND --help says more")
+    parser.add_argument(
+        "command", choices=tuple(COMMANDS), metavar="COMMAND", help="one of those below; COMMAND --help says more"
+    )
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the command's arguments")
     chosen = parser.parse_args(arguments)
     imports.leave_settings_of_this_folder()

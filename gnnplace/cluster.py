@@ -1,4 +1,6 @@
-"""The machine: devices, the links between them, and the channels that links share (copy engines, or devices that copy by themselves)."""
+"""The machine: devices, the links between them, and the channels that links
+share (copy engines, or devices that copy by themselves).
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,20 @@ LATER_FIELDS = ("memory", "contended_memory_bytes_per_s", "received", "receive_c
 
 
 class ClusterError(ValueError):
-    """An invalid cluster. The message is one line that names the place, the value and the rule of everything that is wrong."""
+    """An invalid cluster.
+
+    The message is one line that names the place, the value and the rule of everything that is wrong.
+    """
 
 
 @dataclass(frozen=True)
 class Device:
     """A processor. `flops_per_s` is one rate, or a rate per dtype; a dtype that is not listed has the lowest rate.
 
-    Devices that name the same `memory` share it. `contended_memory_bytes_per_s` is the rate of this device while another one of them runs
-    an op (None: the same as alone). By default a device keeps one buffer for everything it receives of a tensor. With `received: parts`
-    only whole parts share a buffer; with `received: outputs` each output has its own.
+    Devices that name the same `memory` share it. `contended_memory_bytes_per_s` is the rate of this device while
+    another one of them runs an op (None: the same as alone). By default a device keeps one buffer for everything it
+    receives of a tensor. With `received: parts` only whole parts share a buffer; with `received: outputs` each output
+    has its own.
     """
 
     name: str
@@ -58,11 +64,12 @@ class Device:
 
 @dataclass(frozen=True)
 class Link:
-    """A directed connection from device `src` to device `dst`. `channel` names its copy engine; None: the one of all links out of `src`.
+    """A directed connection from device `src` to device `dst`. `channel` names its copy engine; None: the one of all
+    links out of `src`.
 
-    A transfer that has left its channel occupies the `receive_channel`, if there is one, for the same time again before it arrives. A
-    channel named `src`, or a receive channel named `dst`, is the device itself: it has no copy engine, so a transfer takes one of its
-    streams.
+    A transfer that has left its channel occupies the `receive_channel`, if there is one, for the same time again before
+    it arrives. A channel named `src`, or a receive channel named `dst`, is the device itself: it has no copy engine, so
+    a transfer takes one of its streams.
     """
 
     src: str
@@ -76,7 +83,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices and links in document order. The order of devices breaks ties. Raises ClusterError with all that is wrong."""
+    """Devices and links in document order.
+
+    The order of devices breaks ties. Raises ClusterError with all that is wrong.
+    """
 
     name: str
     devices: tuple[Device, ...]
@@ -97,7 +107,9 @@ class Cluster:
         for index, link in enumerate(self.links):
             yield from _link_complaints(link, f"links[{index}]", self.device_names)
             if (link.src, link.dst) in pairs:
-                yield f"links[{index}]: a second link from {link.src!r} to {link.dst!r}; at most one for an ordered pair"
+                yield (
+                    f"links[{index}]: a second link from {link.src!r} to {link.dst!r}; at most one for an ordered pair"
+                )
             pairs.add((link.src, link.dst))
 
     @property
@@ -145,11 +157,15 @@ class Cluster:
     def link_receive_channel(self) -> Int32[np.ndarray, " links"]:
         """The receive channel of each link, an index into `channels`, or `NO_CHANNEL`."""
         named = [link.receive_channel for link in self.links]
-        return np.array([NO_CHANNEL if name is None else self.channels.index(("channel", name)) for name in named], dtype=np.int32)
+        return np.array(
+            [NO_CHANNEL if name is None else self.channels.index(("channel", name)) for name in named], dtype=np.int32
+        )
 
     @cached_property
     def channels(self) -> tuple[tuple[str, str], ...]:
-        """The distinct channels in order of first use, receive channels last: ("device", source) by default, ("channel", name) if named."""
+        """The distinct channels in order of first use, receive channels last: ("device", source) by default,
+        ("channel", name) if named.
+        """
         receiving = [("channel", link.receive_channel) for link in self.links if link.receive_channel is not None]
         return tuple(dict.fromkeys([*map(_channel, self.links), *receiving]))
 
@@ -161,13 +177,18 @@ class Cluster:
     def device_channel(self) -> Int32[np.ndarray, " devices"]:
         """The channel that each device itself is, or `NO_CHANNEL` for a device that copies nothing by itself."""
         own = [("channel", name) for name in self.device_names]
-        return np.array([self.channels.index(name) if name in self.channels else NO_CHANNEL for name in own], dtype=np.int32)
+        return np.array(
+            [self.channels.index(name) if name in self.channels else NO_CHANNEL for name in own], dtype=np.int32
+        )
 
     @cached_property
     def device_memory(self) -> Int32[np.ndarray, " devices"]:
         """The shared memory of each device, numbered in order of first use, or `NO_MEMORY`."""
         named = list(dict.fromkeys(device.memory for device in self.devices if device.memory is not None))
-        return np.array([NO_MEMORY if device.memory is None else named.index(device.memory) for device in self.devices], dtype=np.int32)
+        return np.array(
+            [NO_MEMORY if device.memory is None else named.index(device.memory) for device in self.devices],
+            dtype=np.int32,
+        )
 
     @cached_property
     def device_received(self) -> Int32[np.ndarray, " devices"]:
@@ -185,7 +206,10 @@ class Cluster:
 
 
 def _identity(record: Device | Link) -> tuple[object, ...]:
-    """The values of all fields. `LATER_FIELDS` count only where they are set, so that older clusters keep their checksums."""
+    """The values of all fields.
+
+    `LATER_FIELDS` count only where they are set, so that older clusters keep their checksums.
+    """
     named = zip(vars(record), astuple(record), strict=True)
     return tuple(value for name, value in named if value is not None or name not in LATER_FIELDS)
 
@@ -222,7 +246,9 @@ def _device_complaints(device: Device, place: str) -> Iterator[str]:
         ("streams", device.streams, 1, 1024),
     ]
     if device.contended_memory_bytes_per_s is not None:
-        ranges.append(("contended_memory_bytes_per_s", device.contended_memory_bytes_per_s, 1, device.memory_bytes_per_s))
+        ranges.append(
+            ("contended_memory_bytes_per_s", device.contended_memory_bytes_per_s, 1, device.memory_bytes_per_s)
+        )
     yield from _out_of_range(ranges, place)
 
 

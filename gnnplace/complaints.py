@@ -13,7 +13,8 @@ class UsageError(ValueError):
 
 
 def one_line(complaints: Iterable[str], unsaid: int = 0) -> str:
-    """The complaints, the first `MOST` of them, joined by semicolons; empty where there are none. `unsaid` more are counted alone.
+    """The complaints, the first `MOST` of them, joined by semicolons; empty where there are none. `unsaid` more are
+    counted alone.
 
     >>> one_line(["a: is missing", "b: -1 is not between 0 and 8"])
     'a: is missing; b: -1 is not between 0 and 8'

@@ -1,7 +1,8 @@
-"""Constraints on placements as problems of their own, which every planner, search, policy and bound respects without knowing of them.
+"""Constraints on placements as problems of their own, which every planner, search, policy and bound respects without
+knowing of them.
 
-What has to stay whole becomes a colocation group, and devices that may not be used leave the cluster. Stages need more, that each device
-has one run of modules: `Stages` says where cuts may be, and `baselines/staged` searches them.
+What has to stay whole becomes a colocation group, and devices that may not be used leave the cluster. Stages need more,
+that each device has one run of modules: `Stages` says where cuts may be, and `baselines/staged` searches them.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from gnnplace.units.variables import merged
 class Constraint:
     """What a placement has to keep to; by default nothing.
 
-    `keep_whole` are names of modules, or of what modules are in (`h.0`), perhaps with wildcards that stand for a part of a name (`h.*`):
-    each of these stays on one device, and names with a `+` between (`wte+lm_head`) on the same. `devices` are all that may be used, where
-    there are any; `accelerators_only` leaves the CPUs out. There are at most `max_cuts` boundaries between stages. Raises ValueError.
+    `keep_whole` are names of modules, or of what modules are in (`h.0`), perhaps with wildcards that stand for a part
+    of a name (`h.*`): each of these stays on one device, and names with a `+` between (`wte+lm_head`) on the same.
+    `devices` are all that may be used, where there are any; `accelerators_only` leaves the CPUs out. There are at most
+    `max_cuts` boundaries between stages. Raises ValueError.
     """
 
     granularity: Granularity = "op"
@@ -44,7 +46,9 @@ class Constraint:
         if self.granularity not in GRANULARITIES:
             raise ValueError(f"granularity: {strict_json.unknown('granularity', self.granularity, GRANULARITIES)}")
         if self.max_cuts is not None and self.granularity != "stage":
-            raise ValueError(f"max_cuts: {self.max_cuts} boundaries of stages, but the granularity is {self.granularity!r}")
+            raise ValueError(
+                f"max_cuts: {self.max_cuts} boundaries of stages, but the granularity is {self.granularity!r}"
+            )
         if self.max_cuts is not None and self.max_cuts < 0:
             raise ValueError(f"max_cuts: {self.max_cuts} is negative")
 
@@ -55,7 +59,11 @@ class Constraint:
 
     def __str__(self) -> str:
         """What is asked for, in words; nothing where nothing is."""
-        words = [] if self.granularity == "op" else [f"whole {self.granularity}s" if self.granularity == "module" else "stages"]
+        words = (
+            []
+            if self.granularity == "op"
+            else [f"whole {self.granularity}s" if self.granularity == "module" else "stages"]
+        )
         words += [] if self.max_cuts is None else [f"at most {self.max_cuts} cuts"]
         words += [f"{', '.join(self.keep_whole)} whole"] if self.keep_whole else []
         words += [f"on {', '.join(self.devices)}"] if self.devices else []
@@ -64,9 +72,11 @@ class Constraint:
 
 @dataclass(frozen=True, eq=False)
 class Stages:
-    """A row of items, each a run of modules that no cut may divide: `item[i]` is the item of op i. A stage is a run of items on a device.
+    """A row of items, each a run of modules that no cut may divide: `item[i]` is the item of op i. A stage is a run of
+    items on a device.
 
-    At most `most` devices may have one. `binding`: a placement has to consist of stages; else of whole modules, and stages are one way.
+    At most `most` devices may have one. `binding`: a placement has to consist of stages; else of whole modules, and
+    stages are one way.
     """
 
     item: Int64[np.ndarray, " ops"]
@@ -77,7 +87,8 @@ class Stages:
 
 @dataclass(frozen=True, eq=False)
 class Constrained:
-    """A problem under a constraint: a `problem` of its own on some devices of the `whole` one, and how its placements are said of that.
+    """A problem under a constraint: a `problem` of its own on some devices of the `whole` one, and how its placements
+    are said of that.
 
     `device[d]` is the device of the whole problem that device d is.
     """
@@ -92,7 +103,10 @@ class Constrained:
         return replace(placement, device=self.device[placement.device])
 
     def heard(self, placement: Placement) -> Placement:
-        """A placement of the whole problem as one of `problem`. Raises ValueError where it breaks the constraint, stages aside."""
+        """A placement of the whole problem as one of `problem`.
+
+        Raises ValueError where it breaks the constraint, stages aside.
+        """
         number = np.full(self.whole.num_devices, NONE, dtype=np.int32)
         number[self.device] = np.arange(len(self.device))
         if (number[placement.device] == NONE).any():
@@ -107,8 +121,8 @@ class Constrained:
 def constrained(problem: Problem, constraint: Constraint) -> Constrained:
     """The problem under a constraint.
 
-    Raises ValueError (one line) for names that there are not, and where no device that may be used is allowed for all that has to stay
-    together.
+    Raises ValueError (one line) for names that there are not, and where no device that may be used is allowed for all
+    that has to stay together.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("gpt2", cluster="k40-2")
@@ -142,10 +156,13 @@ def _devices(cluster: Cluster, constraint: Constraint) -> Int32[np.ndarray, " de
     used = [
         index
         for index, device in enumerate(cluster.devices)
-        if (not constraint.devices or device.name in constraint.devices) and not (constraint.accelerators_only and device.kind == "cpu")
+        if (not constraint.devices or device.name in constraint.devices)
+        and not (constraint.accelerators_only and device.kind == "cpu")
     ]
     if not used:
-        raise ValueError(f"accelerators_only: {', '.join(constraint.devices or cluster.device_names)} are no accelerators")
+        raise ValueError(
+            f"accelerators_only: {', '.join(constraint.devices or cluster.device_names)} are no accelerators"
+        )
     return np.array(used, dtype=np.int32)
 
 
@@ -175,7 +192,8 @@ def _tied(graph: ComputationGraph, constraint: Constraint, devices: int) -> tupl
 
 
 def _kept_whole(made: Modules, names: Sequence[str]) -> Iterator[Bool[np.ndarray, " modules"]]:
-    """The modules that stay together, for each name, or for each that a name with wildcards means; of a sum of names for all.
+    """The modules that stay together, for each name, or for each that a name with wildcards means; of a sum of names
+    for all.
 
     Raises ValueError for a name of none.
     """
@@ -186,7 +204,10 @@ def _kept_whole(made: Modules, names: Sequence[str]) -> Iterator[Bool[np.ndarray
 
 
 def _meant(made: Modules, parts: list[list[str]], name: str) -> list[Bool[np.ndarray, " modules"]]:
-    """The modules that a name means, or each name that one with wildcards stands for. Raises ValueError where there are none."""
+    """The modules that a name means, or each name that one with wildcards stands for.
+
+    Raises ValueError where there are none.
+    """
     wanted = re.split(r"[/.]", name)
     held: dict[tuple[str, ...], Bool[np.ndarray, " modules"]] = {}
     for index, part in enumerate(parts):
@@ -198,7 +219,9 @@ def _meant(made: Modules, parts: list[list[str]], name: str) -> list[Bool[np.nda
 
 
 def _items(made: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The item of each op: modules in order, and as one item all that lie between modules that have to stay together."""
+    """The item of each op: modules in order, and as one item all that
+    lie between modules that have to stay together.
+    """
     first, last = np.full(len(label), made.num_modules), np.full(len(label), NONE)
     np.minimum.at(first, label, made.module)
     np.maximum.at(last, label, made.module)
@@ -227,10 +250,15 @@ def _require_devices(problem: Problem, constraint: Constraint) -> None:
     np.logical_and.at(legal, group, problem.allowed)
     torn = np.flatnonzero(~legal.any(axis=1))
     if len(torn):
-        wanted = [f"{graph.op_names[op]!r} by {_named(problem, op)}" for op in np.flatnonzero(group == group[torn[0]]).tolist()]
+        wanted = [
+            f"{graph.op_names[op]!r} by {_named(problem, op)}"
+            for op in np.flatnonzero(group == group[torn[0]]).tolist()
+        ]
         ways = list({words.rpartition(" by ")[2]: words for words in wanted}.values())
         what = f"granularity: {graph.colocation[int(torn[0])]!r} has to be whole"
-        raise ValueError(f"{what}, but its ops are allowed by different devices ({'; '.join(ways)}); a finer granularity may do")
+        raise ValueError(
+            f"{what}, but its ops are allowed by different devices ({'; '.join(ways)}); a finer granularity may do"
+        )
 
 
 def _named(problem: Problem, op: int) -> str:

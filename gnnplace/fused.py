@@ -1,4 +1,6 @@
-"""The problem whose ops are the groups of a fusion, and placements of one as placements of the other (docs/execution-model.md#fusion)."""
+"""The problem whose ops are the groups of a fusion, and placements of one as placements of the other
+(docs/execution-model.md#fusion).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ MOST_KEPT = 32  # fusions of a problem that are kept
 
 @dataclass(frozen=True, eq=False)
 class Fused:
-    """A problem that was fused. `op[i]` is the fused op of op i, `first[g]` the first op of fused op g, `output[k]` what output k was."""
+    """A problem that was fused.
+
+    `op[i]` is the fused op of op i, `first[g]` the first op of fused op g, `output[k]` what output k was.
+    """
 
     problem: Problem
     op: Int32[np.ndarray, " ops"]
@@ -48,7 +53,10 @@ _lock = Lock()  # threads share what is kept
 
 
 def fused(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused:
-    """The fused problem of a fusion; the last few of each problem are kept. Raises ValueError where ops can't be fused so."""
+    """The fused problem of a fusion; the last few of each problem are kept.
+
+    Raises ValueError where ops can't be fused so.
+    """
     found = fused_or_refusal(problem, fusion)
     if isinstance(found, str):
         raise ValueError(found)
@@ -101,10 +109,14 @@ def _fused(problem: Problem, groups: Groups) -> Fused:
         **_outputs(graph, groups, kept),
         **_edges(graph, groups, kept),
     )
-    return Fused(Problem(contracted, problem.cluster, time_ns, contended_ns), groups.group.astype(np.int32), first, kept)
+    return Fused(
+        Problem(contracted, problem.cluster, time_ns, contended_ns), groups.group.astype(np.int32), first, kept
+    )
 
 
-def _by_group(graph: ComputationGraph, groups: Groups, leaves: Bool[np.ndarray, " outputs"]) -> Int64[np.ndarray, " kept"]:
+def _by_group(
+    graph: ComputationGraph, groups: Groups, leaves: Bool[np.ndarray, " outputs"]
+) -> Int64[np.ndarray, " kept"]:
     """The outputs that leave, by group and then by their own order."""
     kept = np.flatnonzero(leaves)
     return kept[np.argsort(groups.group[graph.output_op[kept]], kind="stable")]
@@ -127,7 +139,9 @@ def _rows(column: Categorical, rows: Int64[np.ndarray, " rows"]) -> Categorical:
 
 
 def _colocation(graph: ComputationGraph, groups: Groups) -> Categorical:
-    """A fused op is colocated with all that its ops are colocated with: colocation groups that it joins become one, the first of them."""
+    """A fused op is colocated with all that its ops are colocated with:
+    colocation groups that it joins become one, the first of them.
+    """
     members = np.flatnonzero(graph.colocation.index != NONE)
     of, label = groups.group[members], graph.colocation.index[members]
     one = np.arange(len(graph.colocation.values))
@@ -150,14 +164,20 @@ def _allowed(
     several: Bool[np.ndarray, " groups"],
     allowed: Bool[np.ndarray, "groups devices"],
 ) -> Categorical:
-    """The kinds of a single op. Those of a group follow from its times, unless it may stand nowhere: then it lists no kind."""
+    """The kinds of a single op.
+
+    Those of a group follow from its times, unless it may stand nowhere: then it lists no kind.
+    """
     nowhere = len(graph.allowed.values)
     index = np.where(several, np.where(allowed.any(axis=1), NONE, nowhere), graph.allowed.index[first]).astype(np.int32)
     return Categorical((*graph.allowed.values, ""), index)
 
 
 def _given_times(
-    problem: Problem, first: Int64[np.ndarray, " groups"], several: Bool[np.ndarray, " groups"], times: Int64[np.ndarray, "groups devices"]
+    problem: Problem,
+    first: Int64[np.ndarray, " groups"],
+    several: Bool[np.ndarray, " groups"],
+    times: Int64[np.ndarray, "groups devices"],
 ) -> dict[str, Any]:
     """The times that ops give: of a group, for each device by name where all its ops may stand."""
     given, names = problem.graph.given_time_ns[first], problem.cluster.device_names
@@ -204,9 +224,11 @@ def _edges(graph: ComputationGraph, groups: Groups, kept: Int64[np.ndarray, " ke
     """The edges between groups: an output once for each group that reads it, control once for each pair."""
     src, dst = groups.group[graph.edge_src], groups.group[graph.edge_dst]
     output_ptr = np.searchsorted(groups.group[graph.output_op[kept]], np.arange(groups.number + 1))
-    number = np.full(len(graph.output_bytes) + 1, NONE, dtype=np.int64)  # of each output within its group; `NONE` for control
+    # of each output within its group; `NONE` for control
+    number = np.full(len(graph.output_bytes) + 1, NONE, dtype=np.int64)
     number[kept] = np.arange(len(kept)) - output_ptr[groups.group[graph.output_op[kept]]]
-    slot = output_ptr[src] + src + 1 + number[graph.edge_data]  # each group has a slot for control and one for each output
+    # each group has a slot for control and one for each output
+    slot = output_ptr[src] + src + 1 + number[graph.edge_data]
     key = np.sort((slot * groups.number + dst)[src != dst])
     key = key[np.diff(key, prepend=-1) > 0]
     slot, dst = key // groups.number, key % groups.number

@@ -73,7 +73,9 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Categorical:
-    """A column of strings: the distinct `values` in order of first use, and the `index` of each row's value (-1: none)."""
+    """A column of strings: the distinct `values` in order of first use,
+    and the `index` of each row's value (-1: none).
+    """
 
     values: tuple[str, ...]
     index: Int32[np.ndarray, " rows"]
@@ -97,11 +99,13 @@ class Categorical:
 
 @dataclass(frozen=True, eq=False)
 class ComputationGraph:
-    """Ops `0..ops-1` in document order. The outputs of op i are `output_ptr[i]:output_ptr[i+1]`. Edges are sorted and distinct.
+    """Ops `0..ops-1` in document order. The outputs of op i are `output_ptr[i]:output_ptr[i+1]`. Edges are sorted and
+    distinct.
 
-    `output_alias` is the output whose buffer an output shares. `edge_output` is the index of an output within its op, or `CONTROL` for a
-    control edge. `given_time_ns[:, j]` are the times for the device name or kind `given_keys[j]`. Absent values of `output_alias`,
-    `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1. Raises GraphError for an invalid graph.
+    `output_alias` is the output whose buffer an output shares. `edge_output` is the index of an output within its op,
+    or `CONTROL` for a control edge. `given_time_ns[:, j]` are the times for the device name or kind `given_keys[j]`.
+    Absent values of `output_alias`, `given_time_ns`, `bytes_accessed`, `block`, `time_step` and `output_rank` are -1.
+    Raises GraphError for an invalid graph.
     """
 
     name: str
@@ -142,12 +146,17 @@ class ComputationGraph:
         assert len(self.order) == self.num_ops  # `order` raises GraphError for a cycle
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled graph is built anew, since its arrays could be written to, for which kernels would be compiled anew."""
+        """A pickled graph is built anew, since its arrays could be
+        written to, for which kernels would be compiled anew.
+        """
         return type(self), tuple(getattr(self, column.name) for column in fields(self))
 
     @classmethod
     def from_ops(cls, name: str, ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> ComputationGraph:
-        """The graph of op records and edges `(source op, output or CONTROL, destination op)`. Duplicate edges count once."""
+        """The graph of op records and edges `(source op, output or CONTROL, destination op)`.
+
+        Duplicate edges count once.
+        """
         return cls(name=name, **_columns(ops, edges))
 
     @property
@@ -208,7 +217,9 @@ class ComputationGraph:
         level, seen = levels(self.num_ops, self.out_ptr, self.edge_dst)
         if seen < self.num_ops:
             op = int(np.flatnonzero(level == NONE)[0])
-            raise GraphError(f"ops[{op}] ({self.op_names[op]!r}): lies on or behind a cycle; a step's graph must be acyclic")
+            raise GraphError(
+                f"ops[{op}] ({self.op_names[op]!r}): lies on or behind a cycle; a step's graph must be acyclic"
+            )
         level.setflags(write=False)
         return level
 
@@ -259,7 +270,11 @@ def _check(graph: ComputationGraph) -> None:
 
 
 def _check_counts(graph: ComputationGraph) -> None:
-    counts = (("ops", graph.num_ops, MAX_OPS), ("edges", graph.num_edges, MAX_EDGES), ("outputs", len(graph.output_bytes), MAX_OUTPUTS))
+    counts = (
+        ("ops", graph.num_ops, MAX_OPS),
+        ("edges", graph.num_edges, MAX_EDGES),
+        ("outputs", len(graph.output_bytes), MAX_OUTPUTS),
+    )
     for what, count, limit in counts:
         if count > limit:
             raise GraphError(f"{what}: {count} is more than the {limit} that a graph may have")
@@ -276,7 +291,8 @@ def _check_counts(graph: ComputationGraph) -> None:
 def _check_ops(graph: ComputationGraph) -> None:
     ranges = {
         "flops": (graph.flops, 0, MAX_FLOPS), "bytes_accessed": (graph.bytes_accessed, NONE, MAX_BYTES),
-        "persistent_bytes": (graph.persistent_bytes, 0, MAX_BYTES), "workspace_bytes": (graph.workspace_bytes, 0, MAX_BYTES),
+        "persistent_bytes": (graph.persistent_bytes, 0, MAX_BYTES), "workspace_bytes": (graph.workspace_bytes, 0,
+        MAX_BYTES),
         "block": (graph.block, NONE, 2**31 - 1), "time_step": (graph.time_step, NONE, 2**31 - 1),
     }  # fmt: skip
     for column, (values, low, high) in ranges.items():
@@ -316,11 +332,16 @@ def _check_edges(graph: ComputationGraph) -> None:
     num_outputs = np.diff(graph.output_ptr)[graph.edge_src]
     if (bad := _first((graph.edge_output < CONTROL) | (graph.edge_output >= num_outputs))) is not None:
         edge = [int(column[bad]) for column in (graph.edge_src, graph.edge_output, graph.edge_dst)]
-        raise GraphError(f"edge {edge}: op {edge[0]} has {num_outputs[bad]} outputs, so output {edge[1]} does not exist")
+        raise GraphError(
+            f"edge {edge}: op {edge[0]} has {num_outputs[bad]} outputs, so output {edge[1]} does not exist"
+        )
 
 
 def _columns(ops: Sequence[Op], edges: Iterable[tuple[int, int, int]]) -> dict[str, Any]:
-    """The columns of a ComputationGraph by name, from op records and edges `(source op, output, destination op)`. Raises GraphError."""
+    """The columns of a ComputationGraph by name, from op records and edges `(source op, output, destination op)`.
+
+    Raises GraphError.
+    """
     num_outputs = [len(op.outputs) for op in ops]
     output_ptr = np.concatenate([[0], np.cumsum(num_outputs, dtype=np.int64)]).astype(np.int64)
     outputs = [output for op in ops for output in op.outputs]
@@ -375,7 +396,9 @@ def _edge_columns(edges: Iterable[tuple[int, int, int]], num_ops: int) -> dict[s
         outside = (table[:, column] < 0) | (table[:, column] >= num_ops)
         if outside.any():
             edge = int(np.flatnonzero(outside)[0])
-            raise GraphError(f"edges[{edge}]: {table[edge].tolist()} names op {table[edge, column]}, but there are {num_ops} ops")
+            raise GraphError(
+                f"edges[{edge}]: {table[edge].tolist()} names op {table[edge, column]}, but there are {num_ops} ops"
+            )
     table = np.unique(table, axis=0).astype(np.int32) if len(table) else table.astype(np.int32)
     src, output, dst = (np.ascontiguousarray(table[:, column]) for column in range(3))
     return {"edge_src": src, "edge_output": output, "edge_dst": dst}

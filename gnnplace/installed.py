@@ -16,7 +16,10 @@ from typing import Any
 
 
 def added(group: str, taken: Collection[str]) -> dict[str, Any]:
-    """What entry points of a group name, by name. One that can't be imported, or whose name is taken, is left out with a warning."""
+    """What entry points of a group name, by name.
+
+    One that can't be imported, or whose name is taken, is left out with a warning.
+    """
     found: dict[str, Any] = {}
     for entry in entry_points(group=group):
         place = f"entry point {entry.name!r} of {group} ({entry.value})"

@@ -1,13 +1,16 @@
 """Machine code on disk: a file for each kernel and the types that it was compiled for.
 
-A file is a digest, and then what Numba needs of a compiled kernel, pickled. The digest covers what the code was made of as well: sources,
-types, processor, and the versions of Numba, LLVM and Python. So what is damaged, cut, or made of something else has another digest; it is
-compiled anew, and replaced. Nothing is unpickled or given to LLVM whose digest is not right.
+A file is a digest, and then what Numba needs of a compiled kernel, pickled. The digest covers what the code was made of
+as well: sources, types, processor, and the versions of Numba, LLVM and Python. So what is damaged, cut, or made of
+something else has another digest; it is compiled anew, and replaced. Nothing is unpickled or given to LLVM whose digest
+is not right.
 
-Who can write a file can write a digest, too. So files are read from a folder that is this user's alone (`owned.py`), and from the
-package (`INSTALLED`), where an installation has put them (`ahead_of_time.py`) beside sources that are executed anyway.
+Who can write a file can write a digest, too. So files are read from a folder that is this user's alone (`owned.py`),
+and from the package (`INSTALLED`), where an installation has put them (`ahead_of_time.py`) beside sources that are
+executed anyway.
 
-No cache is no fault: without a home, in one where nothing can be written, or without space on the disk, kernels are compiled and not kept.
+No cache is no fault: without a home, in one where nothing can be written, or without space on the disk, kernels are
+compiled and not kept.
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ VERSIONS = (numba.__version__, llvmlite.__version__, sys.implementation.cache_ta
 def folder() -> str | None:
     """Where this user's machine code is kept; None where there is no home.
 
-    It is `gnnplace` in the user's cache folder, `XDG_CACHE_HOME` (XDG Base Directory), or the folder that `NUMBA_CACHE_DIR` names. What
-    these name relative to the current folder is ignored, as the specification has it.
+    It is `gnnplace` in the user's cache folder, `XDG_CACHE_HOME` (XDG Base Directory), or the folder that
+    `NUMBA_CACHE_DIR` names. What these name relative to the current folder is ignored, as the specification has it.
     """
     given, named = os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("NUMBA_CACHE_DIR", "")
     if os.path.isabs(named):
@@ -59,7 +62,10 @@ def why_not() -> str | None:
 
 
 class Kept(NullCache):
-    """The machine code of a kernel on disk, as Numba's dispatcher asks for it. `stamp` is a digest of the kernel's sources."""
+    """The machine code of a kernel on disk, as Numba's dispatcher asks for it.
+
+    `stamp` is a digest of the kernel's sources.
+    """
 
     installs: ClassVar[bool] = False  # code is kept in the package
     failed: ClassVar[str | None] = None  # why a file could not be written
@@ -77,22 +83,29 @@ class Kept(NullCache):
 
     @property
     def installed_path(self) -> str:
-        """The folder in which an installation has put code of the kernel; of what is not in the package there is none."""
+        """The folder in which an installation has put code of the
+        kernel; of what is not in the package there is none.
+        """
         return str(INSTALLED / self._home.relative_to(PACKAGE) if self._home.is_relative_to(PACKAGE) else INSTALLED)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The code for a signature; None where there is none that is whole: then Numba compiles it.
 
-        Numba would make its compiler ready first (`refresh`), for half a second, and import SciPy for it: this is left to the first kernel
-        that has to be compiled.
+        Numba would make its compiler ready first (`refresh`), for half a second, and import SciPy for it: this is left
+        to the first kernel that has to be compiled.
         """
         rtsys.initialize(target_context)  # what allocates, which machine code calls
         made_of, name = self._made_of(sig, target_context.codegen())
-        code = _whole(_read(os.path.join(self.installed_path, name)), made_of) or _whole(_own(self.cache_path, name), made_of)
+        code = _whole(_read(os.path.join(self.installed_path, name)), made_of) or _whole(
+            _own(self.cache_path, name), made_of
+        )
         return None if code is None else CompileResult._rebuild(target_context, *pickle.loads(code))
 
     def save_overload(self, sig: Any, made: Any) -> None:
-        """Keeps code that was compiled, where that is possible. Raises OSError if it is to be kept in the package and can't."""
+        """Keeps code that was compiled, where that is possible.
+
+        Raises OSError if it is to be kept in the package and can't.
+        """
         if made.library.has_dynamic_globals:
             return
         made_of, name = self._made_of(sig, made.codegen)

@@ -1,6 +1,8 @@
-"""Checks of knobs: each is a ValueError that names the knob, the value and the rule; `place` is where the knob stands in the tree.
+"""Checks of knobs: each is a ValueError that names the knob, the value and the rule; `place` is where the knob stands
+in the tree.
 
-All knobs are finite. Those that take memory or time before anything is said have a largest value, far above what is of use.
+All knobs are finite. Those that take memory or time before anything is said have a largest value, far above what is of
+use.
 """
 
 from __future__ import annotations

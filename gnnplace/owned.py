@@ -1,7 +1,7 @@
 """Whether a folder is this user's alone: nobody else but root can write in it, or put another one in its place.
 
-Whoever may write in a folder on the way can rename what is below and put something else there. So all of the way counts, links on it
-included. A sticky folder (`/tmp`) may be written by others, who can't rename what is not theirs.
+Whoever may write in a folder on the way can rename what is below and put something else there. So all of the way
+counts, links on it included. A sticky folder (`/tmp`) may be written by others, who can't rename what is not theirs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ ACCESS_LIST = "system.posix_acl_access"
 
 
 def fault(folder: str) -> str | None:
-    """Why what lies in a folder may not be this user's own, in a line; None where it is. What is not there yet is no fault.
+    """Why what lies in a folder may not be this user's own, in a line; None where it is. What is not there yet is no
+    fault.
 
     `folder` is absolute. Raises OSError where the way can't be followed.
     """
@@ -64,7 +65,9 @@ def _shared(folder: str, last: bool) -> str | None:
 
 
 def _private(group: int, at: str | int) -> bool:
-    """Whether a group is this user's own, as many systems make one for each user, and no access list gives others its rights."""
+    """Whether a group is this user's own, as many systems make one for
+    each user, and no access list gives others its rights.
+    """
     try:
         user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:

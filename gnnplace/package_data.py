@@ -1,6 +1,8 @@
-"""Files that come with the package: configurations (`configs`), the corpus with its presets (`datasets`), trained weights (`checkpoints`).
+"""Files that come with the package: configurations (`configs`), the corpus with its presets (`datasets`), trained
+weights (`checkpoints`).
 
-A wheel carries them inside the package (see build_backend.py). In a checkout, an editable install included, they lie beside it.
+A wheel carries them inside the package (see build_backend.py). In a checkout, an editable install included, they lie
+beside it.
 """
 
 from __future__ import annotations

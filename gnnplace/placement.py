@@ -18,7 +18,8 @@ from gnnplace.problems import Problem
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`device[i]` is the device of op i. `priority` (the highest goes first) exists only under the schedule `given`. Raises ValueError.
+    """`device[i]` is the device of op i. `priority` (the highest goes first) exists only under the schedule `given`.
+    Raises ValueError.
 
     Ops with the same label in `fusion`, from 0 to the number of ops, run as one; None: each runs by itself.
     """
@@ -32,7 +33,10 @@ class Placement:
         if self.schedule not in SCHEDULES:
             raise ValueError(f"schedule: {self.schedule!r} is none of {', '.join(SCHEDULES)}")
         if (self.schedule == "given") != (self.priority is not None):
-            raise ValueError(f"priority: the schedule {self.schedule!r} {'needs' if self.priority is None else 'takes no'} priorities")
+            raise ValueError(
+                f"priority: the schedule {self.schedule!r} {'needs' if self.priority is None else 'takes no'} "
+                "priorities"
+            )
         self.device.setflags(write=False)
         if self.fusion is not None:
             _require_labels(self.fusion, len(self.device))
@@ -50,15 +54,21 @@ def rule_of(schedule: Schedule) -> Schedule:
 
 
 def check(problem: Problem, placement: Placement) -> str | None:
-    """The reason why a placement is infeasible, memory aside: a bad fusion or device, a split colocation group or a missing link.
+    """The reason why a placement is infeasible, memory aside: a bad fusion or device, a split colocation group or a
+    missing link.
 
-    Returns None if there is no such reason. Raises ValueError where the placement does not fit the problem's ops and devices.
+    Returns None if there is no such reason. Raises ValueError where the placement does not fit the problem's ops and
+    devices.
     """
     device = placement.device
     if device.shape != (problem.num_ops,) or device.min() < 0 or device.max() >= problem.num_devices:
         size = f"{problem.num_ops} ops on {problem.num_devices} devices"
         raise ValueError(f"device: {device.shape[0]} entries between {device.min()} and {device.max()} for {size}")
-    unfused = None if placement.fusion is None else refusal(problem.graph, leaders(placement.fusion)) or torn(problem, placement)
+    unfused = (
+        None
+        if placement.fusion is None
+        else refusal(problem.graph, leaders(placement.fusion)) or torn(problem, placement)
+    )
     return unfused or _forbidden(problem, device) or _split(problem, device) or missing_link(problem, device)
 
 
@@ -78,7 +88,10 @@ def torn(problem: Problem, placement: Placement) -> str | None:
 
 def _require_labels(fusion: Int32[np.ndarray, " ops"], ops: int) -> None:
     if fusion.shape != (ops,) or fusion.min() < 0 or fusion.max() >= ops:
-        raise ValueError(f"fusion: {len(fusion)} labels between {fusion.min()} and {fusion.max()} for {ops} ops; labels are below {ops}")
+        raise ValueError(
+            f"fusion: {len(fusion)} labels between {fusion.min()} and {fusion.max()} for {ops} ops; labels are below "
+            f"{ops}"
+        )
 
 
 def _forbidden(problem: Problem, device: Int32[np.ndarray, " ops"]) -> str | None:

@@ -60,16 +60,18 @@ class Plan(Placement):
     def device_map(self) -> dict[str, int | str]:
         """Module -> device, as accelerate and transformers read it; "" is the whole model.
 
-        Raises ValueError for what accelerate does not run as placed, and warns where that could not be tried: see `gp.export`.
+        Raises ValueError for what accelerate does not run as placed, and warns where that could not be tried: see
+        `gp.export`.
         """
         return device_map(self.problem, self, partial(warnings.warn, stacklevel=3))
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row for each op (of fused ops one for all), in the order in which they start.
 
-        Columns: `op`, `kind`, `module`, `layer`, `phase`, `device`; `start_ns`, `end_ns`; `slack_ns`, the time that it could end later
-        without a longer step, in this order of ops and with these transfers; `chain_ns`, its time on the critical chain with that of what
-        it sends; `output_bytes` and `persistent_bytes`. Raises ValueError for a placement that has no step.
+        Columns: `op`, `kind`, `module`, `layer`, `phase`, `device`; `start_ns`, `end_ns`; `slack_ns`, the time that it
+        could end later without a longer step, in this order of ops and with these transfers; `chain_ns`, its time on
+        the critical chain with that of what it sends; `output_bytes` and `persistent_bytes`. Raises ValueError for a
+        placement that has no step.
 
             >>> import gnnplace as gp
             >>> table = gp.place(gp.problem("squeezenet", cluster="k40-2"), "gpu").to_dataframe()
@@ -99,8 +101,14 @@ class Plan(Placement):
         return table.sort_values(["start_ns", "end_ns"], kind="stable", ignore_index=True)
 
     def explain(self, part: str | None = None) -> Explanation | PartExplanation:
-        """Why the step takes as long as it does, or where a module or an op stands and what moving it would do: see `gp.explain`."""
-        return explanation.explain(self.problem, self) if part is None else explanation.explain_part(self.problem, self, part)
+        """Why the step takes as long as it does, or where a module or an op
+        stands and what moving it would do: see `gp.explain`.
+        """
+        return (
+            explanation.explain(self.problem, self)
+            if part is None
+            else explanation.explain_part(self.problem, self, part)
+        )
 
     def picture(self, path: PathText) -> None:
         """Draws what each device runs and sends over time (.png, .svg, .pdf). Raises ValueError for another ending."""

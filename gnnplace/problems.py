@@ -11,16 +11,19 @@ from jaxtyping import Bool, Int32, Int64
 from gnnplace.cluster import Cluster, Link
 from gnnplace.graph import NONE, ComputationGraph
 
-MAX_STEP_NS = 2**53  # 104 days; what a step takes and holds is below: floating point counts it exactly, and sums stay in 64 bits
+# 104 days; what a step takes and holds is below: floating point counts it exactly, and sums stay in 64 bits
+MAX_STEP_NS = 2**53
 NS_PER_S = 10**9
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Graph x cluster x costs. `time_ns[i, d] >= 1` is the time of op i on device d; a cost model of `costs/` computes it.
+    """Graph x cluster x costs. `time_ns[i, d] >= 1` is the time of op i on device d; a cost model of `costs/` computes
+    it.
 
-    `contended_ns` is its time while another device of the same memory runs an op, at least `time_ns`; None: the same as alone.
-    Raises ValueError where a step could take `MAX_STEP_NS` or hold 2^53 bytes, or its ops have 2^62 flops or move 2^62 bytes.
+    `contended_ns` is its time while another device of the same memory runs an op, at least `time_ns`; None: the same as
+    alone. Raises ValueError where a step could take `MAX_STEP_NS` or hold 2^53 bytes, or its ops have 2^62 flops or
+    move 2^62 bytes.
     """
 
     graph: ComputationGraph
@@ -41,9 +44,17 @@ class Problem:
         graph = self.graph
         held = sum(map(_total, (graph.persistent_bytes, graph.workspace_bytes, graph.output_bytes, graph.edge_bytes)))
         moved, flops = _total(graph.effective_bytes_accessed), _total(graph.flops)
-        for what, most, bits in (("ns", self.longest_ns, 53), ("bytes held", held, 53), ("bytes moved", moved, 62), ("flops", flops, 62)):
+        for what, most, bits in (
+            ("ns", self.longest_ns, 53),
+            ("bytes held", held, 53),
+            ("bytes moved", moved, 62),
+            ("flops", flops, 62),
+        ):
             if most >= 2**bits:
-                raise ValueError(f"{graph.name} on {self.cluster.name}: a step could have {most:.3g} {what}; less than 2^{bits} are due")
+                raise ValueError(
+                    f"{graph.name} on {self.cluster.name}: a step could have {most:.3g} {what}; less than 2^{bits} "
+                    "are due"
+                )
 
     @property
     def num_ops(self) -> int:
@@ -61,16 +72,21 @@ class Problem:
     @property
     def longest_ns(self) -> float:
         """At least what any step takes: all ops and all transfers one after another. Exact below `MAX_STEP_NS`."""
-        sent = np.append(self.transfer_ns.max(axis=1, initial=0), 0)[self.graph.edge_data]  # `NONE` of a control edge is the last
+        # `NONE` of a control edge is the last
+        sent = np.append(self.transfer_ns.max(axis=1, initial=0), 0)[self.graph.edge_data]
         latency = int(self.cluster.link_latency_ns.max(initial=1)) * self.graph.num_edges
         return _total(self.slowest_ns.max(axis=1)) + 2 * _total(sent) + latency
 
     @cached_property
     def allowed(self) -> Bool[np.ndarray, "ops devices"]:
-        """True where an op is allowed on a device: by its device kinds and, if it gives times, only where it gives one."""
+        """True where an op is allowed on a device: by its device kinds
+        and, if it gives times, only where it gives one.
+        """
         graph, devices = self.graph, self.cluster.devices
         allowed = np.ones((self.num_ops, self.num_devices), dtype=bool)
-        gives_times = (graph.given_time_ns != NONE).any(axis=1) if graph.given_keys else np.zeros(self.num_ops, dtype=bool)
+        gives_times = (
+            (graph.given_time_ns != NONE).any(axis=1) if graph.given_keys else np.zeros(self.num_ops, dtype=bool)
+        )
         for d, device in enumerate(devices):
             allowed[:, d] &= allowed_on(graph, device.kind)
             columns = [j for j, key in enumerate(graph.given_keys) if key in (device.name, device.kind)]
@@ -89,7 +105,9 @@ class Problem:
 
     @cached_property
     def transfer_ns(self) -> Int64[np.ndarray, "outputs rates"]:
-        """The time for which each output occupies a channel, per rate: `max(1, overhead + ceil(bytes * 10^9 / bandwidth))`."""
+        """The time for which each output occupies a channel, per rate:
+        `max(1, overhead + ceil(bytes * 10^9 / bandwidth))`.
+        """
         size = self.graph.output_bytes
         columns = [np.maximum(1, overhead + duration_ns(size, bandwidth)) for bandwidth, overhead in self._rates]
         return np.stack(columns, axis=1) if columns else np.zeros((len(size), 0), dtype=np.int64)
@@ -111,7 +129,8 @@ def _rate(link: Link) -> tuple[int, int]:
 
 
 def duration_ns(amount: Int64[np.ndarray, "*shape"], per_second: int) -> Int64[np.ndarray, "*shape"]:
-    """`ceil(amount * 10^9 / per_second)`, in integers (docs/execution-model.md#integers), or `MAX_STEP_NS` where it is more.
+    """`ceil(amount * 10^9 / per_second)`, in integers (docs/execution-model.md#integers), or `MAX_STEP_NS` where it is
+    more.
 
     Products exceed 64 bits, so each distinct amount is divided once, by Python integers.
     """

@@ -1,4 +1,6 @@
-"""The result of one step of a placed graph, and two protocols: evaluators compute results, planners propose placements."""
+"""The result of one step of a placed graph, and two protocols:
+evaluators compute results, planners propose placements.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ from gnnplace.problems import Problem
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """The start and end of every op and every transfer of one step, in ns. Transfers are in the order of their starts."""
+    """The start and end of every op and every transfer of one step, in ns.
+
+    Transfers are in the order of their starts.
+    """
 
     start_ns: Int64[np.ndarray, " ops"]
     end_ns: Int64[np.ndarray, " ops"]
@@ -34,9 +39,10 @@ class Timeline:
 class StepResult:
     """One step of a placement, simulated or measured.
 
-    `infeasible` is the reason why the placement can't be used, or None. `step_time_ns` and `peak_memory_bytes` are None only where a link
-    is missing or the step was cut off at a time limit. `busy_ns` is the time that each device spends on ops. `occupied_ns` is the time
-    that each channel spends on transfers, None where an executor can't observe channels.
+    `infeasible` is the reason why the placement can't be used, or None. `step_time_ns` and `peak_memory_bytes` are None
+    only where a link is missing or the step was cut off at a time limit. `busy_ns` is the time that each device spends
+    on ops. `occupied_ns` is the time that each channel spends on transfers, None where an executor can't observe
+    channels.
     """
 
     schedule: Schedule
@@ -59,9 +65,11 @@ FEASIBLE, OVERFLOWS, TIMELESS = range(3)
 
 
 class Score(NamedTuple):
-    """Sorts results, best first: feasible ones by step time, then those that overflow a memory by the excess, then those without a time.
+    """Sorts results, best first: feasible ones by step time, then those that overflow a memory by the excess, then
+    those without a time.
 
-    `feasibility` is `FEASIBLE`, `OVERFLOWS` or `TIMELESS`. `excess_bytes` is the sum over devices of the bytes beyond their memories.
+    `feasibility` is `FEASIBLE`, `OVERFLOWS` or `TIMELESS`. `excess_bytes` is the sum over devices of the bytes beyond
+    their memories.
     """
 
     feasibility: int
@@ -70,7 +78,10 @@ class Score(NamedTuple):
 
     @property
     def limit_ns(self) -> int | None:
-        """A longer step than this scores worse. None for an overflow, where a longer step with a smaller overflow scores better."""
+        """A longer step than this scores worse.
+
+        None for an overflow, where a longer step with a smaller overflow scores better.
+        """
         return self.step_time_ns if self.feasibility == FEASIBLE else None
 
 
@@ -88,8 +99,8 @@ def score(problem: Problem, result: StepResult) -> Score:
 class LeastTimes:
     """Lower bounds that hold for every step of every feasible placement.
 
-    A step takes at least `step_ns`. An op on a device starts at least `head_ns` after the start of the step and ends at least `tail_ns`
-    before its end. Both are `MAX_STEP_NS` where no feasible placement puts the op on the device.
+    A step takes at least `step_ns`. An op on a device starts at least `head_ns` after the start of the step and ends at
+    least `tail_ns` before its end. Both are `MAX_STEP_NS` where no feasible placement puts the op on the device.
     """
 
     step_ns: int
@@ -101,8 +112,9 @@ class LeastTimes:
 class Evaluator(Protocol):
     """Evaluates placements of one problem; the results are in the order of the placements.
 
-    With `timeline`, each result has the start and end of every op and transfer. A step that takes longer than `limit_ns` may come back as
-    infeasible and without a time: a search that would reject it saves the rest of its evaluation.
+    With `timeline`, each result has the start and end of every op and transfer. A step that takes longer than
+    `limit_ns` may come back as infeasible and without a time: a search that would reject it saves the rest of its
+    evaluation.
     """
 
     def __call__(
@@ -127,14 +139,17 @@ def _known(placement: Placement, problem: Problem) -> Placement:
 
 
 class Metrics(NamedTuple):
-    """How well one step uses its devices and channels, beyond its time. Shares are from 0 to 1; an unknown value is None.
+    """How well one step uses its devices and channels, beyond its time. Shares are from 0 to 1; an unknown value is
+    None.
 
-    - `load_balance`: the mean load of the accelerators over the largest load of all devices. The load of a device is its busy time divided
-      by its streams. POP's efficiency metrics define it so (Rosas, Giménez and Labarta, 2014). An idle CPU beside accelerators does not
-      lower the balance; a CPU with the largest load does.
+    - `load_balance`: the mean load of the accelerators over the largest load of all devices. The load of a device is
+      its busy time divided by its streams. POP's efficiency metrics define it so (Rosas, Giménez and Labarta, 2014). An
+      idle CPU beside accelerators does not lower the balance; a CPU with the largest load does.
     - `communication_share`: the share of the step during which the busiest channel is occupied. At 1 a link is full.
-    - `idle_ns`: for each device, the step time minus its load and minus the transfers that the device carries itself, if it is a channel.
-    - `room`: `1 - bound / step time`, the largest share of the step time that any placement could still save. Only a feasible step has one.
+    - `idle_ns`: for each device, the step time minus its load and minus the transfers that the device carries itself,
+      if it is a channel.
+    - `room`: `1 - bound / step time`, the largest share of the step time that any placement could still save. Only a
+      feasible step has one.
     """
 
     load_balance: float | None
@@ -146,8 +161,8 @@ class Metrics(NamedTuple):
 def metrics(cluster: Cluster, result: StepResult, bound_ns: int) -> Metrics:
     """The metrics of a step on `cluster`; `bound_ns` is a lower bound on the step time of the same problem.
 
-    `load_balance` is None where no op ran. `communication_share` and `idle_ns` are None where the step has no time, or where it was
-    measured without a view of its channels.
+    `load_balance` is None where no op ran. `communication_share` and `idle_ns` are None where the step has no time, or
+    where it was measured without a view of its channels.
     """
     load = result.busy_ns / cluster.streams
     balance = float(load[cluster.accelerators].mean() / load.max()) if load.any() else None
@@ -155,11 +170,16 @@ def metrics(cluster: Cluster, result: StepResult, bound_ns: int) -> Metrics:
     step, occupied = result.step_time_ns, result.occupied_ns
     if step is None or occupied is None:
         return Metrics(balance, None, None, room)
-    return Metrics(balance, int(occupied.max(initial=0)) / step, _idle_ns(cluster, step, result.busy_ns, occupied), room)
+    return Metrics(
+        balance, int(occupied.max(initial=0)) / step, _idle_ns(cluster, step, result.busy_ns, occupied), room
+    )
 
 
 def _idle_ns(
-    cluster: Cluster, step_time_ns: int, busy_ns: Int64[np.ndarray, " devices"], occupied_ns: Int64[np.ndarray, " channels"]
+    cluster: Cluster,
+    step_time_ns: int,
+    busy_ns: Int64[np.ndarray, " devices"],
+    occupied_ns: Int64[np.ndarray, " channels"],
 ) -> Int64[np.ndarray, " devices"]:
     """The idle time of each device: the mean over its streams, rounded down."""
     copying = np.zeros_like(busy_ns)

@@ -1,4 +1,7 @@
-"""What of the Python API takes a framework: policies that are trained or loaded, and real steps. Each imports its own when it is called."""
+"""What of the Python API takes a framework: policies that are trained or loaded, and real steps.
+
+Each imports its own when it is called.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,11 @@ if TYPE_CHECKING:
 
 
 def load_policy(checkpoint: PathText, *, samples: int = 0, evaluations: int | None = None, seed: int = 0) -> ZeroShot:
-    """The policy of a checkpoint as a planner of any problem: its greedy placement, or the fastest of that and of `samples` samples.
+    """The policy of a checkpoint as a planner of any problem: its greedy placement, or the fastest of that and of
+    `samples` samples.
 
-    An improver improves random list schedules instead, 64 `evaluations` in all unless told how many. Raises ValueError (one line) where the
-    checkpoint is damaged, or of another version.
+    An improver improves random list schedules instead, 64 `evaluations` in all unless told how many. Raises ValueError
+    (one line) where the checkpoint is damaged, or of another version.
     """
     from gnnplace.training.run import zero_shot
 
@@ -51,7 +55,8 @@ def train(
     evaluate: Evaluator = simulator.simulate,
     callbacks: Sequence[Callback] = (),
 ) -> Trained:
-    """Trains one policy on problems, in memory. `gnnplace train` besides writes a run folder, tracks with MLflow and resumes.
+    """Trains one policy on problems, in memory. `gnnplace train` besides writes a run folder, tracks with MLflow and
+    resumes.
 
     Args:
         problems: what it trains on
@@ -75,7 +80,10 @@ def train(
     from gnnplace.config import files
     from gnnplace.training.run import in_memory
 
-    overrides = [f"--{name}={json.dumps(value) if not isinstance(value, str) else value}" for name, value in (knobs or {}).items()]
+    overrides = [
+        f"--{name}={json.dumps(value) if not isinstance(value, str) else value}"
+        for name, value in (knobs or {}).items()
+    ]
     if (named := os.fspath(policy)).endswith(".yaml"):
         chosen = files.read_config(Path(named), overrides, encoder)
     else:
@@ -94,7 +102,8 @@ def measure(
     limit_s: float = 600.0,
     seed: int = 0,
 ) -> MeasuredStep:
-    """A placed step run on this machine, in a process of its own: proved equal to the unplaced step, and timed in turns with a reference.
+    """A placed step run on this machine, in a process of its own: proved equal to the unplaced step, and timed in turns
+    with a reference.
 
     Args:
         workload: FILE.py:FUNCTION, package.module:FUNCTION or a name of the corpus
@@ -105,7 +114,8 @@ def measure(
         limit_s: seconds to load, and again to measure
         seed: of initial values and inputs
 
-    Raises ValueError for what is no workload or no legal placement, MeasurementError where the step does not run, or not right.
+    Raises ValueError for what is no workload or no legal placement, MeasurementError where the step does not run, or
+    not right.
     """
     from gnnplace.execution.host import Host
     from gnnplace.execution.measure import first_device, measured_step
@@ -118,27 +128,31 @@ def measure(
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     with Host(LOADER, workload, seed, limit_s=limit_s) as host:
         reference = first_device if against is None else _planner(against)
-        return measured_step(host, roofline.problem(host.graph, machine), _planner(placement), reference, PROTOCOLS[named], limit_s)
+        return measured_step(
+            host, roofline.problem(host.graph, machine), _planner(placement), reference, PROTOCOLS[named], limit_s
+        )
 
 
 def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, check: bool = False) -> PlacedModule:
     """The step's module on the devices of a plan of the step, to be trained in a loop of your own, or to infer.
 
-    It is a `torch.nn.Module` with the parameters, buffers and names of the step's module, which move to where devices read them. Called
-    with inputs like those of a `TorchStep` it returns the loss, whose `backward()` gives the parameters their gradients; any optimiser may
-    change them in place. That of a `TorchInference` returns what the module returns in eval mode. What runs is what `measure` times, less
-    the updates: CPU devices are processes, each on a core of its own, GPUs streams. `close`, or `with`, ends them.
+    It is a `torch.nn.Module` with the parameters, buffers and names of the step's module, which move to where devices
+    read them. Called with inputs like those of a `TorchStep` it returns the loss, whose `backward()` gives the
+    parameters their gradients; any optimiser may change them in place. That of a `TorchInference` returns what the
+    module returns in eval mode. What runs is what `measure` times, less the updates: CPU devices are processes, each on
+    a core of its own, GPUs streams. `close`, or `with`, ends them.
 
     Args:
         step: what the plan's problem was made of; its optimiser is not used
         plan: of `gp.place`, or `gp.Plan.of(problem, placement)`
         seed: of what ops draw at random (dropout), besides the number of the call and the op
-        check: whether the first call is compared with the unplaced one, in this host's memory: its loss and gradients, or outputs, and the
-            buffers that it leaves. One more forward and backward pass; of use for every new network
+        check: whether the first call is compared with the unplaced one, in this host's memory: its loss and gradients,
+            or outputs, and the buffers that it leaves. One more forward and backward pass; of use for every new network
 
-    Raises ValueError (one line) for a plan of another step, for fused ops, and for a module on the meta device; a call raises it for inputs
-    of other shapes or types, and where a tensor of the module was replaced meanwhile. Raises MeasurementError where there are fewer cores
-    than CPU devices, or no GPU, where a device fails, and where `check` finds more than rounding: then all end.
+    Raises ValueError (one line) for a plan of another step, for fused ops, and for a module on the meta device; a call
+    raises it for inputs of other shapes or types, and where a tensor of the module was replaced meanwhile. Raises
+    MeasurementError where there are fewer cores than CPU devices, or no GPU, where a device fails, and where `check`
+    finds more than rounding: then all end.
 
         >>> import gnnplace as gp, torch
         >>> net = torch.nn.Linear(4, 1)
@@ -159,9 +173,13 @@ def placed(step: TorchStep | TorchInference, plan: Placement, *, seed: int = 0, 
     from gnnplace.frontends.torch.step import TorchInference, TorchStep
 
     if not isinstance(step, TorchStep | TorchInference):
-        raise ValueError(f"step: a {type(step).__name__} is no TorchStep or TorchInference, which hold a module with its inputs")
+        raise ValueError(
+            f"step: a {type(step).__name__} is no TorchStep or TorchInference, which hold a module with its inputs"
+        )
     if not isinstance(plan, Plan):
-        raise ValueError(f"plan: a {type(plan).__name__} does not know its problem; give gp.Plan.of(problem, placement)")
+        raise ValueError(
+            f"plan: a {type(plan).__name__} does not know its problem; give gp.Plan.of(problem, placement)"
+        )
     return torch_placed.placed(step, plan.problem, plan, seed, check)
 
 

@@ -1,11 +1,13 @@
-"""The process of a command, from before anything else is imported to its last moment: how signals end it, what its standard streams do.
+"""The process of a command, from before anything else is imported to its last moment: how signals end it, what its
+standard streams do.
 
-SIGINT and SIGTERM end the process where it stands. Their handler undoes what is under way, says one line, and leaves with the status of
-docs/formats.md. It raises nothing: what is raised in a library that is imported, or calls back, is dropped or becomes another error. A
-signal that whoever started the process ignores stays ignored. While it trains, a run has handlers of its own (`training.interrupt`).
+SIGINT and SIGTERM end the process where it stands. Their handler undoes what is under way, says one line, and leaves
+with the status of docs/formats.md. It raises nothing: what is raised in a library that is imported, or calls back, is
+dropped or becomes another error. A signal that whoever started the process ignores stays ignored. While it trains, a
+run has handlers of its own (`training.interrupt`).
 
-What is asked for is done though nobody hears of it: what stderr doesn't take is lost, and that stdout has not taken all is said at the
-end. A standard stream that is closed leads nowhere from then on, so that no file gets its number.
+What is asked for is done though nobody hears of it: what stderr doesn't take is lost, and that stdout has not taken all
+is said at the end. A standard stream that is closed leads nowhere from then on, so that no file gets its number.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     name = printable(f"gnnplace {words[0]}" if words and not words[0].startswith("-") else "gnnplace")
     heard = [number for number in ENDED if signal.getsignal(number) is not signal.SIG_IGN]
-    atexit.register(_handle, heard, signal.SIG_IGN)  # the last that is called: Python's own end takes a while, and its status stands
+    # the last that is called: Python's own end takes a while, and its status stands
+    atexit.register(_handle, heard, signal.SIG_IGN)
     _handle(heard, partial(_end, name, os.getpid()))
     out = _standard_streams()
     status = _run(words)
     sys.stdout.flush()
-    if out.failed is not None and out.failed.errno != errno.EPIPE and status == DONE:  # a reader that has left is no error
+    # a reader that has left is no error
+    if out.failed is not None and out.failed.errno != errno.EPIPE and status == DONE:
         print(f"{name}: stdout: {out.failed.strerror}", file=sys.stderr)
         status = BAD_INPUT
     _handle(heard, lambda number, frame: os._exit(status))
@@ -106,7 +110,9 @@ def _standard_streams() -> _Stream:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number that is free, so this
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     out, err = _Stream(1), _Stream(2)
-    sys.stdout, sys.stderr = (_text(each, getattr(before, "encoding", None)) for each, before in ((out, sys.stdout), (err, sys.stderr)))
+    sys.stdout, sys.stderr = (
+        _text(each, getattr(before, "encoding", None)) for each, before in ((out, sys.stdout), (err, sys.stderr))
+    )
     return out
 
 

@@ -1,4 +1,5 @@
-"""Checks of what every policy promises (`policies/protocol.py`): `check_policy(MineConfig())` for a policy of your own, without pytest.
+"""Checks of what every policy promises (`policies/protocol.py`): `check_policy(MineConfig())` for a policy of your own,
+without pytest.
 
 Each check gets `make`, which builds the policy with the same weights every time, for the problem that it is to place.
 A broken promise is an AssertionError whose traceback names the check.
@@ -54,7 +55,9 @@ def built(config: PolicyConfig, problem: Problem) -> Any:
 
 def satisfies_the_protocol(make: Make) -> None:
     policy = make(branches())
-    assert isinstance(policy, Policy) and isinstance(policy, torch.nn.Module), f"{type(policy).__name__} is not a Policy and an nn.Module"
+    assert isinstance(policy, Policy) and isinstance(policy, torch.nn.Module), (
+        f"{type(policy).__name__} is not a Policy and an nn.Module"
+    )
 
 
 def ranges_do_not_change_how_a_training_problem_is_placed(make: Make) -> None:
@@ -110,7 +113,9 @@ def replay_scores_the_measured_choices_under_other_weights(make: Make) -> None:
     scored = replay(policy, problem, tape, episode).tape
     assert all(map(_same_choices, scored.steps, tape.steps))
     assert not torch.allclose(scored.log_probability(), tape.log_probability(), rtol=1e-4, atol=1e-4)
-    assert _plain(rollout(policy, problem, Tape.replaying(tape), evaluator(policy))[-1].placements) == _plain(placements)
+    assert _plain(rollout(policy, problem, Tape.replaying(tape), evaluator(policy))[-1].placements) == _plain(
+        placements
+    )
 
 
 def the_same_seed_gives_the_same_samples_and_greedy_is_deterministic(make: Make) -> None:
@@ -138,7 +143,11 @@ def every_parameter_gets_a_gradient(make: Make) -> None:
         scored = replay(policy, problem, tape, episode)
         worth = 0.0 if scored.values is None else scored.values.sum(0)  # of a critic, which has parameters of its own
         (weights * (scored.tape.log_probability() + worth)).sum().backward()
-    missing = [name for name, parameter in policy.named_parameters() if parameter.grad is None or not parameter.grad.abs().sum() > 0]
+    missing = [
+        name
+        for name, parameter in policy.named_parameters()
+        if parameter.grad is None or not parameter.grad.abs().sum() > 0
+    ]
     assert missing == [], f"no gradient reaches {missing}"
 
 
@@ -198,7 +207,13 @@ def restricted() -> Problem:
     """Ops that may stand on different devices alone, and colocation groups among them."""
     devices = [("gpu:0", "gpu:1"), ("gpu:1", "gpu:2"), ("gpu:0",), ("gpu:2",), ("gpu:0", "gpu:1", "gpu:2")]
     ops = [
-        Op(f"o{i}", "Op", (Output(8),), time_ns=dict.fromkeys(devices[i % 5], 10), colocation=f"g{i % 5}" if i < 10 else None)
+        Op(
+            f"o{i}",
+            "Op",
+            (Output(8),),
+            time_ns=dict.fromkeys(devices[i % 5], 10),
+            colocation=f"g{i % 5}" if i < 10 else None,
+        )
         for i in range(20)
     ]
     return _problem("restricted", ops, [(i, 0, i + 1) for i in range(19)], 3)
@@ -207,10 +222,14 @@ def restricted() -> Problem:
 def tiny_problems() -> Iterator[Problem]:
     """One op, one device, no edges, parts that don't touch, control edges alone, an op without outputs."""
     for count, length, devices in ((1, 1, 2), (1, 1, 1), (1, 5, 1), (4, 1, 3), (3, 3, 2)):
-        ops = [Op(f"c{c}/{i}", "Op", (Output(100),), time_ns={"gpu": 1000}) for c in range(count) for i in range(length)]
+        ops = [
+            Op(f"c{c}/{i}", "Op", (Output(100),), time_ns={"gpu": 1000}) for c in range(count) for i in range(length)
+        ]
         edges = [(c * length + i, 0, c * length + i + 1) for c in range(count) for i in range(length - 1)]
         yield _problem(f"chains-{count}x{length}", ops, edges, devices)
-    yield _problem("control", [Op(name, "Op", (Output(0),), time_ns={"gpu": 10}) for name in "ab"], [(0, CONTROL, 1)], 2)
+    yield _problem(
+        "control", [Op(name, "Op", (Output(0),), time_ns={"gpu": 10}) for name in "ab"], [(0, CONTROL, 1)], 2
+    )
     yield _problem("no outputs", [Op("a", "NoOp")], [], 2)
 
 
@@ -240,14 +259,18 @@ def evaluator(policy: Any) -> Evaluator | None:
 
 
 def _changed(tape: Tape) -> Iterator[list[dict[str, torch.Tensor]]]:
-    """The choices of one sample up to a step in which one is changed: every choice in `MOST_CHANGES` of the ways that are allowed."""
+    """The choices of one sample up to a step in which one is changed: every
+    choice in `MOST_CHANGES` of the ways that are allowed.
+    """
     steps = tape.choices(0)
     for number, choices in enumerate(steps):
         for name, choice in choices.items():
             options = tape.steps[number][name].log_probabilities().flatten(0, -2).isfinite()
             for index, allowed in enumerate(options):
                 chosen = int(choice.flatten()[index])
-                for option in [option for option in allowed.nonzero().flatten().tolist() if option != chosen][:MOST_CHANGES]:
+                for option in [option for option in allowed.nonzero().flatten().tolist() if option != chosen][
+                    :MOST_CHANGES
+                ]:
                     other = choice.clone()
                     other.view(-1)[index] = option
                     yield [*steps[:number], {**choices, name: other}]

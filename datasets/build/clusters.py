@@ -11,7 +11,7 @@ from itertools import permutations
 from gnnplace.cluster import Cluster, Device
 from gnnplace.corpus import hardware
 from gnnplace.corpus.assembly import linked
-from gnnplace.corpus.clusters import described_cluster
+from gnnplace.corpus.cluster_text import described_cluster
 from gnnplace.corpus.hardware import Wire, connection
 from gnnplace.corpus.manifest import folder
 from gnnplace.formats.clusters import write_cluster

@@ -1,8 +1,9 @@
 """Simulated annealing over placements (Kirkpatrick, Gelatt and Vecchi, 1983). At temperature 0 it is hill climbing.
 
-Each round evaluates a few moves together and accepts or rejects the best of them. A placement is not evaluated twice as long as the search
-finds new ones. A temperature is a share of the step time and falls geometrically with the used share of the budget. From time to time the
-search evaluates the current placement with its timeline, to draw moves where the step waits (`moves.guide`); this counts as an evaluation.
+Each round evaluates a few moves together and accepts or rejects the best of them. A placement is not evaluated twice as
+long as the search finds new ones. A temperature is a share of the step time and falls geometrically with the used share
+of the budget. From time to time the search evaluates the current placement with its timeline, to draw moves where the
+step waits (`moves.guide`); this counts as an evaluation.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def annealing(
 ) -> Placement:
     """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
 
-    `hot` is the first temperature; at 0 the search accepts no worse placement. Raises ValueError where a unit is allowed on no device.
+    `hot` is the first temperature; at 0 the search accepts no worse placement. Raises ValueError where a unit is
+    allowed on no device.
     """
     around, metered = neighbourhood(problem), budget.metered(evaluate)
 
@@ -66,7 +68,9 @@ def annealing(
         drawn = _new(around, here, count, seen, generator)
         worst = _worst(here.score, hot * (COLD / HOT) ** min(1.0, budget.used), generator)
         results = metered(problem, [around.placement(device, schedule) for device in drawn], limit_ns=worst.limit_ns)
-        stands, device = min(zip([score(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0])
+        stands, device = min(
+            zip([score(problem, result) for result in results], drawn, strict=True), key=lambda each: each[0]
+        )
         if stands <= worst:
             here, fresh = _Here(device, stands, here.guide), False
             if stands < best.score:
@@ -91,10 +95,14 @@ def hill_climb(
 
 def _guide(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Guide:
     timeline, ops = result.timeline, device[around.closure.unit]
-    return guide(around, device, result.peak_memory_bytes, None if timeline is None else chain_ns(problem, ops, timeline))
+    return guide(
+        around, device, result.peak_memory_bytes, None if timeline is None else chain_ns(problem, ops, timeline)
+    )
 
 
-def _new(around: Neighbourhood, here: _Here, count: int, seen: set[int], generator: np.random.Generator) -> list[Devices]:
+def _new(
+    around: Neighbourhood, here: _Here, count: int, seen: set[int], generator: np.random.Generator
+) -> list[Devices]:
     """New placements; after `REDRAWS` moves to known placements for each, the last of these."""
     known, found = int(hash_of(here.device)), list[Devices]()
     for attempt in range(REDRAWS):
@@ -109,6 +117,8 @@ def _new(around: Neighbourhood, here: _Here, count: int, seen: set[int], generat
 
 
 def _worst(here: Score, temperature: float, generator: np.random.Generator) -> Score:
-    """The worst score that replaces `here` (Metropolis et al., 1953): a longer step is accepted with chance exp(-longer / temperature)."""
+    """The worst score that replaces `here` (Metropolis et al., 1953): a longer
+    step is accepted with chance exp(-longer / temperature).
+    """
     longer = int(temperature * here.step_time_ns * generator.exponential())
     return here._replace(step_time_ns=here.step_time_ns + longer)

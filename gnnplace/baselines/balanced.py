@@ -20,13 +20,23 @@ from gnnplace.units.units import Units, expand
 OF_BYTES = (0.0, 0.5, 0.9)  # shares of bytes in the weight that parts balance
 FEWER = 4  # times fewer seeds for those that balance bytes
 
-Parts = Callable[[float, int], Sequence[Int64[np.ndarray, " units"]]]  # a share of bytes and the number of seeds to the parts of units
+# a share of bytes and the number of seeds to the parts of units
+Parts = Callable[[float, int], Sequence[Int64[np.ndarray, " units"]]]
 
 
 def balanced(
-    problem: Problem, evaluate: Evaluator, units: Units, devices: Int64[np.ndarray, " parts"], parts: Parts, seeds: int, schedule: Schedule
+    problem: Problem,
+    evaluate: Evaluator,
+    units: Units,
+    devices: Int64[np.ndarray, " parts"],
+    parts: Parts,
+    seeds: int,
+    schedule: Schedule,
 ) -> Placement:
-    """The fastest placement of the parts of a share, the first under which one fits. Raises ValueError where a unit is allowed nowhere."""
+    """The fastest placement of the parts of a share, the first under which one fits.
+
+    Raises ValueError where a unit is allowed nowhere.
+    """
 
     def placed(share: float) -> list[Placement]:
         made = parts(share, max(1, seeds // FEWER) if share else seeds)
@@ -35,6 +45,8 @@ def balanced(
     return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)
 
 
-def mixed(weight: Float[np.ndarray, " weights"], other: Shaped[np.ndarray, " weights"], share: float) -> Float[np.ndarray, " weights"]:
+def mixed(
+    weight: Float[np.ndarray, " weights"], other: Shaped[np.ndarray, " weights"], share: float
+) -> Float[np.ndarray, " weights"]:
     """Weights of which a share of the sum is another's."""
     return (1 - share) * weight + share * float(weight.sum()) / max(1.0, float(other.sum())) * other

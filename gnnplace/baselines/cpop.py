@@ -1,12 +1,14 @@
 """CPOP: the critical path on one device, all other ops by earliest finish time (Topcuoglu, Hariri and Wu, 2002).
 
-The priority of an op is its upward rank plus its downward rank, with mean times and transfers. The critical path leads from the op of
-highest upward rank to an exit, each time to the consumer of highest priority. The critical-path device is the one with the least total
-time of these ops, among the devices that allow the most of them. The ready op of highest priority is next. An op of the critical path goes
-to the critical-path device; any other op goes where it ends first, with insertion.
+The priority of an op is its upward rank plus its downward rank, with mean times and transfers. The critical path leads
+from the op of highest upward rank to an exit, each time to the consumer of highest priority. The critical-path device
+is the one with the least total time of these ops, among the devices that allow the most of them. The ready op of
+highest priority is next. An op of the critical path goes to the critical-path device; any other op goes where it ends
+first, with insertion.
 
-This version places units, as HEFT does. A unit with an op of the critical path is critical. A critical unit is placed like any other unit
-where the critical-path device does not allow it, has no link from its inputs or is full. The result is the best of HEFT's six variants.
+This version places units, as HEFT does. A unit with an op of the critical path is critical. A critical unit is placed
+like any other unit where the critical-path device does not allow it, has no link from its inputs or is full. The result
+is the best of HEFT's six variants.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def critical_path_first(
     upward = upward_rank_ns(problem)
     priority = upward + downward_rank_ns(problem)
     order, critical = sequence(problem.graph, priority), critical_path(problem, upward, priority)
-    return fastest_schedule(problem, evaluate, made, lambda allowed: Guide(order, pins_ns(problem, made, allowed, critical)), schedule)
+    return fastest_schedule(
+        problem, evaluate, made, lambda allowed: Guide(order, pins_ns(problem, made, allowed, critical)), schedule
+    )
 
 
 def critical_path(
@@ -46,7 +50,9 @@ def critical_path(
     return _critical_path(graph.order[upward[graph.order].argmax()], graph.out_ptr, graph.edge_dst, priority)
 
 
-def critical_device(problem: Problem, critical: Int64[np.ndarray, " critical"], allowed: Bool[np.ndarray, "critical devices"]) -> int:
+def critical_device(
+    problem: Problem, critical: Int64[np.ndarray, " critical"], allowed: Bool[np.ndarray, "critical devices"]
+) -> int:
     """The device that allows the most critical ops; on a tie the one where they take the least time, then the first."""
     return int(np.lexsort((problem.time_ns[critical].sum(axis=0), -allowed.sum(axis=0)))[0])
 
@@ -54,7 +60,9 @@ def critical_device(problem: Problem, critical: Int64[np.ndarray, " critical"], 
 def pins_ns(
     problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], critical: Int64[np.ndarray, " critical"]
 ) -> Int64[np.ndarray, "ops devices"]:
-    """A penalty that keeps critical units on the critical-path device: `MAX_STEP_NS` for their ops on any other device, else 0."""
+    """A penalty that keeps critical units on the critical-path device:
+    `MAX_STEP_NS` for their ops on any other device, else 0.
+    """
     pinned = np.zeros((units.num_units, problem.num_devices), dtype=np.int64)
     pinned[units.unit[critical]] = MAX_STEP_NS
     pinned[:, critical_device(problem, critical, allowed[units.unit[critical]])] = 0

@@ -1,7 +1,8 @@
-"""The human expert of Mirhoseini et al. (2017 and 2018): each accelerator gets one layer, or a run of blocks with about equal work.
+"""The human expert of Mirhoseini et al. (2017 and 2018): each accelerator gets one layer, or a run of blocks with about
+equal work.
 
-`layers` finds the block of each op. Convolutional image networks and graphs without blocks go to a single accelerator, as in the papers.
-The graph itself decides whether it is such a network; this module knows no names of networks.
+`layers` finds the block of each op. Convolutional image networks and graphs without blocks go to a single accelerator,
+as in the papers. The graph itself decides whether it is such a network; this module knows no names of networks.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "criti
 
 
 def _convolutional(graph: ComputationGraph) -> bool:
-    """Whether image convolutions are most of the work, or are in most blocks (ConvNeXt does most of its work in matrix products)."""
+    """Whether image convolutions are most of the work, or are in most blocks
+    (ConvNeXt does most of its work in matrix products).
+    """
     of_images = graph.output_op[(graph.output_rank == NONE) | (graph.output_rank >= IMAGE_RANK)]  # not of sequences
     convolves = graph.canonical_kind.among(CONVOLUTIONS) & np.isin(np.arange(graph.num_ops), of_images)
     number = block_numbers(graph)
@@ -58,7 +61,8 @@ def _of_units(units: Units, device: Int64[np.ndarray, " ops"]) -> Int64[np.ndarr
 
 
 def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"]) -> Int64[np.ndarray, " blocks"]:
-    """The run of each block. Runs are contiguous, and run r is on the r-th device; the largest time of a run is minimal.
+    """The run of each block. Runs are contiguous, and run r is on the r-th device; the largest time of a run is
+    minimal.
 
     Among these, the runs are as even as possible. So with as many layers as devices, each device gets one layer.
     """
@@ -76,7 +80,8 @@ def _runs(work: Float[np.ndarray, " blocks"], speed: Float[np.ndarray, " runs"])
 @kernel
 @no_type_check
 def _best_starts(ends, speed, slowest):
-    """The least time of the slowest run, or, where `slowest` limits it, the least sum of squared times; the start of each run for each end.
+    """The least time of the slowest run, or, where `slowest` limits it, the least sum of squared times; the start of
+    each run for each end.
 
     On a tie the latest start wins, so that the first devices are used first.
     """

@@ -1,7 +1,7 @@
 """Planners without one of several equal devices: what they would propose if it was not there.
 
-Many planners spread work over all devices, so one more may make what they propose worse. Asked without it as well, they propose what they
-proposed before there was one more.
+Many planners spread work over all devices, so one more may make what they propose worse. Asked without it as well, they
+propose what they proposed before there was one more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from gnnplace.result import Planner, StepResult
 
 
 def parts(problem: Problem) -> dict[str, Constrained]:
-    """The problem without the last one of each class of equal devices, by that device's name, where two accelerators are left."""
+    """The problem without the last one of each class of equal devices, by
+    that device's name, where two accelerators are left.
+    """
     every = np.arange(problem.num_devices, dtype=np.int32)
     last = [devices[-1] for devices in equal_devices(problem) if len(devices) > 1]
     found = {problem.cluster.device_names[device]: on_devices(problem, np.delete(every, device)) for device in last}
@@ -33,7 +35,9 @@ def on_part(plan: Planner, part: Constrained) -> Planner:
 
 
 class OnPart:
-    """An evaluator of a part of a problem's devices: placements are judged, and counted, as placements of the whole problem."""
+    """An evaluator of a part of a problem's devices: placements are
+    judged, and counted, as placements of the whole problem.
+    """
 
     def __init__(self, evaluate: Rationed, part: Constrained) -> None:
         self._evaluate, self._part = evaluate, part

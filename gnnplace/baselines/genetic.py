@@ -1,9 +1,9 @@
 """A biased random-key genetic algorithm over placement and priorities (Goncalves and Resende, 2011).
 
-Each generation keeps the elite and draws a few mutants at random. The other members inherit each key from an elite parent, mostly, or from
-another parent. Keys encode changes to one placement (`random_keys`), at first the start. After `PATIENCE` generations without a better
-placement, the best one becomes the placement that keys change, and a new population is drawn around it. Otherwise children would lose
-improvements that took many generations to accumulate.
+Each generation keeps the elite and draws a few mutants at random. The other members inherit each key from an elite
+parent, mostly, or from another parent. Keys encode changes to one placement (`random_keys`), at first the start. After
+`PATIENCE` generations without a better placement, the best one becomes the placement that keys change, and a new
+population is drawn around it. Otherwise children would lose improvements that took many generations to accumulate.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from gnnplace.result import Evaluator, Score, score
 from gnnplace.schedules.priorities import priorities
 
 POPULATION = 20
-ELITE, MUTANTS, FROM_ELITE = 4, 4, 0.7  # shares of .2, .2 and .7; the paper recommends .10 to .25, .10 to .30 and .5 to .8
+# shares of .2, .2 and .7; the paper recommends .10 to .25, .10 to .30 and .5 to .8
+ELITE, MUTANTS, FROM_ELITE = 4, 4, 0.7
 PATIENCE = 1  # generations without an improvement before a new population
 
 
@@ -44,10 +45,11 @@ def genetic(
     schedule: Schedule = "critical-path",
     others: Sequence[Placement] = (),
 ) -> Placement:
-    """The best placement that the search evaluates, never worse than `start` under the schedule; `others` join the first population.
+    """The best placement that the search evaluates, never worse than `start` under the schedule; `others` join the
+    first population.
 
-    `start` must respect `allowed`. Under the schedule `given` priorities evolve too, as offsets to the ranks of the schedule critical-path,
-    and the start keeps its own order. Raises ValueError where a unit is allowed on no device.
+    `start` must respect `allowed`. Under the schedule `given` priorities evolve too, as offsets to the ranks of the
+    schedule critical-path, and the start keeps its own order. Raises ValueError where a unit is allowed on no device.
     """
     genes, metered = code(problem), budget.metered(evaluate)
     own = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)
@@ -75,7 +77,12 @@ def genetic(
 
 
 def _evaluated(
-    problem: Problem, evaluate: Evaluator, genes: Code, home: Plan, drawn: Sequence[Float[np.ndarray, "2 genes"]], schedule: Schedule
+    problem: Problem,
+    evaluate: Evaluator,
+    genes: Code,
+    home: Plan,
+    drawn: Sequence[Float[np.ndarray, "2 genes"]],
+    schedule: Schedule,
 ) -> list[Member]:
     made = placements(problem, genes, [decoded(genes, home, keys) for keys in drawn], schedule)
     results = evaluate(problem, made)
@@ -92,7 +99,9 @@ def _mutants(genes: Code, count: int, generator: np.random.Generator) -> list[Fl
     return [generator.random((2, genes.num_genes)) for _ in range(count)]
 
 
-def _next(genes: Code, population: Sequence[Member], generator: np.random.Generator) -> list[Float[np.ndarray, "2 genes"]]:
+def _next(
+    genes: Code, population: Sequence[Member], generator: np.random.Generator
+) -> list[Float[np.ndarray, "2 genes"]]:
     """The next generation: mutants, and children of elite and other members. `population` is sorted by score."""
     drawn = _mutants(genes, MUTANTS, generator)
     for _ in range(POPULATION - ELITE - MUTANTS):

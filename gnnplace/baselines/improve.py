@@ -1,7 +1,8 @@
-"""A placement from nothing but own evaluations: random list schedules, then a climb over ranked moves from the fastest of them.
+"""A placement from nothing but own evaluations: random list schedules, then a climb over ranked moves from the fastest
+of them.
 
-Where none of them fits the memories, the one that overflows least is repaired first. No other planner's placement is a start, a sample or
-a feature. With a learned ranking this is how the policy `improver` places a graph that it never saw.
+Where none of them fits the memories, the one that overflows least is repaired first. No other planner's placement is a
+start, a sample or a feature. With a learned ranking this is how the policy `improver` places a graph that it never saw.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, Evaluator, score
 
 EVALUATIONS = 64
-LISTS, FOR_LISTS = 23, 0.375  # list schedules at most, and their share of the evaluations; the climb looks at the fastest again
+# list schedules at most, and their share of the evaluations; the climb looks at the fastest again
+LISTS, FOR_LISTS = 23, 0.375
 REPAIRED = Way(least=0.01, just_in_time=False)
 
 
@@ -42,11 +44,17 @@ def improve(
     start = own_start(problem, evaluate, generator, budget, schedule) if start is None else start
     if not budget.allows(1):
         return start
-    return ranked_climb(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, ranks=ranks, drawn=drawn)
+    return ranked_climb(
+        problem, evaluate, generator, start=start, budget=budget, schedule=schedule, ranks=ranks, drawn=drawn
+    )
 
 
 def own_start(
-    problem: Problem, evaluate: Evaluator, generator: np.random.Generator, budget: Budget, schedule: Schedule = "critical-path"
+    problem: Problem,
+    evaluate: Evaluator,
+    generator: np.random.Generator,
+    budget: Budget,
+    schedule: Schedule = "critical-path",
 ) -> Placement:
     """The fastest random list schedule; where none fits, what a repair makes of the one that overflows least."""
     source, counted = list_schedules(problem, generator, schedule), budget.metered(evaluate)
@@ -55,6 +63,11 @@ def own_start(
         return source()
     placements = [source() for _ in range(count)]
     best, placement = min(
-        zip((score(problem, result) for result in counted(problem, placements)), placements, strict=True), key=itemgetter(0)
+        zip((score(problem, result) for result in counted(problem, placements)), placements, strict=True),
+        key=itemgetter(0),
     )
-    return placement if best.feasibility == FEASIBLE else Repair(problem, counted, REPAIRED, budget=budget).relieved(placement)
+    return (
+        placement
+        if best.feasibility == FEASIBLE
+        else Repair(problem, counted, REPAIRED, budget=budget).relieved(placement)
+    )

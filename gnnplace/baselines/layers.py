@@ -1,8 +1,9 @@
 """The place of each op in the row of blocks, or of layers, as a human expert sees the model.
 
-Gradients, their sums and updates have the place of their layer. The column `block` of the graph puts embeddings into the first block, and
-softmax and attention into the last. A layer without a block joins the block whose forward ops have the nearest mean level, within its own
-scope if that has blocks. Towers that meet only in the loss follow one another, so that at most one accelerator holds parts of two towers.
+Gradients, their sums and updates have the place of their layer. The column `block` of the graph puts embeddings into
+the first block, and softmax and attention into the last. A layer without a block joins the block whose forward ops have
+the nearest mean level, within its own scope if that has blocks. Towers that meet only in the loss follow one another,
+so that at most one accelerator holds parts of two towers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The layer of every op, its own or that of a neighbour. Layers with forward ops are numbered by the mean level of these ops."""
+    """The layer of every op, its own or that of a neighbour.
+
+    Layers with forward ops are numbered by the mean level of these ops.
+    """
     layer = graph.layer.index.astype(np.int64)
     level = _mean_level(graph, layer, _forward(graph) & (layer != NONE), np.ones(graph.num_ops))
     place = np.full(len(level) + 1, NONE, dtype=np.int64)  # the last one is for ops without a layer
@@ -49,9 +53,11 @@ def layer_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def with_families(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Moves every op of a variable's family, or of a colocation group, to the place of its op with the most persistent bytes.
+    """Moves every op of a variable's family, or of a colocation group, to the place of its op with the most persistent
+    bytes.
 
-    The gradient that a layer computes keeps the place of the layer, even if the weight belongs to another layer (a tied embedding).
+    The gradient that a layer computes keeps the place of the layer, even if the weight belongs to another layer (a tied
+    embedding).
     """
     group = units(graph, "ops").unit.astype(np.int64)
     computed = graph.phase.among(["backward_data", "backward_weight"]) & (graph.layer.index != NONE)
@@ -69,7 +75,10 @@ def _top_scopes(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
 
 
 def _towers(graph: ComputationGraph, top: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " scopes_plus_1"]:
-    """The tower of each top scope, 0 for none. Towers are scopes with blocks of their own and no forward edges between them."""
+    """The tower of each top scope, 0 for none.
+
+    Towers are scopes with blocks of their own and no forward edges between them.
+    """
     blocked = np.unique(top[(graph.block != NONE) & (top != NONE)])
     forward = _forward(graph)
     ends = np.stack([top[graph.edge_src], top[graph.edge_dst]])[:, forward[graph.edge_src] & forward[graph.edge_dst]]
@@ -85,7 +94,10 @@ def _forward(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
 
 
 def _mean_level(
-    graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], weight: Float[np.ndarray, " ops"]
+    graph: ComputationGraph,
+    label: Int64[np.ndarray, " ops"],
+    rows: Bool[np.ndarray, " ops"],
+    weight: Float[np.ndarray, " ops"],
 ) -> Float[np.ndarray, " labels"]:
     """The weighted mean level of the chosen ops of each label, or nan.
 
@@ -99,7 +111,10 @@ def _mean_level(
 
 
 def _spread(graph: ComputationGraph, place: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Fills unknown places from consumers, then from producers, nearest first. An op that no known place reaches gets place 0."""
+    """Fills unknown places from consumers, then from producers, nearest first.
+
+    An op that no known place reaches gets place 0.
+    """
     place = place.copy()
     for ends in ((graph.edge_dst, graph.edge_src), (graph.edge_src, graph.edge_dst)):
         while True:

@@ -1,4 +1,6 @@
-"""Devices as planners see them: CPUs and accelerators, allowed devices, and the fallback for a unit on a device that is not allowed."""
+"""Devices as planners see them: CPUs and accelerators, allowed devices, and
+the fallback for a unit on a device that is not allowed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
     """The indices of the CPUs. Raises ValueError where the cluster has no CPU."""
     found = [index for index, device in enumerate(problem.cluster.devices) if device.kind == "cpu"]
     if not found:
-        raise ValueError(f"{problem.cluster.name}: no device of kind 'cpu'; its devices are {', '.join(problem.cluster.device_names)}")
+        raise ValueError(
+            f"{problem.cluster.name}: no device of kind 'cpu'; its devices are "
+            f"{', '.join(problem.cluster.device_names)}"
+        )
     return np.array(found, dtype=np.int64)
 
 
@@ -33,7 +38,9 @@ def device_sets(problem: Problem, units: Units) -> list[Bool[np.ndarray, "units 
     return [legal] if np.array_equal(fast, legal) else [legal, fast]
 
 
-def legalised(problem: Problem, units: Units, wanted: Int64[np.ndarray, "*samples units"]) -> Int32[np.ndarray, "*samples units"]:
+def legalised(
+    problem: Problem, units: Units, wanted: Int64[np.ndarray, "*samples units"]
+) -> Int32[np.ndarray, "*samples units"]:
     """The wanted device of each unit, or the fastest allowed device where the wanted one is not allowed.
 
     Raises ValueError where a unit is allowed on no device.

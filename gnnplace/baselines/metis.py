@@ -1,6 +1,8 @@
-"""METIS: one part for each accelerator, with balanced work and the least transfer time between parts (Karypis and Kumar, 1998).
+"""METIS: one part for each accelerator, with balanced work and the least transfer time between parts (Karypis and
+Kumar, 1998).
 
-A partitioner does not know the order of ops in time. The evaluator picks the best of several seeds, which makes up for little of that.
+A partitioner does not know the order of ops in time. The evaluator picks the best of several seeds, which makes up for
+little of that.
 """
 
 from __future__ import annotations
@@ -20,9 +22,15 @@ from gnnplace.units.units import Units, UnitsName, held_bytes, unit_edges, units
 
 
 def metis(
-    problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
+    problem: Problem,
+    evaluate: Evaluator,
+    *,
+    units_name: UnitsName = "coarse",
+    seeds: int = 8,
+    schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The fastest of the partitions of seeds `0..seeds-1` that fits. Raises ValueError where a unit is allowed on no device.
+    """The fastest of the partitions of seeds `0..seeds-1` that fits. Raises ValueError where a unit is allowed on no
+    device.
 
     Work is balanced; where no partition fits, bytes more and more, too, because the library balances one weight only.
     """
@@ -34,7 +42,10 @@ def metis(
 def _partitions(
     problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float, seeds: int
 ) -> list[Int64[np.ndarray, " units"]]:
-    """The part of each unit, for each seed. Of the weights and their targets, a share is bytes and memory, the rest work and speed."""
+    """The part of each unit, for each seed.
+
+    Of the weights and their targets, a share is bytes and memory, the rest work and speed.
+    """
     work = work_ns(problem, units)[:, devices]
     speed, memory = work.sum(axis=0).min() / work.sum(axis=0), problem.cluster.memory_bytes[devices].astype(np.float64)
     edges = unit_edges(problem.graph, units)

@@ -1,12 +1,13 @@
 """PEFT: list scheduling that looks ahead by an optimistic cost table (Arabnejad and Barbosa, 2014).
 
-`OCT(i, p)` is the longest path after op i on device p if every later op is on its best device, with idle devices and mean transfers: the
-maximum over consumers j of the minimum over devices w of `OCT(j, w) + time(j, w) + (mean transfer if w != p)`. The priority `rank_oct` of
-an op is the mean of its OCT. The ready op of highest priority is next. It goes where `EFT + OCT` is least, with insertion.
+`OCT(i, p)` is the longest path after op i on device p if every later op is on its best device, with idle devices and
+mean transfers: the maximum over consumers j of the minimum over devices w of
+`OCT(j, w) + time(j, w) + (mean transfer if w != p)`. The priority `rank_oct` of an op is the mean of its OCT. The ready
+op of highest priority is next. It goes where `EFT + OCT` is least, with insertion.
 
-This version places units, as HEFT does. The first op of a unit decides for the whole unit, by the finish time of the unit's work plus the
-OCT of the op. The minimum is over devices that are allowed for the unit of j, and `rank_oct` is a mean over accelerators. The result is
-the best of HEFT's six variants.
+This version places units, as HEFT does. The first op of a unit decides for the whole unit, by the finish time of the
+unit's work plus the OCT of the op. The minimum is over devices that are allowed for the unit of j, and `rank_oct` is a
+mean over accelerators. The result is the best of HEFT's six variants.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from gnnplace.result import Evaluator
 from gnnplace.units.units import Units, UnitsName, units
 
 
-def peft(problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path") -> Placement:
+def peft(
+    problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
+) -> Placement:
     """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
     return fastest_schedule(problem, evaluate, made, lambda allowed: guide(problem, made, allowed), schedule)
@@ -43,14 +46,17 @@ def guide(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devic
 def optimistic_cost_ns(problem: Problem, allowed: Bool[np.ndarray, "ops devices"]) -> Float[np.ndarray, "ops devices"]:
     """The optimistic cost table in ns. Each row of `allowed` needs at least one True."""
     graph = problem.graph
-    return _table(graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, problem.time_ns, allowed, mean_costs(problem))
+    return _table(
+        graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, problem.time_ns, allowed, mean_costs(problem)
+    )
 
 
 @no_type_check
 @kernel
 def _table(order, out_ptr, edge_dst, edge_data, time_ns, allowed, mean):
     ops, devices = time_ns.shape
-    table, path = np.zeros((ops, devices)), np.empty((ops, devices))  # path: with the op's own time, infinite where it is not allowed
+    # path: with the op's own time, infinite where it is not allowed
+    table, path = np.zeros((ops, devices)), np.empty((ops, devices))
     shortest = np.empty(ops)
     for op in order[::-1]:
         for edge in range(out_ptr[op], out_ptr[op + 1]):

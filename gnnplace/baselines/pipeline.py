@@ -1,11 +1,12 @@
 """Contiguous splits by dynamic programming (PipeDream, Narayanan et al., 2019, section 3.1, without replication).
 
-The layers of the model form a row, each with its gradients and updates. A stage is a contiguous run of layers on one accelerator. A split
-minimises the largest time of a stage or of a transfer between neighbours, which is the throughput of a pipeline of many steps. A single
-step is not a pipeline, so every number of stages is tried, with devices in several orders, and the evaluator chooses. There is one split
-under a limit on persistent memory, one under a limit on persistent memory and all outputs, and one that balances memory alone. For graphs
-without layers or blocks the row consists of coarse units by their earliest start, so that stages are contiguous splits of a graph
-(Tarnawski et al., 2020).
+The layers of the model form a row, each with its gradients and updates. A stage is a contiguous run of layers on one
+accelerator. A split minimises the largest time of a stage or of a transfer between neighbours, which is the throughput
+of a pipeline of many steps. A single step is not a pipeline, so every number of stages is tried, with devices in
+several orders, and the evaluator chooses. There is one split under a limit on persistent memory, one under a limit on
+persistent memory and all outputs, and one that balances memory alone. For graphs without layers or blocks the row
+consists of coarse units by their earliest start, so that stages are contiguous splits of a graph (Tarnawski et al.,
+2020).
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ from gnnplace.units.units import expand, units
 class Row(NamedTuple):
     """A row of layers as prefix sums: cut c lies before place c, and each sum is over the places before a cut.
 
-    `send_ns[way, c, r]` is the time that everything that crosses cut c forwards (way 0) or backwards (1) occupies a channel of rate r.
-    `crosses[way, c]` is the number of outputs and control edges that cross it.
+    `send_ns[way, c, r]` is the time that everything that crosses cut c forwards (way 0) or backwards (1) occupies a
+    channel of rate r. `crosses[way, c]` is the number of outputs and control edges that cross it.
     """
 
     work_ns: Float[np.ndarray, "cuts devices"]
@@ -45,7 +46,10 @@ class Row(NamedTuple):
 
 
 class Stages(NamedTuple):
-    """Stage s is on the s-th device. Its load is a difference of `load[s]`. Its memory is a difference of `held` and at most `room[s]`."""
+    """Stage s is on the s-th device.
+
+    Its load is a difference of `load[s]`. Its memory is a difference of `held` and at most `room[s]`.
+    """
 
     load: Float[np.ndarray, "stages cuts"]
     held: Float[np.ndarray, " cuts"]
@@ -54,17 +58,22 @@ class Stages(NamedTuple):
 
 
 def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """The fastest of all splits, over every number of stages. Raises ValueError where a colocation group is allowed on no device."""
+    """The fastest of all splits, over every number of stages.
+
+    Raises ValueError where a colocation group is allowed on no device.
+    """
     made = units(problem.graph, "ops")
     first = np.unique(made.unit, return_index=True)[1]  # the ops of a unit agree
     rows = legalised(problem, made, np.stack([split[first] for split in _splits(problem)]))
-    distinct = sorted({row.astype(">i4").tobytes(): row for row in rows}.items())  # as `np.unique` sorts, which is slow on long rows
+    # as `np.unique` sorts, which is slow on long rows
+    distinct = sorted({row.astype(">i4").tobytes(): row for row in rows}.items())
     device = expand(made, np.stack([row for _, row in distinct]))
     return fastest(problem, [Placement(row, schedule) for row in device], evaluate)
 
 
 def split(stages: Stages) -> list[Int64[np.ndarray, " bounds"]]:
-    """The cuts, from 0 to the end, for each number of stages that fits: they minimise the largest load of a stage or transfer.
+    """The cuts, from 0 to the end, for each number of stages that fits: they minimise the largest load of a stage or
+    transfer.
 
     Ties go to small transfers, then to short last stages.
     """
@@ -98,7 +107,9 @@ def splits_of_row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Iterato
 
 
 def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
-    """The rows to split, as the place of every op: blocks, blocks divided into layers, and layers alone; or else coarse units."""
+    """The rows to split, as the place of every op: blocks, blocks divided
+    into layers, and layers alone; or else coarse units.
+    """
     graph = problem.graph
     layer, several_blocks = layer_of_ops(graph), block_numbers(graph).max() >= 1
     if several_blocks:
@@ -122,7 +133,8 @@ def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:
     """The prefix sums and crossings of a row of ops. An output that goes to several stages crosses each cut once."""
     graph, length = problem.graph, int(place.max()) + 1
     owned = np.where(graph.output_alias == NONE, graph.output_bytes, 0)
-    carried = np.where(graph.edge_data == NONE, len(owned) + np.arange(graph.num_edges), graph.edge_data)  # control edges one by one
+    # control edges one by one
+    carried = np.where(graph.edge_data == NONE, len(owned) + np.arange(graph.num_edges), graph.edge_data)
     source = np.concatenate([place[graph.output_op], place[graph.edge_src]])
     ends = np.stack([source, source])
     np.maximum.at(ends[0], carried, place[graph.edge_dst])
@@ -136,7 +148,10 @@ def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:
 
 
 def _over(
-    low: Int64[np.ndarray, " carried"], high: Int64[np.ndarray, " carried"], weight: Float[np.ndarray, "carried columns"], length: int
+    low: Int64[np.ndarray, " carried"],
+    high: Int64[np.ndarray, " carried"],
+    weight: Float[np.ndarray, "carried columns"],
+    length: int,
 ) -> Float[np.ndarray, "cuts columns"]:
     """The total weight over each cut; an entry lies over the cuts between places `low` and `high`."""
     change = np.zeros((length + 2, weight.shape[1]))
@@ -145,7 +160,9 @@ def _over(
     return np.cumsum(change, axis=0)[:-1]
 
 
-def _sums(place: Int64[np.ndarray, " rows"], values: Int64[np.ndarray, "rows *columns"], length: int) -> Float[np.ndarray, "cuts *columns"]:
+def _sums(
+    place: Int64[np.ndarray, " rows"], values: Int64[np.ndarray, "rows *columns"], length: int
+) -> Float[np.ndarray, "cuts *columns"]:
     """The sum over the places before each cut."""
     change = np.zeros((length + 1, *values.shape[1:]))
     np.add.at(change, place + 1, values)
@@ -161,14 +178,20 @@ def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
 
 
 def _objectives(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> list[Stages]:
-    """Three objectives: time under a limit on persistent memory; time under a limit that includes all outputs; and balanced memory."""
+    """Three objectives: time under a limit on persistent memory; time under a
+    limit that includes all outputs; and balanced memory.
+    """
     load, cut = row.work_ns[:, devices].T.copy(), _transfers(problem, row, devices)
     room = problem.cluster.memory_bytes[devices].astype(np.float64)
     everything = row.persistent + row.outputs
     endless = np.full(len(devices), np.inf)
     filled = everything[None, :] / np.maximum(room, 1.0)[:, None]
     linked = np.where(np.isinf(cut), np.inf, 0.0)
-    return [Stages(load, row.persistent, room, cut), Stages(load, everything, room, cut), Stages(filled, everything, endless, linked)]
+    return [
+        Stages(load, row.persistent, room, cut),
+        Stages(load, everything, room, cut),
+        Stages(filled, everything, endless, linked),
+    ]
 
 
 def _transfers(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> Float[np.ndarray, "stages cuts"]:
@@ -178,7 +201,9 @@ def _transfers(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]
         for way, (src, dst) in enumerate([(devices[stage - 1], devices[stage]), (devices[stage], devices[stage - 1])]):
             link = problem.cluster.link_index[src, dst]
             missing = np.where(row.crosses[way] > 0, np.inf, 0.0)
-            cut[stage] = np.maximum(cut[stage], missing if link == NO_LINK else row.send_ns[way, :, problem.link_rate[link]])
+            cut[stage] = np.maximum(
+                cut[stage], missing if link == NO_LINK else row.send_ns[way, :, problem.link_rate[link]]
+            )
     return cut
 
 

@@ -1,4 +1,6 @@
-"""Random search: the fastest of many placements that put each unit on a uniformly random accelerator (on a CPU if none is allowed)."""
+"""Random search: the fastest of many placements that put each unit on a
+uniformly random accelerator (on a CPU if none is allowed).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def random_units(
     evaluations: int = 64,
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The fastest of `evaluations` draws. Raises ValueError where a unit is allowed on no device, or if `evaluations` is less than 1."""
+    """The fastest of `evaluations` draws.
+
+    Raises ValueError where a unit is allowed on no device, or if `evaluations` is less than 1.
+    """
     made = units(problem.graph, units_name)
     legal = on_accelerators(problem, allowed(problem, made))
     best: list[Placement] = []
@@ -36,7 +41,9 @@ def random_units(
     return best[0]
 
 
-def draw(legal: Bool[np.ndarray, "units devices"], samples: int, generator: np.random.Generator) -> Int32[np.ndarray, "samples units"]:
+def draw(
+    legal: Bool[np.ndarray, "units devices"], samples: int, generator: np.random.Generator
+) -> Int32[np.ndarray, "samples units"]:
     """A uniformly random allowed device for every unit of every sample."""
     chosen = np.floor(generator.random((samples, len(legal))) * legal.sum(axis=1)).astype(np.int64)
     ordered = np.argsort(~legal, axis=1, kind="stable")  # allowed devices first

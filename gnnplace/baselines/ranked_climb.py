@@ -1,12 +1,13 @@
 """Hill climbing that ranks many moves by what the timeline says of them, and evaluates the most promising.
 
-Each round draws moves, ranks them with those left of the rounds before, and evaluates the first few that differ, with their timelines. The
-best of these becomes the placement at hand unless it is worse; where several improve the step, all of them together are tried in the next
-round. The best of what is left is ranked again from the new placement. Moves after which a device or channel would be busy for longer than
-the step at hand takes come last, because they can't improve it.
+Each round draws moves, ranks them with those left of the rounds before, and evaluates the first few that differ, with
+their timelines. The best of these becomes the placement at hand unless it is worse; where several improve the step, all
+of them together are tried in the next round. The best of what is left is ranked again from the new placement. Moves
+after which a device or channel would be busy for longer than the step at hand takes come last, because they can't
+improve it.
 
-`path_estimate` ranks without learning: the change of the critical chain and of the longest path through the moved ops. Several rankings
-take turns, more often those whose moves have gained more.
+`path_estimate` ranks without learning: the change of the critical chain and of the longest path through the moved ops.
+Several rankings take turns, more often those whose moves have gained more.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ Found = Callable[[Score], object]
 
 
 def path_estimate(rows: Float32[np.ndarray, "moves features"]) -> Float64[np.ndarray, " moves"]:
-    """By how much the critical chain gets shorter, less what the longest path through the moved ops then exceeds the step by."""
+    """By how much the critical chain gets shorter, less what the longest
+    path through the moved ops then exceeds the step by.
+    """
     return -(rows[:, columns.PATH_BEYOND] + rows[:, columns.CHAIN_MORE]).astype(np.float64)
 
 
@@ -62,7 +65,9 @@ class Turns:
     def merged(
         self, estimates: Float[np.ndarray, "rankings moves"], last: Bool[np.ndarray, " moves"]
     ) -> tuple[Int64[np.ndarray, " moves"], Int64[np.ndarray, " moves"]]:
-        """All moves in the order in which the rankings choose them, the `last` ones last, and the ranking that chooses each move."""
+        """All moves in the order in which the rankings choose them, the
+        `last` ones last, and the ranking that chooses each move.
+        """
         orders = [np.lexsort((-estimate, last)) for estimate in estimates]
         if len(orders) == 1:
             return orders[0], np.zeros(len(last), dtype=np.int64)
@@ -77,7 +82,9 @@ class Turns:
 
 
 def _gain(before: Score, after: Score) -> float:
-    """The share of the step time that a move saves; 0 where it is no better, EXPECTED where it is but a memory overflows."""
+    """The share of the step time that a move saves; 0 where it is no
+    better, EXPECTED where it is but a memory overflows.
+    """
     if after >= before:
         return 0.0
     return 1 - after.step_time_ns / before.step_time_ns if before.limit_ns is not None else EXPECTED
@@ -92,7 +99,9 @@ class _Here(NamedTuple):
 
 
 class _Ranked(NamedTuple):
-    """Moves that are not evaluated yet, with their features from the placement at hand, and what each ranking makes of them."""
+    """Moves that are not evaluated yet, with their features from the
+    placement at hand, and what each ranking makes of them.
+    """
 
     moves: Drawn
     rows: Float32[np.ndarray, "moves features"]
@@ -106,7 +115,10 @@ class _Ranked(NamedTuple):
         return _Ranked(some(self.moves, which), self.rows[which], self.estimates[:, which])
 
     def joined(self, other: _Ranked) -> _Ranked:
-        rows, estimates = np.concatenate([self.rows, other.rows]), np.concatenate([self.estimates, other.estimates], axis=1)
+        rows, estimates = (
+            np.concatenate([self.rows, other.rows]),
+            np.concatenate([self.estimates, other.estimates], axis=1),
+        )
         return _Ranked(together(self.moves, other.moves), rows, estimates)
 
 
@@ -124,8 +136,8 @@ def ranked_climb(
 ) -> Placement:
     """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
 
-    The evaluator must give timelines. A start that needs a missing link is returned as it is. Raises ValueError where a unit is allowed on
-    no device.
+    The evaluator must give timelines. A start that needs a missing link is returned as it is. Raises ValueError where a
+    unit is allowed on no device.
     """
     around = neighbourhood(problem)
     scratch, here, evaluated = (
@@ -170,7 +182,8 @@ def _evaluated(
 
 
 def _filled(
-    around: Neighbourhood, at: _Here, pool: _Ranked | None, seen: set[int], scratch: Work, generator: np.random.Generator, count: int,
+    around: Neighbourhood, at: _Here, pool: _Ranked | None, seen: set[int], scratch: Work,
+    generator: np.random.Generator, count: int,
     ranks: Sequence[Rank],
 ) -> _Ranked:  # fmt: skip
     """The pool with new moves: none leads to a placement that was evaluated, and no two lead to the same one."""
@@ -187,7 +200,9 @@ def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: Work) ->
 
 
 def _union(at: _Here, tried: Iterable[tuple[Score, Devices]], seen: set[int]) -> Devices | None:
-    """All improvements together, the best one last so that it prevails; None for fewer than two, and where it was evaluated."""
+    """All improvements together, the best one last so that it prevails;
+    None for fewer than two, and where it was evaluated.
+    """
     better = [device for reached, device in sorted(tried, key=itemgetter(0)) if reached < at.score]
     together = at.device.copy()
     for improved in reversed(better):

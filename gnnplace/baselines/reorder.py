@@ -1,9 +1,10 @@
 """Local search over the order of ops within devices. The devices of a placement stay; its priorities change.
 
-A move takes an op of the critical chain that waited for its device (or the sender of a transfer that waited for its channel), and an op
-that started on the same device meanwhile. It sets the priority of one just above or just below that of the other. If no op started
-meanwhile, the op that ran before goes later, and another op that was ready at its start goes earlier. In job shops only such exchanges can
-shorten a schedule (Nowicki and Smutnicki, 1996). Other moves add random keys to the priorities of a few random ops (Bean, 1994).
+A move takes an op of the critical chain that waited for its device (or the sender of a transfer that waited for its
+channel), and an op that started on the same device meanwhile. It sets the priority of one just above or just below that
+of the other. If no op started meanwhile, the op that ran before goes later, and another op that was ready at its start
+goes earlier. In job shops only such exchanges can shorten a schedule (Nowicki and Smutnicki, 1996). Other moves add
+random keys to the priorities of a few random ops (Bean, 1994).
 """
 
 from __future__ import annotations
@@ -36,13 +37,19 @@ class Found(NamedTuple):
     result: StepResult
 
 
-def reorder(problem: Problem, evaluate: Evaluator, generator: np.random.Generator, *, start: Placement, budget: Budget) -> Placement:
-    """The devices of `start` under the best priorities found; never worse than `start` under its own schedule or any other rule.
+def reorder(
+    problem: Problem, evaluate: Evaluator, generator: np.random.Generator, *, start: Placement, budget: Budget
+) -> Placement:
+    """The devices of `start` under the best priorities found; never worse than `start` under its own schedule or any
+    other rule.
 
-    Returns `start` itself if nothing is faster. The search ends early when nothing on the critical chain waits for a device or a channel.
-    The evaluator must give timelines. Raises ValueError where an edge needs a link that does not exist.
+    Returns `start` itself if nothing is faster. The search ends early when nothing on the critical chain waits for a
+    device or a channel. The evaluator must give timelines. Raises ValueError where an edge needs a link that does not
+    exist.
     """
-    rules = [start, *(Placement(start.device, rule) for rule in RULES if rule != start.schedule)][: budget.allows(1 + len(RULES))]
+    rules = [start, *(Placement(start.device, rule) for rule in RULES if rule != start.schedule)][
+        : budget.allows(1 + len(RULES))
+    ]
     evaluated = partial(_evaluated, problem, budget.metered(evaluate), start.device)
     found = evaluated([spaced(priorities(problem, rule)) for rule in rules])
     first, here = found[0], min(found, key=lambda one: one.score)
@@ -60,7 +67,13 @@ def reorder(problem: Problem, evaluate: Evaluator, generator: np.random.Generato
 
 
 def reordered(
-    problem: Problem, start: Placement, budget: Budget, found: Callable[[Score], object], *, evaluate: Evaluator, seed: int
+    problem: Problem,
+    start: Placement,
+    budget: Budget,
+    found: Callable[[Score], object],
+    *,
+    evaluate: Evaluator,
+    seed: int,
 ) -> Placement:
     """The same as one of the searches of `best`, which draws from a seed and reports nothing."""
     return reorder(problem, evaluate, np.random.default_rng(seed), start=start, budget=budget)
@@ -80,11 +93,15 @@ def _evaluated(
 ) -> list[Found]:
     """The results of priorities. The evaluation of a step that scores worse than `here` may stop early."""
     limit_ns = None if here is None else here.limit_ns
-    results = evaluate(problem, [Placement(device, "given", priority) for priority in drawn], timeline=True, limit_ns=limit_ns)
+    results = evaluate(
+        problem, [Placement(device, "given", priority) for priority in drawn], timeline=True, limit_ns=limit_ns
+    )
     return [Found(priority, score(problem, result), result) for priority, result in zip(drawn, results, strict=True)]
 
 
-def _critical(problem: Problem, device: Int32[np.ndarray, " ops"], found: Found) -> tuple[Waiting, Int64[np.ndarray, " critical"]]:
+def _critical(
+    problem: Problem, device: Int32[np.ndarray, " ops"], found: Found
+) -> tuple[Waiting, Int64[np.ndarray, " critical"]]:
     """What ops and transfers waited for, and the nodes of the critical chain that waited for a device or a channel."""
     timeline = found.result.timeline
     assert timeline is not None
@@ -94,7 +111,11 @@ def _critical(problem: Problem, device: Int32[np.ndarray, " ops"], found: Found)
 
 
 def _moved(
-    device: Int32[np.ndarray, " ops"], here: Found, waits: Waiting, chain: Int64[np.ndarray, " critical"], generator: np.random.Generator
+    device: Int32[np.ndarray, " ops"],
+    here: Found,
+    waits: Waiting,
+    chain: Int64[np.ndarray, " critical"],
+    generator: np.random.Generator,
 ) -> Int64[np.ndarray, " ops"]:
     """A move: priorities with a few changes."""
     priority, timeline = here.priority.copy(), here.result.timeline
@@ -114,9 +135,16 @@ def _moved(
 
 
 def _exchange(
-    device: Int32[np.ndarray, " ops"], start_ns: Int64[np.ndarray, " ops"], waits: Waiting, node: int, generator: np.random.Generator
+    device: Int32[np.ndarray, " ops"],
+    start_ns: Int64[np.ndarray, " ops"],
+    waits: Waiting,
+    node: int,
+    generator: np.random.Generator,
 ) -> tuple[int, int]:
-    """Two ops to exchange, so that a node of the chain waits less: one to run sooner and one to run later. They may be the same op."""
+    """Two ops to exchange, so that a node of the chain waits less: one to run sooner and one to run later.
+
+    They may be the same op.
+    """
     late = int(waits.op[node])  # for a transfer its sender, which may end sooner
     beside = device == device[late]
     ran = np.flatnonzero(beside & (start_ns >= waits.ready_ns[late]) & (start_ns < start_ns[late]))
@@ -124,7 +152,8 @@ def _exchange(
         return late, int(generator.choice(ran))
     if node == late:
         before = int(waits.behind[node])
-        others = np.flatnonzero(beside & (waits.ready_ns <= start_ns[before]) & (start_ns > start_ns[before]))  # could have started instead
+        # could have started instead
+        others = np.flatnonzero(beside & (waits.ready_ns <= start_ns[before]) & (start_ns > start_ns[before]))
         if len(others):
             return int(generator.choice(others)), before
     return late, late

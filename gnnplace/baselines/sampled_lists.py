@@ -1,7 +1,7 @@
 """List schedules drawn at random: starts for searches that shall not depend on any heuristic's placement.
 
-Each draws how HEFT (Topcuoglu, Hariri and Wu, 2002) is varied: what is placed together, which devices may be used, how finish times are
-estimated, by how much the ranks are disturbed, and how much an op prefers the device of its stage.
+Each draws how HEFT (Topcuoglu, Hariri and Wu, 2002) is varied: what is placed together, which devices may be used, how
+finish times are estimated, by how much the ranks are disturbed, and how much an op prefers the device of its stage.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ def _of(problem: Problem) -> _Constants:
     return _constants[problem]
 
 
-def list_schedule(problem: Problem, settings: Settings, generator: np.random.Generator, schedule: Schedule = "critical-path") -> Placement:
+def list_schedule(
+    problem: Problem, settings: Settings, generator: np.random.Generator, schedule: Schedule = "critical-path"
+) -> Placement:
     """The placement of one list schedule. Raises ValueError where a unit is allowed on no device."""
     own = _of(problem)
     made = units(problem.graph, settings.units_name)
@@ -93,12 +95,16 @@ def list_schedule(problem: Problem, settings: Settings, generator: np.random.Gen
     return Placement(expand(made, schedule_units(given, settings.view)[0]), schedule)
 
 
-def list_schedules(problem: Problem, generator: np.random.Generator, schedule: Schedule = "critical-path") -> Callable[[], Placement]:
+def list_schedules(
+    problem: Problem, generator: np.random.Generator, schedule: Schedule = "critical-path"
+) -> Callable[[], Placement]:
     """A source of random list schedules of a problem."""
     return lambda: list_schedule(problem, drawn(generator), generator, schedule)
 
 
-def _devices(problem: Problem, made: Units, settings: Settings, used: Int64[np.ndarray, " used"]) -> Bool[np.ndarray, "units devices"]:
+def _devices(
+    problem: Problem, made: Units, settings: Settings, used: Int64[np.ndarray, " used"]
+) -> Bool[np.ndarray, "units devices"]:
     legal = allowed(problem, made)
     if settings.share > 1:
         return legal
@@ -112,7 +118,11 @@ def _priority(own: _Constants, settings: Settings, generator: np.random.Generato
     rank = longest - own.downward_ns if settings.downward else own.upward_ns
     if not settings.disturbed:
         return rank
-    noise = generator.gumbel(size=own.coarse.num_units)[own.coarse.unit] if settings.by_unit else generator.gumbel(size=len(rank))
+    noise = (
+        generator.gumbel(size=own.coarse.num_units)[own.coarse.unit]
+        if settings.by_unit
+        else generator.gumbel(size=len(rank))
+    )
     return rank + settings.disturbed * longest * noise
 
 

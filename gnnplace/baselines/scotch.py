@@ -1,8 +1,9 @@
-"""Scotch: static mapping of the op graph onto the machine (Pellegrini and Roman, 1996), the baseline of Mirhoseini et al. (2018).
+"""Scotch: static mapping of the op graph onto the machine (Pellegrini and Roman, 1996), the baseline of Mirhoseini et
+al. (2018).
 
-The input is the compute time of ops, the bytes of edges, and the capacities of devices and links. The weight of a device is its speed. The
-distance of two devices is the time of a byte on their link. *MinCut* is the same without CPUs. A partitioner does not know the order of ops
-in time.
+The input is the compute time of ops, the bytes of edges, and the capacities of devices and links. The weight of a
+device is its speed. The distance of two devices is the time of a byte on their link. *MinCut* is the same without CPUs.
+A partitioner does not know the order of ops in time.
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ SHORTEST_DISTANCE, LARGEST_DISTANCE = 8, 1000
 
 
 def scotch(
-    problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
+    problem: Problem,
+    evaluate: Evaluator,
+    *,
+    units_name: UnitsName = "coarse",
+    seeds: int = 8,
+    schedule: Schedule = "critical-path",
 ) -> Placement:
     """The fastest of the mappings of seeds `0..seeds-1` onto all devices.
 
@@ -35,14 +41,24 @@ def scotch(
 
 
 def min_cut(
-    problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "coarse", seeds: int = 8, schedule: Schedule = "critical-path"
+    problem: Problem,
+    evaluate: Evaluator,
+    *,
+    units_name: UnitsName = "coarse",
+    seeds: int = 8,
+    schedule: Schedule = "critical-path",
 ) -> Placement:
     """As `scotch` without CPUs, unless the machine has no other devices."""
     return _mapped(problem, evaluate, problem.cluster.accelerators, units_name, seeds, schedule)
 
 
 def _mapped(
-    problem: Problem, evaluate: Evaluator, devices: Int64[np.ndarray, " parts"], units_name: UnitsName, seeds: int, schedule: Schedule
+    problem: Problem,
+    evaluate: Evaluator,
+    devices: Int64[np.ndarray, " parts"],
+    units_name: UnitsName,
+    seeds: int,
+    schedule: Schedule,
 ) -> Placement:
     made = units(problem.graph, units_name)
 
@@ -56,11 +72,16 @@ def _mapped(
 
 
 def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:
-    """The graph of units. The weight of a unit is its mean time over devices and a share of its bytes, the weight of an edge its bytes."""
+    """The graph of units.
+
+    The weight of a unit is its mean time over devices and a share of its bytes, the weight of an edge its bytes.
+    """
     edges = unit_edges(problem.graph, units)
     joined = adjacency(edges, units.num_units, edges.bytes.astype(np.float64))
     weight = mixed(work_ns(problem, units)[:, devices].mean(axis=1), held_bytes(problem.graph, units), of_bytes)
-    return Weighted(joined.ptr, joined.neighbour, _whole(weight, TOTAL), _whole(joined.weight, TOTAL / LARGEST_DISTANCE))
+    return Weighted(
+        joined.ptr, joined.neighbour, _whole(weight, TOTAL), _whole(joined.weight, TOTAL / LARGEST_DISTANCE)
+    )
 
 
 def _machine(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:

@@ -1,7 +1,7 @@
 """The C interface of Scotch (Pellegrini and Roman, 1996): static mapping of a weighted graph onto a weighted machine.
 
-The library is Debian's package `libscotch-7.0`; it is not on PyPI. Its random number generator is global to the process, so calls hold a
-lock.
+The library is Debian's package `libscotch-7.0`; it is not on PyPI. Its random number generator is global to the
+process, so calls hold a lock.
 """
 
 from __future__ import annotations
@@ -39,11 +39,17 @@ class Weighted(NamedTuple):
 def mapped(graph: Weighted, machine: Weighted, seed: int) -> Int64[np.ndarray, " vertices"]:
     """The processor of each vertex of `graph`.
 
-    Scotch keeps loads proportional to the weights of the processors and minimises the sum over edges of weight times distance. The edges
-    of `machine` join all pairs of processors; their weights are distances. Raises MissingScotchError.
+    Scotch keeps loads proportional to the weights of the processors and minimises the sum over edges of weight times
+    distance. The edges of `machine` join all pairs of processors; their weights are distances. Raises
+    MissingScotchError.
     """
     scotch = _library()
-    with _one_at_a_time, _graph(scotch, graph) as guest, _graph(scotch, machine) as processors, _arch(scotch, processors) as arch:
+    with (
+        _one_at_a_time,
+        _graph(scotch, graph) as guest,
+        _graph(scotch, machine) as processors,
+        _arch(scotch, processors) as arch,
+    ):
         scotch.SCOTCH_randomSeed(seed)
         scotch.SCOTCH_randomReset()
         with _held(scotch, "strat") as strategy:
@@ -93,7 +99,11 @@ def _graph(scotch: CDLL, graph: Weighted) -> Iterator[c_void_p]:
     ptr, neighbour, vertex_weight, edge_weight = map(_address, columns)
     with _held(scotch, "graph") as made:
         size = len(graph.neighbour)
-        _check(scotch.SCOTCH_graphBuild(made, 0, len(graph.vertex_weight), ptr, None, vertex_weight, None, size, neighbour, edge_weight))
+        _check(
+            scotch.SCOTCH_graphBuild(
+                made, 0, len(graph.vertex_weight), ptr, None, vertex_weight, None, size, neighbour, edge_weight
+            )
+        )
         yield made  # Scotch reads the columns as long as its graph lives
 
 

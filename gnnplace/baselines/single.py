@@ -1,4 +1,6 @@
-"""Everything on one device, except ops that are not allowed there: the best CPU, the best accelerator, the best of all."""
+"""Everything on one device, except ops that are not allowed there: the
+best CPU, the best accelerator, the best of all.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class OneDevice(NamedTuple):
 
 
 def best_device(problem: Problem, evaluate: Evaluator, schedule: Schedule = "critical-path") -> OneDevice | None:
-    """The device on which everything takes least time, of those on which it fits, or where there are none of all; the first on a tie.
+    """The device on which everything takes least time, of those on which it fits, or where there are none of all; the
+    first on a tie.
 
     None where no step has a time, because of missing links.
     """

@@ -1,4 +1,5 @@
-"""Lower bounds on the step time of every feasible placement, each with a proof: they say how far a placement is from the optimum at most.
+"""Lower bounds on the step time of every feasible placement, each with a proof: they say how far a placement is from
+the optimum at most.
 
 A feasible placement respects `allowed`, keeps colocation groups together, needs only links that exist and fits every
 memory. Each bound holds by itself. The module in brackets proves it:
@@ -51,7 +52,9 @@ def bounds(problem: Problem, fusion: bool = False) -> Mapping[str, int]:
         return bounds(unfused(problem))
     if problem not in _bounds:
         priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
-        found = {"critical-path": longest_paths(problem.graph, priced.fastest_ns).critical_path_ns} | _loads_and_paths(priced, classes)
+        found = {"critical-path": longest_paths(problem.graph, priced.fastest_ns).critical_path_ns} | _loads_and_paths(
+            priced, classes
+        )
         _bounds[problem] = {name: bound for name, bound in found.items() if bound < NEVER}
     return _bounds[problem]
 

@@ -1,16 +1,18 @@
 """The channels bound: the load bound, with the time that channels need to carry what does not lie beside its readers.
 
-Where state (parameters, moments of an optimiser) fits no class of devices alone, some of it lies on another, and either its readers run
-there too, or it is sent. The load bound lets units be split into fractions; here, of an output that touches state, a device class is left
-by at least the fraction of its producer that is there minus the fraction of each reader that is there. A linear program:
+Where state (parameters, moments of an optimiser) fits no class of devices alone, some of it lies on another, and either
+its readers run there too, or it is sent. The load bound lets units be split into fractions; here, of an output that
+touches state, a device class is left by at least the fraction of its producer that is there minus the fraction of each
+reader that is there. A linear program:
 
-    minimise T     over the fractions x[u, c] of unit u on class c, which sum to 1, and z[o, c] of output o that leaves class c
-    such that      time of the units on c                     <= T * streams of c
-                   time of what leaves c on channels out of c <= T * channels out of c
-                   bytes of the units and of the rest on c    <= memory of c           (the rest is alive at once, anywhere: `memory.need`)
-                   x[producer of o, c] - x[reader of o, c]    <= z[o, c]               for each reader of o
+    minimise T     over the fractions x[u, c] of unit u on class c, which sum to 1, and z[o, c] of output o that leaves
+    class c such that      time of the units on c                     <= T * streams of c
+                   time of what leaves c on channels out of c <= T * channels out of c bytes of the units and of the
+                   rest on c    <= memory of c           (the rest is alive at once, anywhere: `memory.need`) x[producer
+                   of o, c] - x[reader of o, c]    <= z[o, c]               for each reader of o
 
-Any non-negative prices of its rows prove a bound (weak duality), so the solver's accuracy can't make it wrong (`_value_ns`).
+Any non-negative prices of its rows prove a bound (weak duality), so the solver's accuracy can't make it wrong
+(`_value_ns`).
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ ERROR = 1e-9  # more than rounding can change, as a share of the sum of all magn
 
 
 class Program(NamedTuple):
-    """The rows of the program. Columns are units and classes, outputs and classes, the rest on each class; times are in ns.
+    """The rows of the program. Columns are units and classes, outputs and classes, the rest on each class; times are in
+    ns.
 
     `reads[:, i]` are an output, the unit that produces it and a unit that reads it.
     """
@@ -71,7 +74,10 @@ def channels_ns(relaxed: Relaxed) -> int:
 def program(relaxed: Relaxed, rest_bytes: int) -> Program:
     """The program of a relaxed problem whose outputs hold so much at once, besides persistent bytes."""
     graph, unit, classes = relaxed.graph, relaxed.units.unit, relaxed.num_classes
-    time_ns, forbidden = np.zeros((relaxed.units.num_units, classes)), np.zeros((relaxed.units.num_units, classes), dtype=np.int64)
+    time_ns, forbidden = (
+        np.zeros((relaxed.units.num_units, classes)),
+        np.zeros((relaxed.units.num_units, classes), dtype=np.int64),
+    )
     np.add.at(time_ns, unit, np.where(relaxed.time_ns < NEVER, relaxed.time_ns, 0))
     np.add.at(forbidden, unit, relaxed.time_ns >= NEVER)
     state = persistent_bytes(graph, relaxed.units)
@@ -87,7 +93,8 @@ def program(relaxed: Relaxed, rest_bytes: int) -> Program:
     return Program(
         time_ns=np.concatenate([time_ns[apart], times]), legal=np.concatenate([forbidden[apart] == 0, legal]),
         held=np.concatenate([state[apart], np.zeros(len(times))])[:, None] / capacity, rest=rest_bytes / capacity,
-        leaving_ns=leaving_ns, reads=reads, streams=(relaxed.streams * relaxed.num_devices).astype(np.float64), channels=channels,
+        leaving_ns=leaving_ns, reads=reads, streams=(relaxed.streams * relaxed.num_devices).astype(np.float64),
+        channels=channels,
     )  # fmt: skip
 
 
@@ -99,7 +106,9 @@ def _crossing(relaxed: Relaxed) -> Int64[np.ndarray, "2 edges"]:
 
 
 def _reads(relaxed: Relaxed, state: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, "3 reads"]:
-    """The roots that a unit with state produces or reads, with the units that produce and read them, those of most bytes."""
+    """The roots that a unit with state produces or reads, with the units
+    that produce and read them, those of most bytes.
+    """
     graph, unit = relaxed.graph, relaxed.units.unit
     read, by = _crossing(relaxed)
     root = graph.output_root[read].astype(np.int64)
@@ -114,7 +123,9 @@ def _reads(relaxed: Relaxed, state: Int64[np.ndarray, " units"]) -> Int64[np.nda
 def _leaving(
     relaxed: Relaxed, roots: Int64[np.ndarray, " outputs"]
 ) -> tuple[Float[np.ndarray, "outputs classes"], Float[np.ndarray, " classes"]]:
-    """How long the least that is read of each root occupies the fastest channel to another class, and the number of such channels."""
+    """How long the least that is read of each root occupies the fastest
+    channel to another class, and the number of such channels.
+    """
     problem, graph = relaxed.problem, relaxed.graph
     read = np.unique(_crossing(relaxed)[0])
     read = read[np.isin(graph.output_root[read], roots)]
@@ -133,7 +144,9 @@ def _leaving(
 def _summed(
     time_ns: Float[np.ndarray, "units classes"], legal: Bool[np.ndarray, "units classes"]
 ) -> tuple[Float[np.ndarray, "sums classes"], Bool[np.ndarray, "sums classes"]]:
-    """Units of the same ratios of times in one: its least time is the sum of theirs, and its other times are rounded down."""
+    """Units of the same ratios of times in one: its least time is the
+    sum of theirs, and its other times are rounded down.
+    """
     least = np.where(legal, time_ns, np.inf).min(axis=1, initial=np.inf)
     ratio = np.where(legal, np.floor(RATIOS * np.log(np.maximum(time_ns, 1.0) / np.maximum(least, 1.0)[:, None])), -1.0)
     kinds, of = np.unique(ratio, axis=0, return_inverse=True)
@@ -166,7 +179,8 @@ def _solved(made: Program) -> Prices | None:
 
 
 def _entries(made: Program, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """The inequalities: values, and their rows and columns. Times are divided by `scale`, since the tolerances of the solver are absolute.
+    """The inequalities: values, and their rows and columns. Times are divided by `scale`, since the tolerances of the
+    solver are absolute.
 
     Rows: the time of each class, of its channels, its memory, its reads. Columns: x, z, the rest, T.
     """
@@ -199,7 +213,9 @@ def _entries(made: Program, scale: float) -> tuple[np.ndarray, tuple[np.ndarray,
 
 
 def _value_ns(made: Program, prices: Prices) -> int:
-    """The bound that prices prove: what the cheapest fractions cost, less the value of all memory, over the value of a nanosecond."""
+    """The bound that prices prove: what the cheapest fractions cost, less
+    the value of all memory, over the value of a nanosecond.
+    """
     output, producer, reader = made.reads
     cost = made.time_ns * prices.time + made.held * prices.memory
     magnitude = np.where(made.legal, cost, 0.0).sum() + 2 * prices.read.sum() + prices.memory.sum()

@@ -1,7 +1,9 @@
-"""Small linear programs, by HiGHS as SciPy brings it, to the bit as `scipy.optimize.linprog` solves them (tests/bounds/test_highs.py).
+"""Small linear programs, by HiGHS as SciPy brings it, to the bit as `scipy.optimize.linprog` solves them
+(tests/bounds/test_highs.py).
 
-The import of `scipy.optimize` takes longer than the rest of a small step's bound, and hardly any of it is HiGHS. So the extension module
-alone is loaded, under its own name, where SciPy has it in the place that we know; otherwise `linprog` is asked.
+The import of `scipy.optimize` takes longer than the rest of a small step's bound, and hardly any of it is HiGHS. So the
+extension module alone is loaded, under its own name, where SciPy has it in the place that we know; otherwise `linprog`
+is asked.
 """
 
 from __future__ import annotations
@@ -50,7 +52,13 @@ def by_linprog(program: Program) -> Solution | None:
 
     cost, table, whole, low, high = program
     found = linprog(
-        cost, A_ub=table, b_ub=np.zeros(len(table)), A_eq=whole[None], b_eq=[1.0], bounds=np.stack([low, high], axis=1), method="highs"
+        cost,
+        A_ub=table,
+        b_ub=np.zeros(len(table)),
+        A_eq=whole[None],
+        b_eq=[1.0],
+        bounds=np.stack([low, high], axis=1),
+        method="highs",
     )
     return None if found.x is None else Solution(found.x, float(found.fun))
 
@@ -85,7 +93,11 @@ def _core() -> Any | None:
         if SOLVER in sys.modules or "scipy.optimize" in sys.modules:
             return _imported()
         scipy = find_spec("scipy")
-        folders = [] if scipy is None else [str(Path(each, *SOLVER.split(".")[1:-1])) for each in scipy.submodule_search_locations or ()]
+        folders = (
+            []
+            if scipy is None
+            else [str(Path(each, *SOLVER.split(".")[1:-1])) for each in scipy.submodule_search_locations or ()]
+        )
         found = PathFinder.find_spec(SOLVER, folders)
         if found is None or found.loader is None:
             return None

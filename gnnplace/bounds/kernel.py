@@ -1,6 +1,7 @@
 """The compiled pass over the ops that computes their heads by the three arguments of `paths`, on classes of devices.
 
-`machine` is a tuple of the times of ops, the streams of classes, the bytes that ops hold, and the memories of classes (see `relaxed`).
+`machine` is a tuple of the times of ops, the streams of classes, the bytes that ops hold, and the memories of classes
+(see `relaxed`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ def heads(order, ptr, before, delay, machine, above, price, worth, error):
     ends = np.zeros(ops, np.int64)  # the end on the best class
     latest = np.empty(ops, np.int64)  # the ops so far, by falling `least`
     between, apart = np.zeros((ops, classes), np.int64), np.zeros((ops, classes), np.int64)
-    scratch = (between, apart, np.full(ops, -1, np.int64), np.zeros(ops, np.bool_), np.empty((2, MAX_WAITING), np.int64))
+    scratch = (
+        between,
+        apart,
+        np.full(ops, -1, np.int64),
+        np.zeros(ops, np.bool_),
+        np.empty((2, MAX_WAITING), np.int64),
+    )
     for count, op in enumerate(order):
         loaded, alone = 0, _has_one_input(op, ptr, before)
         if len(price) and not alone and not _has_one_last_input(op, ptr, before, ends, above):
@@ -55,7 +62,9 @@ def heads(order, ptr, before, delay, machine, above, price, worth, error):
             for edge in range(ptr[op], ptr[op + 1]):
                 start = max(start, _arrival(head, time_ns, before[edge], delay[edge], c))
             if start < NEVER and not alone:
-                start = _together_or_apart(op, c, start, ptr, before, delay, machine, head, ends, scratch, op * classes + c)
+                start = _together_or_apart(
+                    op, c, start, ptr, before, delay, machine, head, ends, scratch, op * classes + c
+                )
             head[op, c] = min(start, NEVER)
             least[op], ends[op] = min(least[op], head[op, c]), min(ends[op], head[op, c] + time_ns[op, c])
         place = count
@@ -107,7 +116,9 @@ def _load(op, latest, least, above, price, worth, error):
 @part
 @no_type_check
 def _arrival(head, time_ns, source, delay, c):
-    """The earliest arrival of the source's output on class c, over all classes of the source; on the same class there is no transfer."""
+    """The earliest arrival of the source's output on class c, over all classes
+    of the source; on the same class there is no transfer.
+    """
     found = NEVER
     for a in range(len(delay)):
         sent = 0 if a == c else delay[a, c]
@@ -162,7 +173,9 @@ def _apart_arrival(source, head, time_ns, apart):
 @part
 @no_type_check
 def _between(op, here, a, c, delay, time_ns, between, apart):
-    """The least time from the end of a source on class a to the start of op by way of `here`; and the same if they are on two devices."""
+    """The least time from the end of a source on class a to the start of op by
+    way of `here`; and the same if they are on two devices.
+    """
     if here == op:
         return (0 if a == c else delay[a, c]), delay[a, c]
     on = time_ns[here, a] + between[here, a]
@@ -177,7 +190,9 @@ def _between(op, here, a, c, delay, time_ns, between, apart):
 @part
 @no_type_check
 def _best_split(op, c, start, near, arrives, machine, head):
-    """The least, over j, of the larger of two times: the end of the j latest arrivals on op's device, and the arrival of the next one."""
+    """The least, over j, of the larger of two times: the end of the j latest
+    arrivals on op's device, and the arrival of the next one.
+    """
     if len(near) == 0:
         return start
     by_arrival = _descending(arrives)
@@ -213,7 +228,9 @@ def _descending(keys):
 @part
 @no_type_check
 def _on_one_device(op, c, start, near, by_head, rank, j, machine, head):
-    """The earliest end of the first j ancestors on one device of class c: over all a, a plus the work of those that start at a or later."""
+    """The earliest end of the first j ancestors on one device of class c: over all a, a plus the work of those that
+    start at a or later.
+    """
     time_ns, streams, held, memory = machine
     took, work, kept = start, 0, held[op]
     for i in by_head:

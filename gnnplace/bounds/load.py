@@ -1,13 +1,15 @@
 """The load bound: the least time for all work if units could be split among devices.
 
-Minimise T such that on each device the time of its units is at most T times its streams and their bytes fit its memory, where a unit may
-be split into fractions. This is the linear relaxation of scheduling on unrelated machines (Lenstra, Shmoys and Tardos, 1990) with a
-knapsack for each memory. Its dual has few variables: a price for the time and one for the memory of each class of devices. Cutting planes
-solve it (Kelley, 1960): under given prices every unit takes its cheapest class, and the resulting load is a new row of a small linear
-program. Equal devices share prices, because the average of an optimal solution over them is optimal too.
+Minimise T such that on each device the time of its units is at most T times its streams and their bytes fit its memory,
+where a unit may be split into fractions. This is the linear relaxation of scheduling on unrelated machines (Lenstra,
+Shmoys and Tardos, 1990) with a knapsack for each memory. Its dual has few variables: a price for the time and one for
+the memory of each class of devices. Cutting planes solve it (Kelley, 1960): under given prices every unit takes its
+cheapest class, and the resulting load is a new row of a small linear program. Equal devices share prices, because the
+average of an optimal solution over them is optimal too.
 
-Any non-negative prices prove a bound (weak duality): the sum of the cheapest costs of all units minus the value of all memory is at most T
-times the value of all streams. So neither the accuracy of the solver nor stopping it early can make the bound wrong.
+Any non-negative prices prove a bound (weak duality): the sum of the cheapest costs of all units minus the value of all
+memory is at most T times the value of all streams. So neither the accuracy of the solver nor stopping it early can make
+the bound wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 
 class Loads(NamedTuple):
-    """Time `time_ns[u, c]` of unit u on class c (infinite where forbidden), the share of the memory of c that it holds, and streams."""
+    """Time `time_ns[u, c]` of unit u on class c (infinite where forbidden),
+    the share of the memory of c that it holds, and streams.
+    """
 
     time_ns: Float[np.ndarray, "units classes"]
     share: Float[np.ndarray, "units classes"]
@@ -35,7 +39,10 @@ class Loads(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """The price of a nanosecond of one stream, and of the whole memory, of each class. All streams together are worth 1."""
+    """The price of a nanosecond of one stream, and of the whole memory, of each class.
+
+    All streams together are worth 1.
+    """
 
     time: Float[np.ndarray, " classes"]
     memory: Float[np.ndarray, " classes"]
@@ -56,7 +63,9 @@ def _op_loads(relaxed: Relaxed) -> Loads:
     """The loads of single ops."""
     capacity = np.maximum(relaxed.memory_bytes * relaxed.num_devices.astype(np.float64), 1.0)
     time = np.where(relaxed.time_ns < NEVER, relaxed.time_ns.astype(np.float64), np.inf)
-    return Loads(time, relaxed.held_bytes[:, None] / capacity, (relaxed.streams * relaxed.num_devices).astype(np.float64))
+    return Loads(
+        time, relaxed.held_bytes[:, None] / capacity, (relaxed.streams * relaxed.num_devices).astype(np.float64)
+    )
 
 
 def best_prices(needs: Loads) -> Prices:
@@ -75,7 +84,10 @@ def best_prices(needs: Loads) -> Prices:
 
 
 def load_ns(needs: Loads, prices: Prices) -> int:
-    """The bound that these prices prove, in ns. It allows for rounding errors, and is rounded up since a step takes whole nanoseconds."""
+    """The bound that these prices prove, in ns.
+
+    It allows for rounding errors, and is rounded up since a step takes whole nanoseconds.
+    """
     gain, loss = float(_costs(needs, prices).min(axis=1).sum()), float(prices.memory.sum())
     worth = float((prices.time * needs.streams).sum())
     error = (len(needs.time_ns) + 3 * len(needs.streams) + 16) * EPSILON
@@ -83,7 +95,9 @@ def load_ns(needs: Loads, prices: Prices) -> int:
 
 
 def op_prices(relaxed: Relaxed, prices: Prices) -> tuple[Float[np.ndarray, " ops"], float]:
-    """The least cost of each op, and the value of all memory, in ns: any set of ops takes at least its total cost minus that value."""
+    """The least cost of each op, and the value of all memory, in ns: any set
+    of ops takes at least its total cost minus that value.
+    """
     needs = _op_loads(relaxed)
     worth = float((prices.time * needs.streams).sum())
     return _costs(needs, prices).min(axis=1) / worth, float(prices.memory.sum()) / worth
@@ -96,7 +110,9 @@ def _costs(needs: Loads, prices: Prices) -> Float[np.ndarray, "units classes"]:
 
 
 def _cheapest(needs: Loads, prices: Prices) -> tuple[float, Float[np.ndarray, " two_classes"]]:
-    """The value of prices, and the load of the cheapest choice: the time of each class, and the share of its memory in excess of 1."""
+    """The value of prices, and the load of the cheapest choice: the time of
+    each class, and the share of its memory in excess of 1.
+    """
     cost = _costs(needs, prices)
     choice, classes = cost.argmin(axis=1), len(needs.streams)
     units = np.arange(len(cost))
@@ -106,16 +122,19 @@ def _cheapest(needs: Loads, prices: Prices) -> tuple[float, Float[np.ndarray, " 
 
 
 def _master(needs: Loads, rows: Float[np.ndarray, "rows two_classes"], last: Prices) -> tuple[float, Prices]:
-    """The largest bound that any prices can prove given the choices so far, and those prices; 0 and the last prices where the solver fails.
+    """The largest bound that any prices can prove given the choices so far, and those prices; 0 and the last prices
+    where the solver fails.
 
-    The price of memory is limited by the time of all units on their slowest classes. Units that fit nowhere would make it infinite.
+    The price of memory is limited by the time of all units on their slowest classes. Units that fit nowhere would make
+    it infinite.
     """
     classes = len(needs.streams)
     most = float(np.where(np.isinf(needs.time_ns), 0.0, needs.time_ns).max(axis=1).sum())
     unit = max(most, 1.0)  # scales times by the whole work, since the tolerances of the solver are absolute
     table = np.concatenate([-rows / np.array([unit] * classes + [1.0] * classes), np.ones((len(rows), 1))], axis=1)
     program = Program(
-        cost=np.append(np.zeros(2 * classes), -1.0), table=table, whole=np.concatenate([needs.streams, np.zeros(classes + 1)]),
+        cost=np.append(np.zeros(2 * classes), -1.0), table=table, whole=np.concatenate([needs.streams,
+        np.zeros(classes + 1)]),
         low=np.append(np.zeros(2 * classes), -np.inf), high=np.repeat([np.inf, 1.0, np.inf], [classes, classes, 1]),
     )  # fmt: skip
     if (best := solved(program)) is None:

@@ -1,9 +1,10 @@
 """What every placement of a graph holds at once: the most bytes that are alive while some op runs, wherever they are.
 
-While an op runs, an output lies somewhere if an ancestor produced it and a descendant, or the op itself, has yet to read it, whatever the
-placement and the order: on the device that produced it, or where it was sent. So all memories together hold at least the persistent bytes,
-these outputs, those of the op and its workspace. The largest of these sums over ops is the *need* of the graph. An alias may lie
-in a smaller buffer than its root, if only the alias was sent; of each root the largest output counts that is so held.
+While an op runs, an output lies somewhere if an ancestor produced it and a descendant, or the op itself, has yet to
+read it, whatever the placement and the order: on the device that produced it, or where it was sent. So all memories
+together hold at least the persistent bytes, these outputs, those of the op and its workspace. The largest of these sums
+over ops is the *need* of the graph. An alias may lie in a smaller buffer than its root, if only the alias was sent; of
+each root the largest output counts that is so held.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.schedules.buffers import buffers
 
-MOST_OPS = 8192  # for which it is computed what is alive while they run; those of a larger graph are spread evenly over its order
+# for which it is computed what is alive while they run; those of a larger graph are spread evenly over its order
+MOST_OPS = 8192
 WORD = 64  # ops for which one pass over the graph does
 
 
@@ -57,13 +59,16 @@ def need(graph: ComputationGraph, among: Bool[np.ndarray, " ops"] | None = None)
     return found
 
 
-def alive_bytes(graph: ComputationGraph, ops: Int64[np.ndarray, " some"], among: Bool[np.ndarray, " ops"]) -> Int64[np.ndarray, " some"]:
+def alive_bytes(
+    graph: ComputationGraph, ops: Int64[np.ndarray, " some"], among: Bool[np.ndarray, " ops"]
+) -> Int64[np.ndarray, " some"]:
     """The bytes of outputs that are alive in every placement of the ops `among` while each of `ops` runs."""
     by_root = np.argsort(graph.output_root, kind="stable")
     root_ptr = np.searchsorted(graph.output_root[by_root], np.arange(len(by_root) + 1))
     found = np.zeros(len(ops), dtype=np.int64)
     _alive(
-        graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, graph.output_ptr, graph.output_op, graph.output_is_result,
+        graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, graph.output_ptr, graph.output_op,
+        graph.output_is_result,
         by_root, root_ptr, least_bytes(graph), among, ops, found,
     )  # fmt: skip
     return found
@@ -79,9 +84,12 @@ def least_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " outputs"]:
 
 @kernel
 @no_type_check
-def _alive(order, out_ptr, edge_dst, edge_data, output_ptr, output_op, is_result, by_root, root_ptr, least, among, ops, found):
+def _alive(
+    order, out_ptr, edge_dst, edge_data, output_ptr, output_op, is_result, by_root, root_ptr, least, among, ops, found
+):
     """Each bit of a word stands for one of up to `WORD` ops."""
-    before, after = np.zeros(len(order), np.uint64), np.zeros(len(order), np.uint64)  # the ops whose ancestor, whose descendant an op is
+    # the ops whose ancestor, whose descendant an op is
+    before, after = np.zeros(len(order), np.uint64), np.zeros(len(order), np.uint64)
     awaited, largest = np.zeros(len(output_op), np.uint64), np.zeros(WORD, np.int64)
     one, every = np.uint64(1), ~np.uint64(0)
     for first in range(0, len(ops), WORD):

@@ -51,7 +51,10 @@ class Ends(NamedTuple):
 
 
 def ends(relaxed: Relaxed, price: Float[np.ndarray, " ops"] | None = None, worth: float = 0.0) -> Ends:
-    """Heads and tails. Without prices the load of ancestors does not count; with prices the time is quadratic in the number of ops."""
+    """Heads and tails.
+
+    Without prices the load of ancestors does not count; with prices the time is quadratic in the number of ops.
+    """
     graph = relaxed.graph
     forward = (graph.in_ptr, graph.edge_src[graph.in_edges], relaxed.delay_ns[graph.in_edges])
     backward = (graph.out_ptr, graph.edge_dst, relaxed.delay_ns.transpose(0, 2, 1))
@@ -66,7 +69,10 @@ def ends(relaxed: Relaxed, price: Float[np.ndarray, " ops"] | None = None, worth
 
 
 def through_ns(relaxed: Relaxed, found: Ends) -> int:
-    """The `paths` bound in ns: the largest, over units, of head + time + tail on the best class. `NEVER`: no placement is feasible."""
+    """The `paths` bound in ns: the largest, over units, of head + time + tail on the best class.
+
+    `NEVER`: no placement is feasible.
+    """
     whole = np.zeros((relaxed.units.num_units, relaxed.num_classes), dtype=np.int64)
     np.maximum.at(whole, relaxed.units.unit, np.minimum(found.head_ns + relaxed.time_ns + found.tail_ns, NEVER))
     return int(whole.min(axis=1).max())
@@ -94,7 +100,9 @@ def _cut_ns(relaxed: Relaxed, found: Ends) -> Int64[np.ndarray, " edges"]:
     return best
 
 
-def _whole_ns(relaxed: Relaxed, label: Int64[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, "components classes"]:
+def _whole_ns(
+    relaxed: Relaxed, label: Int64[np.ndarray, " ops"], count: int
+) -> Int64[np.ndarray, "components classes"]:
     """The time of a whole component on one device of a class; `NEVER` where it is not allowed or does not fit."""
     work, held, forbidden = (np.zeros((count, relaxed.num_classes), dtype=np.int64) for _ in range(3))
     np.add.at(work, label, np.where(relaxed.time_ns < NEVER, relaxed.time_ns, 0))
@@ -112,7 +120,9 @@ class Window(NamedTuple):
     ops: Bool[np.ndarray, " ops"]
 
 
-def best_window(head_ns: Int64[np.ndarray, " ops"], tail_ns: Int64[np.ndarray, " ops"], price: Float[np.ndarray, " ops"]) -> Window:
+def best_window(
+    head_ns: Int64[np.ndarray, " ops"], tail_ns: Int64[np.ndarray, " ops"], price: Float[np.ndarray, " ops"]
+) -> Window:
     """The window with the largest head + sum of prices + tail, for heads among `MAX_HEADS` quantiles and every tail."""
     starts = np.unique(head_ns)
     if len(starts) > MAX_HEADS:

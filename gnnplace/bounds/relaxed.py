@@ -1,7 +1,8 @@
-"""The relaxation of a problem that lower bounds use: equal devices form one class, and each pair of classes has its best link.
+"""The relaxation of a problem that lower bounds use: equal devices form one class, and each pair of classes has its
+best link.
 
-Every feasible placement of the problem is a placement of the relaxed problem and is no slower there. So a lower bound of the relaxed
-problem is one of the problem.
+Every feasible placement of the problem is a placement of the relaxed problem and is no slower there. So a lower bound
+of the relaxed problem is one of the problem.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ NEVER = MAX_STEP_NS  # longer than any step: the time on a forbidden device, and
 class Relaxed:
     """Classes of devices with the same times, the same allowed ops, equal memory and equally many streams.
 
-    `time_ns` is `NEVER` where no device of the class allows the op and has the memory; an op that fits nowhere keeps its times.
-    `held_bytes` is the memory that an op surely holds at the end of the step: its persistent bytes and its results, aliases excepted.
+    `time_ns` is `NEVER` where no device of the class allows the op and has the memory; an op that fits nowhere keeps
+    its times. `held_bytes` is the memory that an op surely holds at the end of the step: its persistent bytes and its
+    results, aliases excepted.
     """
 
     problem: Problem
@@ -52,7 +54,9 @@ class Relaxed:
 
     @cached_property
     def delay_ns(self) -> Int64[np.ndarray, "edges classes classes"]:
-        """The least delay of an edge from its source on a device of class a to another device of class b; `NEVER` without a link."""
+        """The least delay of an edge from its source on a device of class a
+        to another device of class b; `NEVER` without a link.
+        """
         graph, cluster, classes = self.graph, self.problem.cluster, self.num_classes
         delay = np.full((graph.num_edges, classes, classes), NEVER, dtype=np.int64)
         place = {name: int(self.class_of[d]) for d, name in enumerate(cluster.device_names)}
@@ -71,7 +75,10 @@ class Relaxed:
 
 
 def relaxed(problem: Problem, most_classes: int) -> Relaxed:
-    """The relaxed problem. If it would have more than `most_classes` classes, it has one class with the best values of all devices."""
+    """The relaxed problem.
+
+    If it would have more than `most_classes` classes, it has one class with the best values of all devices.
+    """
     graph, made = problem.graph, units(problem.graph, "ops")
     held = _held_bytes(graph)
     legal = _legal(problem, made)
@@ -88,7 +95,9 @@ def relaxed(problem: Problem, most_classes: int) -> Relaxed:
     )  # fmt: skip
 
 
-def _classes(time_ns: Int64[np.ndarray, "ops devices"], other: Int64[np.ndarray, "columns devices"]) -> Int32[np.ndarray, " devices"]:
+def _classes(
+    time_ns: Int64[np.ndarray, "ops devices"], other: Int64[np.ndarray, "columns devices"]
+) -> Int32[np.ndarray, " devices"]:
     """A class number for each device: equal columns get the same number, in order of first use."""
     columns = [time_ns[:, d].tobytes() + other[:, d].tobytes() for d in range(time_ns.shape[1])]
     number: Mapping[bytes, int] = {column: index for index, column in enumerate(dict.fromkeys(columns))}
@@ -106,7 +115,10 @@ def _legal(problem: Problem, units: Units) -> Bool[np.ndarray, "ops devices"]:
 
 
 def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """Persistent bytes and results of each op. A device holds all of its results at once when the last op that produces one starts."""
+    """Persistent bytes and results of each op.
+
+    A device holds all of its results at once when the last op that produces one starts.
+    """
     results = graph.output_is_result & (graph.output_alias == NONE)
     held = graph.persistent_bytes.copy()
     np.add.at(held, graph.output_op[results], graph.output_bytes[results])
@@ -116,8 +128,9 @@ def _held_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 def needed_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " ops"]:
     """The bytes that the device of an op holds at least while the op runs.
 
-    These are the persistent bytes of its unit, its workspace, its outputs and one buffer for each root that it reads. A received buffer has
-    the size of the largest output of its root that is sent, so it is at least as large as the smallest output of the root.
+    These are the persistent bytes of its unit, its workspace, its outputs and one buffer for each root that it reads. A
+    received buffer has the size of the largest output of its root that is sent, so it is at least as large as the
+    smallest output of the root.
     """
     needed = persistent_bytes(graph, units)[units.unit] + graph.workspace_bytes
     own = graph.output_alias == NONE

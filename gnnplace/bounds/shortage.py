@@ -1,7 +1,8 @@
 """Proofs that no placement of a problem fits, and the smallest changes of machine or workload without which none can.
 
-Three sums prove it: what one op has to have on its own device, beside the persistent bytes of its colocation group; the persistent bytes
-of all ops that only some devices allow; and what every placement holds at once on all devices together (`memory`).
+Three sums prove it: what one op has to have on its own device, beside the persistent bytes of its colocation group; the
+persistent bytes of all ops that only some devices allow; and what every placement holds at once on all devices together
+(`memory`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from gnnplace.units.units import allowed, persistent_bytes, units
 
 
 class Shortage(NamedTuple):
-    """A proof: `needs_bytes` have to be where `has_bytes` are, as `what` and `where` say. A remedy is the least of its kind."""
+    """A proof: `needs_bytes` have to be where `has_bytes` are, as `what` and `where` say.
+
+    A remedy is the least of its kind.
+    """
 
     what: str
     where: str
@@ -48,7 +52,10 @@ def _of_an_op(problem: Problem) -> Shortage | None:
     op = int((needs - room).argmax())
     if needs[op] <= room[op]:
         return None
-    what, where = f"op {problem.graph.op_names[op]!r} needs {_size(int(needs[op]))} on one device", "the largest that allows it has"
+    what, where = (
+        f"op {problem.graph.op_names[op]!r} needs {_size(int(needs[op]))} on one device",
+        "the largest that allows it has",
+    )
     return Shortage(what, where, int(needs[op]), int(room[op]), (f"a device of {_size(int(needs[op]))}",))
 
 
@@ -77,7 +84,9 @@ def _of_all(problem: Problem) -> Shortage | None:
 
 def _remedies(problem: Problem, known: Need, has: int) -> Iterator[str]:
     graph, missing = problem.graph, known.total_bytes - has
-    largest = max((problem.cluster.devices[d] for d in problem.cluster.accelerators), key=lambda device: device.memory_bytes)
+    largest = max(
+        (problem.cluster.devices[d] for d in problem.cluster.accelerators), key=lambda device: device.memory_bytes
+    )
     if largest.memory_bytes:
         count = -(-missing // largest.memory_bytes)
         yield f"{count} more {'device' if count == 1 else 'devices'} like {largest.name}"

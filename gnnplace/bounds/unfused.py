@@ -1,9 +1,11 @@
-"""A problem without fusion whose steps are no longer than any fused step: what lower bounds for every fusion are computed from.
+"""A problem without fusion whose steps are no longer than any fused step: what lower bounds for every fusion are
+computed from.
 
-A fused op takes at least the sum, over its ops, of their arithmetic and of what the roofline does not explain, and the launch of its heavy
-op, if it has one (`costs.fused_ops`). So each op may take only that much, and a fused step becomes a step without fusion: the ops of a
-group run one after another while the fused op does. Then the buffers of tensors that stayed in the group exist, too. A device whose memory
-is larger by all outputs that may run into a fused op has room for them.
+A fused op takes at least the sum, over its ops, of their arithmetic and of what the roofline does not explain, and the
+launch of its heavy op, if it has one (`costs.fused_ops`). So each op may take only that much, and a fused step becomes
+a step without fusion: the ops of a group run one after another while the fused op does. Then the buffers of tensors
+that stayed in the group exist, too. A device whose memory is larger by all outputs that may run into a fused op has
+room for them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""`gnnplace calibrate`: this machine as a cluster file, its constants fitted to what workloads were measured to take."""
+"""`gnnplace calibrate`: this machine as a cluster file, its constants
+fitted to what workloads were measured to take.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,35 @@ from gnnplace.report import terminal
 if TYPE_CHECKING:
     from gnnplace.costs.calibration import Calibration
 
-PURPOSE = "Profiles workloads here and writes a cluster whose rates, launches and links say the same: any graph can be simulated on it."
+PURPOSE = (
+    "Profiles workloads here and writes a cluster whose rates, launches and links say the same: any graph can "
+    "be simulated on it."
+)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments, with a file that can be written."""
     parser = Parser("calibrate", PURPOSE)
     parser.add_argument(
-        "workload", metavar="WORKLOAD", nargs="+", help="as `gnnplace measure` takes them; the more kinds of ops, the better"
+        "workload",
+        metavar="WORKLOAD",
+        nargs="+",
+        help="as `gnnplace measure` takes them; the more kinds of ops, the better",
     )
-    parser.add_argument("--cluster", metavar="CLUSTER", help="what to calibrate; this machine's GPUs and a core unless given, or its cores")
-    parser.add_argument("--receive", action="store_true", help="cores copy what they receive, too, as TensorFlow's servers do")
-    parser.add_argument("-o", "--output", metavar="CLUSTER", type=options.output, required=True, help="the JSON file to write")
-    parser.add_argument("--limit", metavar="SECONDS", type=options.seconds, default=600.0, help="for each workload; 600 unless given")
+    parser.add_argument(
+        "--cluster",
+        metavar="CLUSTER",
+        help="what to calibrate; this machine's GPUs and a core unless given, or its cores",
+    )
+    parser.add_argument(
+        "--receive", action="store_true", help="cores copy what they receive, too, as TensorFlow's servers do"
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="CLUSTER", type=options.output, required=True, help="the JSON file to write"
+    )
+    parser.add_argument(
+        "--limit", metavar="SECONDS", type=options.seconds, default=600.0, help="for each workload; 600 unless given"
+    )
     parser.add_argument("--seed", type=options.seed, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
     chosen = parser.parse_args(arguments)
@@ -65,4 +83,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 def _described(fit: Calibration) -> str:
     open_questions = f"; hardly determined: {', '.join(fit.undetermined)}" if fit.undetermined else ""
-    return f"median error of an op {fit.median_error:.0%}, of the total {fit.total_error:+.1%}, {fit.num_ops} ops{open_questions}"
+    return (
+        f"median error of an op {fit.median_error:.0%}, of the total {fit.total_error:+.1%}, {fit.num_ops} "
+        f"ops{open_questions}"
+    )

@@ -29,7 +29,10 @@ def news(quiet: bool) -> Say:
     say = terminal.progress(quiet)
 
     def tell(candidate: Candidate) -> None:
-        step, planning = terminal.milliseconds(candidate.result.step_time_ns), terminal.milliseconds(candidate.planning_ns)
+        step, planning = (
+            terminal.milliseconds(candidate.result.step_time_ns),
+            terminal.milliseconds(candidate.planning_ns),
+        )
         say(f"{candidate.planner}: {candidate.result.infeasible or step}, planned in {planning}")
 
     return tell
@@ -40,7 +43,10 @@ def progress(quiet: bool) -> Progress:
     say = terminal.progress(quiet)
 
     def tell(planner: str, score: Score) -> None:
-        say(f"{planner}: {terminal.milliseconds(score.step_time_ns)}{'' if score.feasibility == FEASIBLE else ', infeasible'}")
+        say(
+            f"{planner}: "
+            f"{terminal.milliseconds(score.step_time_ns)}{'' if score.feasibility == FEASIBLE else ', infeasible'}"
+        )
 
     return tell
 
@@ -60,13 +66,18 @@ def say_compiled(quiet: bool) -> None:
 
 
 def proof(problem: Problem, candidate: Candidate) -> str:
-    """`, not proved` for the result of `exact` where neither its search nor the lower bound says that nothing is faster."""
+    """`, not proved` for the result of `exact` where neither its search
+    nor the lower bound says that nothing is faster.
+    """
     searched = candidate.planner.removeprefix(f"{BEST}: ").startswith("exact")
     return ", not proved" if searched and not candidate.proved(problem) else ""
 
 
 def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
-    """The candidates, the bound and what the columns mean, on stdout. `more` are columns, each from its header to its last candidate."""
+    """The candidates, the bound and what the columns mean, on stdout.
+
+    `more` are columns, each from its header to its last candidate.
+    """
     title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
     columns = [
         ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in found)),
@@ -81,9 +92,16 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
         bounds[f"of every fusion ({bound_name(problem, fusion=True)})"] = lower_bound(problem, fusion=True)
     last = [(name, _ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
     terminal.print_table(header, [*rows, *last], title, MOST_WIDTH)
-    terminal.say("room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;")
-    terminal.say(f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step")
-    print_reasons("infeasible", {candidate.planner: why for candidate in found if (why := candidate.result.infeasible) is not None})
+    terminal.say(
+        "room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;"
+    )
+    terminal.say(
+        f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step"
+    )
+    print_reasons(
+        "infeasible",
+        {candidate.planner: why for candidate in found if (why := candidate.result.infeasible) is not None},
+    )
 
 
 def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
@@ -107,7 +125,9 @@ def _schedule(found: Sequence[Candidate]) -> str:
 
 def _metrics(problem: Problem, candidates: Sequence[Candidate]) -> list[Column]:
     bounds = [lower_bound(problem, candidate.placement.fusion is not None) for candidate in candidates]
-    found = [metrics(problem.cluster, candidate.result, bound) for candidate, bound in zip(candidates, bounds, strict=True)]
+    found = [
+        metrics(problem.cluster, candidate.result, bound) for candidate, bound in zip(candidates, bounds, strict=True)
+    ]
     idle = [_idle(candidate.result, each.idle_ns) for candidate, each in zip(candidates, found, strict=True)]
     return [
         ("room\n%", *(_percent(each.room) for each in found)),

@@ -23,7 +23,9 @@ JOINS = {"host": "host and device", "peer": "devices", "network": "nodes"}
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments of an action, which `action` names."""
-    return parsed_action("clusters", PURPOSE, {"list": _list_parser, "show": _show_parser, "new": _new_parser}, arguments)
+    return parsed_action(
+        "clusters", PURPOSE, {"list": _list_parser, "show": _show_parser, "new": _new_parser}, arguments
+    )
 
 
 def _list_parser() -> Parser:
@@ -41,15 +43,22 @@ def _show_parser() -> Parser:
 
 
 def _new_parser() -> Parser:
-    parser = Parser("clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours.")
+    parser = Parser(
+        "clusters new", "Writes a machine down as a cluster file, for you to change what is different in yours."
+    )
     _add_cluster(parser)
-    parser.add_argument("-o", "--output", metavar="FILE", type=options.output, required=True, help="the JSON file to write")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", type=options.output, required=True, help="the JSON file to write"
+    )
     parser.add_argument("--name", help="the name of the cluster; its own unless given")
     return parser
 
 
 def _add_cluster(parser: Parser) -> None:
-    explained = "a machine such as '2x rtx-4090 + l4, pcie4', a preset, a JSON file (ends in .json or has a '/'), or here: this one"
+    explained = (
+        "a machine such as '2x rtx-4090 + l4, pcie4', a preset, a JSON file (ends in .json or has a '/'), "
+        "or here: this one"
+    )
     parser.add_argument("cluster", metavar="CLUSTER", help=explained)
 
 
@@ -87,7 +96,9 @@ def _show(chosen: argparse.Namespace) -> int:
     columns = (cluster.name, "kind", "memory", "float32", "bfloat16", "traffic", "launch")
     terminal.print_table(columns, map(_device, cluster.devices))
     terminal.say("", "links, from row to column: GB/s, latency in µs")
-    terminal.print_table(("", *map(printable, cluster.device_names)), [_links_from(cluster, src) for src in range(cluster.num_devices)])
+    terminal.print_table(
+        ("", *map(printable, cluster.device_names)), [_links_from(cluster, src) for src in range(cluster.num_devices)]
+    )
     return DONE
 
 
@@ -108,7 +119,15 @@ def _part(part: Part) -> tuple[str, ...]:
     peer = f"{part.peer.link}, {part.peer.gigabytes_per_s:g} GB/s" if part.peer else terminal.NONE
     tf32 = f"{part.tf32_gflops_per_s / 1e3:,.1f}" if part.tf32_gflops_per_s else terminal.NONE
     flops = (f"{rates.get('float32', lowest) / 1e3:,.1f}", tf32, f"{rates.get('bfloat16', lowest) / 1e3:,.1f}")
-    return part.name, *flops, f"{part.memory_gb} GB", f"{part.gigabytes_per_s:,g}", part.host or terminal.NONE, peer, part.rates
+    return (
+        part.name,
+        *flops,
+        f"{part.memory_gb} GB",
+        f"{part.gigabytes_per_s:,g}",
+        part.host or terminal.NONE,
+        peer,
+        part.rates,
+    )
 
 
 def _connection(link: Connection) -> tuple[str, ...]:
@@ -130,5 +149,7 @@ def _links_from(cluster: Cluster, src: int) -> list[str]:
     cells = []
     for number in cluster.link_index[src]:
         link = None if number == NO_LINK else cluster.links[number]
-        cells.append(terminal.NONE if link is None else f"{link.bandwidth_bytes_per_s / 1e9:g}, {link.latency_ns / 1e3:g}")
+        cells.append(
+            terminal.NONE if link is None else f"{link.bandwidth_bytes_per_s / 1e9:g}, {link.latency_ns / 1e3:g}"
+        )
     return [cluster.device_names[src], *cells]

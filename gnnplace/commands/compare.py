@@ -1,4 +1,6 @@
-"""`gnnplace compare`: every planner on one problem, and the best of all, beside the bound that no placement can pass."""
+"""`gnnplace compare`: every planner on one problem, and the best of
+all, beside the bound that no placement can pass.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from gnnplace.problems import Problem
     from gnnplace.result import Planner
 
-PURPOSE = "Step time, memory and planning time of every planner on one problem, and of a search from their best, fastest feasible first."
+PURPOSE = (
+    "Step time, memory and planning time of every planner on one problem, and of a search from their best, "
+    "fastest feasible first."
+)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -40,14 +45,22 @@ def _parser() -> Parser:
     options.add_planning_arguments(parser)
     options.add_budget_arguments(parser)
     options.add_constraint_arguments(parser)
-    options.add_fusion_argument(parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`")
+    options.add_fusion_argument(
+        parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`"
+    )
     explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
     parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action=Several, default=[], help=explained)
     parser.add_argument(
-        "--samples", metavar="N", type=options.count, help="with --checkpoint: the fastest of its greedy placement and N samples"
+        "--samples",
+        metavar="N",
+        type=options.count,
+        help="with --checkpoint: the fastest of its greedy placement and N samples",
     )
     parser.add_argument(
-        "--csv", metavar="FILE", type=options.output, help="the rows as a table for programs, times in ns and sizes in bytes"
+        "--csv",
+        metavar="FILE",
+        type=options.output,
+        help="the rows as a table for programs, times in ns and sizes in bytes",
     )
     options.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON")
@@ -78,8 +91,12 @@ def main(chosen: argparse.Namespace) -> int:
     return NOTHING_FEASIBLE
 
 
-def _proposed(chosen: argparse.Namespace, under: Constrained, constraint: str) -> tuple[list[Candidate], dict[str, int | None]]:
-    """What every planner proposes, and the step times of the same planners without the constraint, where there is one."""
+def _proposed(
+    chosen: argparse.Namespace, under: Constrained, constraint: str
+) -> tuple[list[Candidate], dict[str, int | None]]:
+    """What every planner proposes, and the step times of the same
+    planners without the constraint, where there is one.
+    """
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio.candidates import expanded, ranked
     from gnnplace.portfolio.comparison import compared, priced
@@ -126,16 +143,23 @@ def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
     from gnnplace.training.run import zero_shot  # PyTorch takes seconds to import
 
     policies = {path: zero_shot.planner(path, chosen.seed, chosen.samples) for path in chosen.checkpoint}
-    names = [f"{each.name} ({each.encoder}), zero-shot" if each.encoder else f"{each.name}, zero-shot" for each in policies.values()]
+    names = [
+        f"{each.name} ({each.encoder}), zero-shot" if each.encoder else f"{each.name}, zero-shot"
+        for each in policies.values()
+    ]
     paths = zip(names, policies, strict=True)
     return {name if names.count(name) == 1 else f"{name}, {path}": policies[path] for name, path in paths}
 
 
 def _slower(found: Sequence[Candidate]) -> dict[str, str]:
-    return slower_than_one_device({each.planner: each.result.feasible_ns for each in found if each.placement.fusion is None})
+    return slower_than_one_device(
+        {each.planner: each.result.feasible_ns for each in found if each.placement.fusion is None}
+    )
 
 
-def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidate], prices: Mapping[str, int | None]) -> dict[str, Any]:
+def _document(
+    problem: Problem, chosen: argparse.Namespace, found: list[Candidate], prices: Mapping[str, int | None]
+) -> dict[str, Any]:
     from dataclasses import asdict
 
     from gnnplace.bounds.bounds import bound_name, lower_bound
@@ -152,7 +176,9 @@ def _document(problem: Problem, chosen: argparse.Namespace, found: list[Candidat
         "bound": bound_name(problem),
         "fused_bound_ns": lower_bound(problem, fusion=True) if candidate_table.some_fused(found) else None,
         "constraint": asdict(options.constraint(chosen)),
-        "planners": [row | {"op_step_time_ns": prices[row["planner"]]} if row["planner"] in prices else row for row in rows],
+        "planners": [
+            row | {"op_step_time_ns": prices[row["planner"]]} if row["planner"] in prices else row for row in rows
+        ],
         "slower_than_one_device": _slower(found),
         "missing": planners.missing(),
     }
@@ -172,9 +198,14 @@ def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | 
     ]
     candidate_table.print_table(problem, found, more)
     if str(constraint):
-        terminal.say(f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint makes of that")
+        terminal.say(
+            f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint "
+            "makes of that"
+        )
     if constraint.granularity == "stage":
-        terminal.say("stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts")
+        terminal.say(
+            "stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts"
+        )
     candidate_table.print_reasons("slower than the best single device", _slower(found))
     for name, how in planners.missing().items():
         terminal.say(f"{name}: {how}")

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from gnnplace.report.chain_words import Stretch
     from gnnplace.report.explanation import Explanation, Move, PartExplanation
 
-PURPOSE = """The critical chain of a placed step, what a faster device or link would bring, and which modules would be better elsewhere.
+PURPOSE = """The critical chain of a placed step, what a faster device or link would bring, and which modules would be \
+better elsewhere.
 
-With PART it says why that stands where it does: its time, what it waited for, and the step with it on each other device.
+With PART it says why that stands where it does: its time, what it waited for, and the step with it on each other \
+device.
 """
 MOST_MOVES = 10
 
@@ -26,7 +28,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments; PART may stand after options."""
     parser = Parser("explain", PURPOSE)
     options.add_problem_arguments(parser)
-    parser.add_argument("part", metavar="PART", nargs="?", help="a module such as h.0.attn, all that begin so (h.0), or an op")
+    parser.add_argument(
+        "part", metavar="PART", nargs="?", help="a module such as h.0.attn, all that begin so (h.0), or an op"
+    )
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
     options.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="one line of JSON; everything, nothing shortened")
@@ -55,7 +59,11 @@ def main(chosen: argparse.Namespace) -> int:
     elif isinstance(found, Explanation):
         fused = placement.fusion is not None
         bound = terminal.bounded(lower_bound(problem, fused), bound_name(problem, fused), None)
-        terminal.say(f"{problem.graph.name} on {problem.cluster.name}: {terminal.milliseconds(found.step_time_ns)}; bound {bound}", "")
+        terminal.say(
+            f"{problem.graph.name} on {problem.cluster.name}: {terminal.milliseconds(found.step_time_ns)}; bound "
+            f"{bound}",
+            "",
+        )
         _print(found)
     else:
         _print_part(problem, found)
@@ -74,7 +82,9 @@ def _print(found: Explanation) -> None:
     from gnnplace.report.explanation import FASTER
 
     terminal.say("The critical chain: what the end of the step waited for, back to its start")
-    terminal.print_table(("ms", "of the step", "where", "what", "ops", "why it began then"), [_row(part, found) for part in found.chain])
+    terminal.print_table(
+        ("ms", "of the step", "where", "what", "ops", "why it began then"), [_row(part, found) for part in found.chain]
+    )
     places = [(place, _ms(time_ns), _share(time_ns, found)) for place, time_ns in found.places_ns.items()]
     terminal.say("", "The chain by place")
     terminal.print_table(("where", "ms", "of the step"), places)
@@ -82,7 +92,9 @@ def _print(found: Explanation) -> None:
     terminal.say("", "What to change first, with the same placement")
     terminal.print_table((f"{FASTER} times as fast", "step ms", "change"), changes)
     if found.moves:
-        _print_moves(found.moves[:MOST_MOVES], found.step_time_ns, "Modules that would be better elsewhere, each by itself")
+        _print_moves(
+            found.moves[:MOST_MOVES], found.step_time_ns, "Modules that would be better elsewhere, each by itself"
+        )
     else:
         terminal.say("", "No module by itself would be better elsewhere.")
 
@@ -100,7 +112,9 @@ def _print_part(problem: Problem, found: PartExplanation) -> None:
 
 
 def _print_moves(moves: Sequence[Move], now_ns: int, title: str) -> None:
-    rows = [(each.module, each.device, *_against(each.step_time_ns, now_ns), each.infeasible or "yes") for each in moves]
+    rows = [
+        (each.module, each.device, *_against(each.step_time_ns, now_ns), each.infeasible or "yes") for each in moves
+    ]
     terminal.say("", title)
     terminal.print_table(("module", "on", "step ms", "change", "feasible"), rows)
 
@@ -119,4 +133,6 @@ def _share(time_ns: int, found: Explanation) -> str:
 
 
 def _against(time_ns: int | None, now_ns: int) -> tuple[str, str]:
-    return (terminal.NONE, terminal.NONE) if time_ns is None else (_ms(time_ns), f"{100 * (time_ns / now_ns - 1):+.1f} %")
+    return (
+        (terminal.NONE, terminal.NONE) if time_ns is None else (_ms(time_ns), f"{100 * (time_ns / now_ns - 1):+.1f} %")
+    )

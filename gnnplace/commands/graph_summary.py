@@ -14,9 +14,11 @@ from gnnplace.schedules.paths import longest_paths
 
 
 def summary(problem: Problem) -> dict[str, Any]:
-    """Counts, memory, work and critical path (each op on its fastest allowed device, transfers free), bound, shares by kind and phase.
+    """Counts, memory, work and critical path (each op on its fastest allowed device, transfers free), bound, shares by
+    kind and phase.
 
-    `parallelism` is work / critical path: however many devices there are, no placement is faster than one fastest device by more.
+    `parallelism` is work / critical path: however many devices there are, no placement is faster than one fastest
+    device by more.
     """
     graph, fastest = problem.graph, fastest_ns(problem)
     work, critical_path = int(fastest.sum()), longest_paths(graph, fastest).critical_path_ns
@@ -50,7 +52,9 @@ def fastest_ns(problem: Problem) -> Int64[np.ndarray, " ops"]:
 
 
 def shares(graph: ComputationGraph, column: Categorical, time_ns: np.ndarray) -> list[dict[str, Any]]:
-    """Ops, flops, work and persistent bytes for each value of a column, most work first; `null` is for ops without a value."""
+    """Ops, flops, work and persistent bytes for each value of a column,
+    most work first; `null` is for ops without a value.
+    """
     rows = column.index + 1  # none comes first
     totals = {
         "ops": np.ones(graph.num_ops, dtype=np.int64),

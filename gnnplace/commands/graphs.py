@@ -17,7 +17,10 @@ from gnnplace.version import VERSION
 if TYPE_CHECKING:
     from gnnplace.problems import Problem
 
-PURPOSE = "The corpus: list its graphs, show what one holds, import one from a file, make one whose ops cost what its ops cost."
+PURPOSE = (
+    "The corpus: list its graphs, show what one holds, import one from a file, make one whose ops cost what "
+    "its ops cost."
+)
 BUILDER = "gnnplace graphs import"
 LISTED = ("name", "family", "lineage", "split", "mode", "source", "ops", "edges", "licence", "sha256")
 MOST_KINDS = 15
@@ -39,7 +42,10 @@ def _show_parser() -> Parser:
     parser = Parser("graphs show", "What a graph holds, and the most that placing it on a cluster can gain.")
     options.add_problem_arguments(parser, preset="k40-2")
     parser.add_argument(
-        "--picture", metavar="FILE", type=options.output, help="draw what could run at once, and when each layer could: .png, .svg or .pdf"
+        "--picture",
+        metavar="FILE",
+        type=options.output,
+        help="draw what could run at once, and when each layer could: .png, .svg or .pdf",
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -58,14 +64,20 @@ def _import_parser() -> Parser:
 
 
 def _synthetic_parser() -> Parser:
-    parser = Parser("graphs synthetic", "A synthetic graph as JSON: a drawn shape whose ops cost what ops of real graphs cost.")
+    parser = Parser(
+        "graphs synthetic", "A synthetic graph as JSON: a drawn shape whose ops cost what ops of real graphs cost."
+    )
     parser.add_argument("family", choices=FAMILIES, metavar="FAMILY", help=", ".join(FAMILIES))
     parser.add_argument("--ops", type=options.count, required=True, metavar="N", help="how many ops")
     parser.add_argument("--seed", type=options.seed, default=0, help="another seed, another graph")
-    parser.add_argument("--width", type=int, help="ops side by side, or chains of a fork; the family's own where absent")
+    parser.add_argument(
+        "--width", type=int, help="ops side by side, or chains of a fork; the family's own where absent"
+    )
     parser.add_argument("--density", type=float, help="edges an op in the mean")
     parser.add_argument("--blocks", type=int, help="how often a pattern is repeated")
-    parser.add_argument("--donors", nargs="+", metavar="GRAPH", help="whose ops lend their costs; the training split where absent")
+    parser.add_argument(
+        "--donors", nargs="+", metavar="GRAPH", help="whose ops lend their costs; the training split where absent"
+    )
     parser.add_argument("-o", "--output", metavar="FILE", type=options.output, required=True, help="the JSON file")
     return parser
 
@@ -128,7 +140,12 @@ def _print(found: dict[str, Any]) -> None:
 
 def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:
     rows = [
-        (share["value"] or terminal.NONE, f"{share['ops']:,}", f"{share['flops'] / 1e9:,.1f}", terminal.milliseconds(share["work_ns"]))
+        (
+            share["value"] or terminal.NONE,
+            f"{share['ops']:,}",
+            f"{share['flops'] / 1e9:,.1f}",
+            terminal.milliseconds(share["work_ns"]),
+        )
         for share in shares[:MOST_KINDS]
     ]
     title = f"the {MOST_KINDS} of {len(shares)} with most work" if len(shares) > MOST_KINDS else None

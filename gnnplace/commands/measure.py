@@ -1,4 +1,6 @@
-"""`gnnplace measure`: runs a placed training step on this machine's devices, proves that it computes the same, and times it."""
+"""`gnnplace measure`: runs a placed training step on this machine's
+devices, proves that it computes the same, and times it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
     from gnnplace.problems import Problem
     from gnnplace.result import Planner
 
-PURPOSE = """Times a placed step on real devices, in turns with a reference; its losses and variables must equal the unplaced step's.
+PURPOSE = """Times a placed step on real devices, in turns with a reference; its losses and variables must equal the \
+unplaced step's.
 
 With --search the placement is first improved by real steps.
 """
@@ -45,7 +48,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _parser() -> Parser:
     parser = Parser("measure", PURPOSE)
     options.add_workload_arguments(parser)
-    parser.add_argument("--costs", metavar="FILE", help="measured costs of the step, from `gnnplace profile`, instead of a roofline")
+    parser.add_argument(
+        "--costs", metavar="FILE", help="measured costs of the step, from `gnnplace profile`, instead of a roofline"
+    )
     way = parser.add_mutually_exclusive_group(required=True)
     way.add_argument("--placement", metavar="PLACEMENT", help="a placement: a JSON file")
     way.add_argument("--planner", metavar="NAME", help="plan it now, with a planner that `gnnplace compare` lists")
@@ -55,18 +60,35 @@ def _parser() -> Parser:
         help="improve it by --evaluations real steps, guided by what comes with the package, or not",
     )
     parser.add_argument(
-        "--evaluations", metavar="N", type=options.positive, help=f"placements that --search measures; {EVALUATIONS} unless given"
+        "--evaluations",
+        metavar="N",
+        type=options.positive,
+        help=f"placements that --search measures; {EVALUATIONS} unless given",
     )
     parser.add_argument(
-        "--ledger", metavar="FILE", type=options.output, help="keeps what --search measures: the same command goes on from there"
+        "--ledger",
+        metavar="FILE",
+        type=options.output,
+        help="keeps what --search measures: the same command goes on from there",
     )
-    parser.add_argument("-o", "--output", metavar="PLACEMENT", type=options.output, help="the JSON file to write the measured placement to")
     parser.add_argument(
-        "--against", metavar="PLACEMENT", help="the reference, a JSON file; the first device alone unless given; 'nothing': none"
+        "-o",
+        "--output",
+        metavar="PLACEMENT",
+        type=options.output,
+        help="the JSON file to write the measured placement to",
+    )
+    parser.add_argument(
+        "--against",
+        metavar="PLACEMENT",
+        help="the reference, a JSON file; the first device alone unless given; 'nothing': none",
     )
     parser.add_argument("--schedule", choices=SCHEDULES, help="another schedule than the placement's own")
     parser.add_argument(
-        "--protocol", choices=get_args(ProtocolName), default="steady", help="steady unless given; paper: ten steps, the last five"
+        "--protocol",
+        choices=get_args(ProtocolName),
+        default="steady",
+        help="steady unless given; paper: ten steps, the last five",
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     return parser
@@ -101,7 +123,9 @@ def main(chosen: argparse.Namespace) -> int:
         placement = _placement(chosen, problem, cluster)
         if chosen.search:
             placement = _improved(chosen, problem, placement, hosts)
-        found = measured_step(hosts(), problem, known(placement), _reference(chosen, cluster), PROTOCOLS[chosen.protocol], chosen.limit)
+        found = measured_step(
+            hosts(), problem, known(placement), _reference(chosen, cluster), PROTOCOLS[chosen.protocol], chosen.limit
+        )
     except MeasurementError as failed:
         return _report_failure(chosen, failed)
     finally:
@@ -141,8 +165,13 @@ def _improved(chosen: argparse.Namespace, problem: Problem, start: Placement, ho
 
     budget = Budget(evaluations=chosen.evaluations or EVALUATIONS)
     with temporary_folder() as folder:
-        ledger, gpus = Ledger(Path(chosen.ledger or f"{folder}/ledger")), any(device.kind == "gpu" for device in problem.cluster.devices)
-        evaluate = MeasuredEvaluator({problem.graph.sha256: hosts}, simulate, ledger, PAPER, chosen.limit, hardware(gpus))
+        ledger, gpus = (
+            Ledger(Path(chosen.ledger or f"{folder}/ledger")),
+            any(device.kind == "gpu" for device in problem.cluster.devices),
+        )
+        evaluate = MeasuredEvaluator(
+            {problem.graph.sha256: hosts}, simulate, ledger, PAPER, chosen.limit, hardware(gpus)
+        )
         return portfolio.improved_by(chosen.search, problem, evaluate, chosen.seed, budget, start)
 
 
@@ -186,16 +215,20 @@ def _print_json(chosen: argparse.Namespace, found: MeasuredStep, simulated: Pred
     problem, own = found.problem, found.measured
     names = problem.cluster.device_names
     document: dict[str, Any] = {
-        "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops, "protocol": chosen.protocol,
-        "schedule": found.simulated.schedule, "outcome": "ok", "step_ns": list(own.step_ns), "step_time_ns": found.step_time_ns._asdict(),
+        "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops,
+        "protocol": chosen.protocol,
+        "schedule": found.simulated.schedule, "outcome": "ok", "step_ns": list(own.step_ns),
+        "step_time_ns": found.step_time_ns._asdict(),
         "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
-        "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference), "load": own.load._asdict(),
+        "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference),
+        "load": own.load._asdict(),
         "simulated": simulated.model_dump(),
     }  # fmt: skip
     if found.reference is not None:
         step_ns = found.reference.step_ns
         document["reference"] = {
-            "step_ns": list(step_ns), "step_time_ns": estimate(step_ns)._asdict(), "ratio": ratio(own.step_ns, step_ns)._asdict(),
+            "step_ns": list(step_ns), "step_time_ns": estimate(step_ns)._asdict(), "ratio": ratio(own.step_ns,
+            step_ns)._asdict(),
         }  # fmt: skip
     terminal.print_json(document)
 
@@ -216,12 +249,22 @@ def _print(chosen: argparse.Namespace, found: MeasuredStep, simulated: Predicted
         rows.append(("reference, measured", f"{_interval(estimate(step_ns))}, {len(step_ns)} steps in turns"))
         rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
     equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
-    rows.append(("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}"))
+    rows.append(
+        ("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}")
+    )
     assert simulated.peak_memory_bytes is not None and simulated.idle_ns is not None  # what was run has its links
     for device, what, peak in zip(problem.cluster.device_names, own.devices, own.peak_memory_bytes, strict=True):
-        memory, idle = terminal.mebibytes(simulated.peak_memory_bytes[device]), terminal.milliseconds(simulated.idle_ns[device])
+        memory, idle = (
+            terminal.mebibytes(simulated.peak_memory_bytes[device]),
+            terminal.milliseconds(simulated.idle_ns[device]),
+        )
         rows.append((device, f"{what}: peak {terminal.mebibytes(peak)}, simulated {memory}, idle {idle}"))
-    rows.append(("machine meanwhile", f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen"))
+    rows.append(
+        (
+            "machine meanwhile",
+            f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen",
+        )
+    )
     title = f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {found.simulated.schedule}"
     terminal.print_table((title, ""), rows)
 

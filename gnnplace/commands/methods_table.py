@@ -1,4 +1,6 @@
-"""The end of a training of several policies, or under a budget of evaluations: what each found, beside searches and the bound."""
+"""The end of a training of several policies, or under a budget of
+evaluations: what each found, beside searches and the bound.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class Row(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Methods on one problem, in the order in which they were named, and then searches; and the best heuristic, if any was asked."""
+    """Methods on one problem, in the order in which they were named, and
+    then searches; and the best heuristic, if any was asked.
+    """
 
     problem: Problem
     seeds: list[int]
@@ -42,13 +46,18 @@ class Compared(NamedTuple):
 
 
 def compared(methods: Mapping[str, Method], heuristics: Known, evaluations: int | None) -> dict[str, Compared]:
-    """Every problem by its label. Where heuristics are known, searches get as many `evaluations`; none is asked without."""
+    """Every problem by its label.
+
+    Where heuristics are known, searches get as many `evaluations`; none is asked without.
+    """
     first = next(iter(methods.values())).outcomes
     found = {}
     for label, problem in first[0].problems.items():
         rows = [_row(name, method, label) for name, method in methods.items()]
         rows += _searched(problem, first, evaluations) if evaluations is not None and label in heuristics else []
-        found[label] = Compared(problem, [each.seed for each in first], rows, next(iter(heuristics.get(label, [])), None))
+        found[label] = Compared(
+            problem, [each.seed for each in first], rows, next(iter(heuristics.get(label, [])), None)
+        )
     return found
 
 
@@ -61,7 +70,8 @@ def document(found: Mapping[str, Compared]) -> list[dict[str, Any]]:
             "seeds": each.seeds,
             "best_heuristic": None if each.heuristic is None else _fastest(each.heuristic),
             "planners": [
-                row._asdict() | {name: None if value is None else value._asdict() for name, value in _times(row).items()}
+                row._asdict()
+                | {name: None if value is None else value._asdict() for name, value in _times(row).items()}
                 for row in each.rows
             ],
         }
@@ -70,7 +80,9 @@ def document(found: Mapping[str, Compared]) -> list[dict[str, Any]]:
 
 
 def print_tables(found: Mapping[str, Compared]) -> None:
-    """A table for each problem, on stdout: geometric means over seeds and 95 % intervals (Student's t of the logarithms)."""
+    """A table for each problem, on stdout: geometric means over seeds
+    and 95 % intervals (Student's t of the logarithms).
+    """
     for each in found.values():
         bound_ns = lower_bound(each.problem)
         rows = [_cells(row, bound_ns) for row in each.rows]
@@ -80,7 +92,9 @@ def print_tables(found: Mapping[str, Compared]) -> None:
             rows.append(_cells(Row(f"best heuristic: {each.heuristic.planner}", None, alone, None), bound_ns))
         rows.append((f"lower bound ({bound_name(each.problem)})", "", shown(estimate([float(bound_ns)])), "1.000", ""))
         seeds = ", ".join(map(str, each.seeds))
-        title = f"{each.problem.graph.name} ({each.problem.num_ops:,} ops) on {each.problem.cluster.name}, seeds {seeds}"
+        title = (
+            f"{each.problem.graph.name} ({each.problem.num_ops:,} ops) on {each.problem.cluster.name}, seeds {seeds}"
+        )
         terminal.print_table(("planner", "greedy\nms", "best found\nms", "over the bound", "evaluations"), rows, title)
 
 
@@ -110,4 +124,10 @@ def _times(row: Row) -> dict[str, Estimate | None]:
 
 def _cells(row: Row, bound_ns: int) -> tuple[str, ...]:
     over = terminal.NONE if row.best_found is None else f"{row.best_found.mean / bound_ns:.3f}"
-    return row.planner, shown(row.greedy), shown(row.best_found), over, terminal.NONE if row.evaluations is None else f"{row.evaluations:,}"
+    return (
+        row.planner,
+        shown(row.greedy),
+        shown(row.best_found),
+        over,
+        terminal.NONE if row.evaluations is None else f"{row.evaluations:,}",
+    )

@@ -21,32 +21,49 @@ if TYPE_CHECKING:
     from gnnplace.sources.graphs import Reading
 
 MOST_DIGITS = 30  # of a number
-CLUSTER = "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
+CLUSTER = (
+    "a cluster: a JSON file likewise, a preset such as k40-2, a machine such as '2x rtx-4090, pcie4', or here: this one"
+)
 
 
 def add_problem_arguments(parser: argparse.ArgumentParser, preset: str | None = None) -> None:
     """GRAPH and how it is read, --cluster, which is required unless there is a `preset` to fall to, and --costs."""
     explained = (
-        "a graph: FILE.py:FUNCTION or package.module:FUNCTION that returns a step, a network with its inputs or a graph; an ONNX file "
-        "(ends in .onnx), an OpenVINO model (.xml), a TensorFlow GraphDef (.pb, or .pbtxt as text), a JSON file (ends in .json or has a "
+        "a graph: FILE.py:FUNCTION or package.module:FUNCTION that returns a step, a network with its inputs or a "
+        "graph; an ONNX file "
+        "(ends in .onnx), an OpenVINO model (.xml), a TensorFlow GraphDef (.pb, or .pbtxt as text), a JSON file "
+        "(ends in .json or has a "
         "'/'); or a name of the corpus"
     )
     parser.add_argument("graph", metavar="GRAPH", help=explained)
     add_reading_arguments(parser)
     explained = f"{CLUSTER}{f'; {preset} unless given' if preset else ''}"
     parser.add_argument("--cluster", metavar="CLUSTER", required=preset is None, default=preset, help=explained)
-    costs = "measured costs of GRAPH, a JSON file: times of ops instead of a roofline, and links instead of CLUSTER's where it has them"
+    costs = (
+        "measured costs of GRAPH, a JSON file: times of ops instead of a roofline, and links instead of "
+        "CLUSTER's where it has them"
+    )
     parser.add_argument("--costs", metavar="FILE", help=costs)
 
 
 def add_reading_arguments(parser: argparse.ArgumentParser, mode: Mode | None = "training") -> None:
-    """--dim, --fetch, --format and --mode (required where there is no `mode` to fall to), for graphs in files of other programs."""
+    """--dim, --fetch, --format and --mode (required where there is no
+    `mode` to fall to), for graphs in files of other programs.
+    """
     add_dim_argument(parser)
-    explained = "what the step of a GraphDef computes: a tensor (loss:0) or an op (train); repeatable; all results unless given"
+    explained = (
+        "what the step of a GraphDef computes: a tensor (loss:0) or an op (train); repeatable; all results unless given"
+    )
     parser.add_argument("--fetch", metavar="NAME", action="append", default=[], help=explained)
-    explained = "gnnplace (unless given): what its ending says; msr-fiddle: JSON of dnn-partitioning; pipedream: the text of a profile"
+    explained = (
+        "gnnplace (unless given): what its ending says; msr-fiddle: JSON of dnn-partitioning; pipedream: "
+        "the text of a profile"
+    )
     parser.add_argument("--format", choices=get_args(Format), default="gnnplace", help=explained)
-    explained = f"what is taken of a profile of PipeDream{f'; {mode} unless given' if mode else ', and what the corpus says of the graph'}"
+    explained = (
+        "what is taken of a profile of "
+        f"PipeDream{f'; {mode} unless given' if mode else ', and what the corpus says of the graph'}"
+    )
     parser.add_argument("--mode", choices=get_args(Mode), required=mode is None, default=mode, help=explained)
 
 
@@ -56,7 +73,9 @@ def add_dim_argument(parser: argparse.ArgumentParser, several: str = "") -> None
     parser.add_argument("--dim", metavar="NAME=SIZE", type=_dim, action="append", default=[], help=explained)
 
 
-def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = "") -> None:
+def add_planning_arguments(
+    parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = ""
+) -> None:
     """--schedule, `schedule` where none is named (`unnamed` says more of that), --seed and -q."""
     unless = f"{unnamed or schedule} unless named"
     explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
@@ -68,7 +87,9 @@ def add_planning_arguments(parser: argparse.ArgumentParser, schedule: Schedule |
 def add_budget_arguments(parser: Parser) -> None:
     """--budget or --evaluations."""
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine")
+    budget.add_argument(
+        "--budget", metavar="SECONDS", type=_duration, help=f"of {BEST}; e.g. 10s. The result depends on the machine"
+    )
     budget.add_argument("--evaluations", metavar="N", type=positive, help=f"of {BEST}; the same result everywhere")
 
 
@@ -80,19 +101,29 @@ def add_fusion_argument(parser: argparse.ArgumentParser, explained: str) -> None
 def add_constraint_arguments(parser: argparse.ArgumentParser) -> None:
     """--granularity, --keep-whole, --devices, --accelerators-only and --max-cuts."""
     explained = (
-        "what has one device: each op (unless given), each module with variables of its own, or a run of modules (stages of a pipeline)"
+        "what has one device: each op (unless given), each module with variables of its own, or a run of "
+        "modules (stages of a pipeline)"
     )
     parser.add_argument("--granularity", choices=GRANULARITIES, default="op", help=explained)
-    explained = "modules, or what modules are in, that stay whole, such as h.0.attn; h.*: each h.0, h.1, ...; a+b: both on one device"
+    explained = (
+        "modules, or what modules are in, that stay whole, such as h.0.attn; h.*: each h.0, h.1, ...; a+b: "
+        "both on one device"
+    )
     parser.add_argument("--keep-whole", metavar="NAME", nargs="+", action=Several, default=[], help=explained)
-    parser.add_argument("--devices", metavar="A,B", type=_names, default=(), help="the devices that may be used, e.g. gpu:0,gpu:1")
+    parser.add_argument(
+        "--devices", metavar="A,B", type=_names, default=(), help="the devices that may be used, e.g. gpu:0,gpu:1"
+    )
     parser.add_argument("--accelerators-only", action="store_true", help="no CPU is used")
-    parser.add_argument("--max-cuts", metavar="N", type=count, help="with --granularity stage: at most so many boundaries")
+    parser.add_argument(
+        "--max-cuts", metavar="N", type=count, help="with --granularity stage: at most so many boundaries"
+    )
 
 
 def add_report_argument(parser: argparse.ArgumentParser) -> None:
     """--report."""
-    explained = "write a page about the step, one HTML file: timeline, memory, devices by module, critical chain (needs plotly)"
+    explained = (
+        "write a page about the step, one HTML file: timeline, memory, devices by module, critical chain (needs plotly)"
+    )
     parser.add_argument("--report", metavar="FILE.html", type=output, help=explained)
 
 
@@ -100,8 +131,16 @@ def add_workload_arguments(parser: Parser) -> None:
     """WORKLOAD, --cluster, --limit, --seed and -q."""
     explained = "FILE.py:FUNCTION or package.module:FUNCTION that returns a step, or a name of the corpus"
     parser.add_argument("workload", metavar="WORKLOAD", help=explained)
-    parser.add_argument("--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2")
-    parser.add_argument("--limit", metavar="SECONDS", type=seconds, default=600.0, help="to load, and again to measure; 600 unless given")
+    parser.add_argument(
+        "--cluster", metavar="CLUSTER", required=True, help="this machine: a JSON file, or a preset such as cpu-2"
+    )
+    parser.add_argument(
+        "--limit",
+        metavar="SECONDS",
+        type=seconds,
+        default=600.0,
+        help="to load, and again to measure; 600 unless given",
+    )
     parser.add_argument("--seed", type=seed, default=0, help="of initial values and inputs; 0 unless given")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress on stderr")
 
@@ -140,7 +179,9 @@ def constraint(chosen: argparse.Namespace) -> Constraint:
     """What a placement has to keep to."""
     from gnnplace.constraints import Constraint
 
-    return Constraint(chosen.granularity, tuple(chosen.keep_whole), chosen.devices, chosen.accelerators_only, chosen.max_cuts)
+    return Constraint(
+        chosen.granularity, tuple(chosen.keep_whole), chosen.devices, chosen.accelerators_only, chosen.max_cuts
+    )
 
 
 def fusion(chosen: argparse.Namespace, problem: Problem) -> Fused | None:

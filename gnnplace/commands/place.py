@@ -1,4 +1,6 @@
-"""`gnnplace place`: a placement from a planner or, zero-shot, from a trained policy: what stands where, and how long the step takes."""
+"""`gnnplace place`: a placement from a planner or, zero-shot, from a trained
+policy: what stands where, and how long the step takes.
+"""
 
 from __future__ import annotations
 
@@ -32,29 +34,46 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> Parser:
-    parser = Parser("place", "Finds a placement of a graph on a cluster and shows it; with -o it is also written, unless none is feasible.")
+    parser = Parser(
+        "place",
+        "Finds a placement of a graph on a cluster and shows it; with -o it is also written, unless none is feasible.",
+    )
     options.add_problem_arguments(parser)
-    options.add_planning_arguments(parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path")
+    options.add_planning_arguments(
+        parser, None, f"given with {BEST}, a policy's own with a checkpoint, else critical-path"
+    )
     parser.add_argument("-o", "--output", metavar="PLACEMENT", type=options.output, help="the JSON file to write")
     parser.add_argument(
         "--planner",
         metavar="NAME",
-        help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a checkpoint and no --budget)",
+        help=f"one planner; {BEST} asks all, then searches from the fastest (without a name, unless there is a "
+        "checkpoint and no --budget)",
     )
-    parser.add_argument("--checkpoint", metavar="PATH", help=f"a trained policy: its greedy placement, among others with --planner {BEST}")
-    parser.add_argument("--samples", metavar="N", type=options.count, help="with --checkpoint: the fastest of that and of N samples")
+    parser.add_argument(
+        "--checkpoint",
+        metavar="PATH",
+        help=f"a trained policy: its greedy placement, among others with --planner {BEST}",
+    )
+    parser.add_argument(
+        "--samples", metavar="N", type=options.count, help="with --checkpoint: the fastest of that and of N samples"
+    )
     parser.add_argument(
         "--search",
         choices=get_args(SearchName),
         default=SEARCH,
-        help=f"how {BEST} ranks moves: by the policy that comes with the package, or by an estimate alone (default: %(default)s)",
+        help=f"how {BEST} ranks moves: by the policy that comes with the package, or by an estimate alone (default: "
+        "%(default)s)",
     )
     parser.add_argument(
-        "--start", metavar="PLACEMENT", help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint"
+        "--start",
+        metavar="PLACEMENT",
+        help=f"a placement to improve: {BEST} asks no planner then; so does an improver's --checkpoint",
     )
     options.add_budget_arguments(parser)
     options.add_constraint_arguments(parser)
-    options.add_fusion_argument(parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself")
+    options.add_fusion_argument(
+        parser, "fuse ops as frameworks do, then place the fused ops; unless given, each op runs by itself"
+    )
     options.add_report_argument(parser)
     parser.add_argument("--json", action="store_true", help="the placement as one line of JSON instead of tables")
     return parser
@@ -137,7 +156,9 @@ def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> 
     return heard if under.stages is None or not under.stages.binding else nearest(under.problem, under.stages, heard)
 
 
-def _candidate(problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, start: Placement | None) -> Candidate:
+def _candidate(
+    problem: Problem, stages: Stages | None, chosen: argparse.Namespace, source: Source, start: Placement | None
+) -> Candidate:
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import comparison, portfolio
     from gnnplace.portfolio.stages import staged
@@ -199,7 +220,12 @@ def _provenance(chosen: argparse.Namespace, source: Source, found: Candidate, wa
 
 
 def _write(
-    chosen: argparse.Namespace, under: Constrained, cluster: Cluster, candidate: Candidate, step: Predicted, provenance: Provenance
+    chosen: argparse.Namespace,
+    under: Constrained,
+    cluster: Cluster,
+    candidate: Candidate,
+    step: Predicted,
+    provenance: Provenance,
 ) -> None:
     """The documents: the placement of -o, the page of --report, the line of --json."""
     from gnnplace.formats.placements import described_placement, write_placement

@@ -14,12 +14,19 @@ from gnnplace.report import terminal
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments, with a file that can be written."""
     parser = Parser(
-        "profile", "Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them."
+        "profile",
+        "Writes a cost file: the time of every op on each kind of device of the cluster, and transfers between them.",
     )
     options.add_workload_arguments(parser)
-    parser.add_argument("-o", "--output", metavar="COSTS", type=options.output, required=True, help="the JSON file to write")
     parser.add_argument(
-        "--steps", metavar="N", type=options.positive, default=STEPS, help=f"steps behind each median; {STEPS} unless given"
+        "-o", "--output", metavar="COSTS", type=options.output, required=True, help="the JSON file to write"
+    )
+    parser.add_argument(
+        "--steps",
+        metavar="N",
+        type=options.positive,
+        default=STEPS,
+        help=f"steps behind each median; {STEPS} unless given",
     )
     return parser.parse_args(arguments)
 

@@ -1,4 +1,6 @@
-"""`gnnplace report`: trainings as a page: learning curves with intervals over seeds, policies beside heuristics and the bound."""
+"""`gnnplace report`: trainings as a page: learning curves with intervals
+over seeds, policies beside heuristics and the bound.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from gnnplace.training.run.curves import PastRun
 
 Methods = Mapping[str, "list[PastRun]"]
-PURPOSE = """A page about trainings. Runs that differ in their seed alone are one method, whose curves have intervals of 95 %.
+PURPOSE = """A page about trainings. Runs that differ in their seed alone are one method, whose curves have intervals \
+of 95 %.
 
 The heuristics of up to four problems are asked for their placements; other problems have their bound alone.
 """
@@ -37,7 +40,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments, with a page that can be written."""
     parser = Parser("report", PURPOSE)
     parser.add_argument("runs", metavar="RUN", nargs="+", type=Path, help="the folder of a run of gnnplace train")
-    parser.add_argument("-o", "--output", metavar="FILE.html", type=options.output, required=True, help="the page to write")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.html", type=options.output, required=True, help="the page to write"
+    )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
     chosen = parser.parse_args(arguments)
     options.check_report(chosen.output)
@@ -59,9 +64,18 @@ def main(chosen: argparse.Namespace) -> int:
         parts += [_problem(label, methods, colour, known.get(label, {}), number) for number, label in enumerate(labels)]
     else:
         parts += [_overall(methods, colour), Part(Section("Problems", _problems(labels, methods)), {})]
-    sections = [*(part.section for part in parts), Section("Runs", _runs(methods)), Section("Where this comes from", _origin(chosen))]
+    sections = [
+        *(part.section for part in parts),
+        Section("Runs", _runs(methods)),
+        Section("Where this comes from", _origin(chosen)),
+    ]
     title = f"Training of {', '.join(methods)}" if len(methods) <= 2 else f"Training of {len(methods)} methods"
-    write_page(chosen.output, title, sections, {"figures": {key: figure for part in parts for key, figure in part.figures.items()}})
+    write_page(
+        chosen.output,
+        title,
+        sections,
+        {"figures": {key: figure for part in parts for key, figure in part.figures.items()}},
+    )
     terminal.progress(chosen.quiet)(f"written to {chosen.output}")
     return DONE
 
@@ -79,14 +93,18 @@ def _validation(methods: Methods, colour: Mapping[str, str]) -> Part:
     return _curves("validation", title, _lines(methods, said), colour, {"equal": 1.0}, "ratio of step times")
 
 
-def _problem(label: str, methods: Methods, colour: Mapping[str, str], heuristics: Mapping[str, int], number: int) -> Part:
+def _problem(
+    label: str, methods: Methods, colour: Mapping[str, str], heuristics: Mapping[str, int], number: int
+) -> Part:
     """The curves of one problem, and its policies beside heuristics and the bound."""
     from gnnplace.report import learning_curves as learning
     from gnnplace.report.page import Section
 
     lines = _lines(methods, {f"{label}/best_ns": "best so far", f"{label}/mean_ns": "mean of samples"}, scale=1e6)
     bounds = [run.bound_ns[label] / 1e6 for runs in methods.values() for run in runs if label in run.bound_ns]
-    rated = [learning.Rated(name, learning.estimate([time_ns / 1e6]), learned=False) for name, time_ns in heuristics.items()]
+    rated = [
+        learning.Rated(name, learning.estimate([time_ns / 1e6]), learned=False) for name, time_ns in heuristics.items()
+    ]
     for name, runs in methods.items():
         if times := [run.best_ns[label] / 1e6 for run in runs if label in run.best_ns]:
             rated.append(learning.Rated(name, learning.estimate(times), learned=True))
@@ -94,12 +112,22 @@ def _problem(label: str, methods: Methods, colour: Mapping[str, str], heuristics
     levels = {} if fastest is None else {f"best heuristic: {fastest[1]}": fastest[0]}
     levels |= {learning.BOUND: bounds[0]} if bounds else {}
     drawn = _curves(f"curves{number}", label, lines, colour, levels, "ms")
-    body = f'{drawn.section.body}<h3>The best placement of each</h3><div id="beside{number}"></div>{_rated(rated, bounds)}'
-    return Part(Section(label, body), drawn.figures | {f"beside{number}": learning.beside(rated, bounds[0] if bounds else None, "ms")})
+    body = (
+        f'{drawn.section.body}<h3>The best placement of each</h3><div id="beside{number}"></div>{_rated(rated, bounds)}'
+    )
+    return Part(
+        Section(label, body),
+        drawn.figures | {f"beside{number}": learning.beside(rated, bounds[0] if bounds else None, "ms")},
+    )
 
 
 def _curves(
-    key: str, title: str, lines: Mapping[tuple[str, str], Any], colour: Mapping[str, str], levels: Mapping[str, float], unit: str
+    key: str,
+    title: str,
+    lines: Mapping[tuple[str, str], Any],
+    colour: Mapping[str, str],
+    levels: Mapping[str, float],
+    unit: str,
 ) -> Part:
     """A section with one figure of curves; an empty one, which is not shown, where there are none."""
     from gnnplace.report import learning_curves as learning
@@ -111,18 +139,24 @@ def _curves(
     return Part(Section(title, f'{said}<div id="{key}"></div>'), {key: learning.curves(lines, colour, levels, unit)})
 
 
-def _lines(methods: Methods, said: Mapping[str, str], scale: float = 1.0) -> dict[tuple[str, str], list[dict[int, float]]]:
+def _lines(
+    methods: Methods, said: Mapping[str, str], scale: float = 1.0
+) -> dict[tuple[str, str], list[dict[int, float]]]:
     """The histories of metrics, by method and by what is said of the metric; methods without one are left out."""
     found = {}
     for name, runs in methods.items():
         for metric, what in said.items():
             if histories := [run.curves[metric] for run in runs if metric in run.curves]:
-                found[name, what] = [{update: value / scale for update, value in history.items()} for history in histories]
+                found[name, what] = [
+                    {update: value / scale for update, value in history.items()} for history in histories
+                ]
     return found
 
 
 def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
-    """What the heuristics' placements take, by problem and planner; of measured problems nothing, since these would be simulated."""
+    """What the heuristics' placements take, by problem and planner; of
+    measured problems nothing, since these would be simulated.
+    """
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
     from gnnplace.portfolio.comparison import candidates
@@ -154,7 +188,13 @@ def _rated(rated: Sequence[Rated], bounds: Sequence[float]) -> str:
         interval = f"{each.value.low:,.3f} to {each.value.high:,.3f}" if each.value.seeds > 1 else terminal.NONE
         seeds = str(each.value.seeds) if each.learned else terminal.NONE
         rows.append(
-            (each.name, f"{each.value.mean:,.3f}", interval, seeds, f"{each.value.mean / bounds[0]:.3f}" if bounds else terminal.NONE)
+            (
+                each.name,
+                f"{each.value.mean:,.3f}",
+                interval,
+                seeds,
+                f"{each.value.mean / bounds[0]:.3f}" if bounds else terminal.NONE,
+            )
         )
     if bounds:
         rows.append(("lower bound", f"{bounds[0]:,.3f}", "", "", "1.000"))
@@ -171,17 +211,30 @@ def _problems(labels: Sequence[str], methods: Methods) -> str:
     for label in labels:
         ratios = []
         for runs in methods.values():
-            found = [run.best_ns[label] / run.bound_ns[label] for run in runs if label in run.best_ns and label in run.bound_ns]
+            found = [
+                run.best_ns[label] / run.bound_ns[label]
+                for run in runs
+                if label in run.best_ns and label in run.bound_ns
+            ]
             ratios.append(f"{learning.estimate(found).mean:.3f}" if found else terminal.NONE)
         rows.append((label, *ratios))
-    return note("The best placement's step time over the bound, the mean over seeds.") + table(("problem", *methods), rows)
+    return note("The best placement's step time over the bound, the mean over seeds.") + table(
+        ("problem", *methods), rows
+    )
 
 
 def _runs(methods: Methods) -> str:
     from gnnplace.report.page import table
 
     rows = [
-        (name, str(run.path), str(run.config.seed), run.config.evaluate, f"{run.config.training.all_updates:,}", str(len(run.best_ns)))
+        (
+            name,
+            str(run.path),
+            str(run.config.seed),
+            run.config.evaluate,
+            f"{run.config.training.all_updates:,}",
+            str(len(run.best_ns)),
+        )
         for name, runs in methods.items()
         for run in runs
     ]

@@ -46,22 +46,31 @@ def document(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             "bound_ns": lower_bound(problem),
             "seeds": [each.seed for each in outcomes],
             "best_baseline": _baseline(outcomes, label),
-            **{name: None if (found := over_seeds(outcomes, label, row)) is None else found._asdict() for name, row in ROWS.items()},
+            **{
+                name: None if (found := over_seeds(outcomes, label, row)) is None else found._asdict()
+                for name, row in ROWS.items()
+            },
         }
         for label, problem in outcomes[0].problems.items()
     ]
 
 
 def print_table(outcomes: Sequence[Outcome]) -> None:
-    """A row for each problem, on stdout: geometric means over seeds and 95 % intervals (Student's t of the logarithms)."""
+    """A row for each problem, on stdout: geometric means over seeds and
+    95 % intervals (Student's t of the logarithms).
+    """
     rows = []
     for label, problem in outcomes[0].problems.items():
         baseline = _baseline(outcomes, label)
         own = [shown(over_seeds(outcomes, label, row)) for row in ROWS.values()]
-        against = terminal.NONE if baseline is None else f"{baseline['step_time_ns'] / 1e6:,.3f} ({baseline['planner']})"
+        against = (
+            terminal.NONE if baseline is None else f"{baseline['step_time_ns'] / 1e6:,.3f} ({baseline['planner']})"
+        )
         rows.append((label, *own, against, f"{lower_bound(problem) / 1e6:,.3f}"))
     seeds = ", ".join(str(each.seed) for each in outcomes)
-    terminal.print_table(("problem", "greedy\nms", "best found\nms", "best baseline\nms", "bound\nms"), rows, f"seeds {seeds}")
+    terminal.print_table(
+        ("problem", "greedy\nms", "best found\nms", "best baseline\nms", "bound\nms"), rows, f"seeds {seeds}"
+    )
     print_page(outcomes)
 
 

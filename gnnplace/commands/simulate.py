@@ -1,4 +1,7 @@
-"""`gnnplace simulate`: the step time and memory of a placement. An infeasible placement is a result, with its reason."""
+"""`gnnplace simulate`: the step time and memory of a placement.
+
+An infeasible placement is a result, with its reason.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,18 @@ if TYPE_CHECKING:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments."""
     parser = Parser(
-        "simulate", "What a placement takes: step time and memory, beside the bound. An infeasible placement is a result, with its reason."
+        "simulate",
+        "What a placement takes: step time and memory, beside the bound. An infeasible placement is a result, with "
+        "its reason.",
     )
     options.add_problem_arguments(parser)
     parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
     parser.add_argument("--schedule", choices=SCHEDULES, help="the schedule, another than the placement's own")
     parser.add_argument(
-        "--picture", metavar="FILE", type=options.output, help="draw what each device runs and sends over time: .png, .svg or .pdf"
+        "--picture",
+        metavar="FILE",
+        type=options.output,
+        help="draw what each device runs and sends over time: .png, .svg or .pdf",
     )
     parser.add_argument("--json", action="store_true", help="one line of JSON")
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
@@ -34,7 +42,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Prints what the placement takes, one line of JSON (`predicted` of a placement) or a table, and draws it on request."""
+    """Prints what the placement takes, one line of JSON (`predicted` of
+    a placement) or a table, and draws it on request.
+    """
     with importing():
         from gnnplace.bounds.bounds import bound_name, lower_bound
         from gnnplace.formats.placements import predicted, read_placement
@@ -74,7 +84,11 @@ def _print(problem: Problem, placement: Placement, found: Predicted) -> None:
         ("transferred", f"{terminal.mebibytes(found.transferred_bytes)} in {found.transfers}"),
     ]
     for device in problem.cluster.devices:
-        peak, idle = (None if values is None else values[device.name] for values in (found.peak_memory_bytes, found.idle_ns))
+        peak, idle = (
+            None if values is None else values[device.name] for values in (found.peak_memory_bytes, found.idle_ns)
+        )
         busy = f"busy {terminal.milliseconds(found.busy_ns[device.name])}, idle {terminal.milliseconds(idle)}"
-        rows.append((device.name, f"{busy}, peak {terminal.mebibytes(peak)} of {terminal.mebibytes(device.memory_bytes)}"))
+        rows.append(
+            (device.name, f"{busy}, peak {terminal.mebibytes(peak)} of {terminal.mebibytes(device.memory_bytes)}")
+        )
     terminal.print_table((title, ""), rows)

@@ -22,16 +22,27 @@ if TYPE_CHECKING:
     from gnnplace.config.run import RunConfig
     from gnnplace.training.run.in_folder import TrainingRun
 
-PURPOSE = "Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file and a checkpoint."
+PURPOSE = (
+    "Trains a policy; ends with a table of its own placement, the baselines and the bound, a placement file "
+    "and a checkpoint."
+)
 MACHINE = tuple(
-    f"--{knob}" for knob in (*(f"trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")), "tracking")
+    f"--{knob}"
+    for knob in (
+        *(f"trainer.{flag}" for flag in ("accelerator", "devices", "num_nodes", "strategy", "max_time")),
+        "tracking",
+    )
 )  # what a resumed run may change
-KNOBS = "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; --knobs explains them."
+KNOBS = (
+    "Every knob of the configuration is an option too, as --training.updates 10; --print_config shows them all; "
+    "--knobs explains them."
+)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The arguments; `overrides` are those that stand for knobs."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # read when PyTorch is imported: warnings of several processes, each in each
+    # read when PyTorch is imported: warnings of several processes, each in each
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     chosen, overrides = _parser().parse_known_args(arguments)
     return argparse.Namespace(**vars(chosen), overrides=overrides)
 
@@ -39,16 +50,35 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _parser() -> Parser:
     parser = Parser("train", PURPOSE)
     parser.epilog = KNOBS
-    explained = "which policy: hierarchical unless given; --knobs explains each. Several, or FILE.yaml, are compared in the end"
+    explained = (
+        "which policy: hierarchical unless given; --knobs explains each. Several, or FILE.yaml, are compared in the end"
+    )
     parser.add_argument("--policy", metavar="NAME,...", type=_policies, default=(), help=explained)
-    parser.add_argument("--encoder", metavar="NAME", help="what embeds ops and groups: paper or gnn, for policies that have a choice")
-    parser.add_argument("--algorithm", metavar="NAME", help="how it learns: reinforce or ppo; as the settings say unless given")
-    parser.add_argument("--settings", metavar="NAME", help="tuned unless given, or published: the policy's paper and nothing else")
+    parser.add_argument(
+        "--encoder", metavar="NAME", help="what embeds ops and groups: paper or gnn, for policies that have a choice"
+    )
+    parser.add_argument(
+        "--algorithm", metavar="NAME", help="how it learns: reinforce or ppo; as the settings say unless given"
+    )
+    parser.add_argument(
+        "--settings", metavar="NAME", help="tuned unless given, or published: the policy's paper and nothing else"
+    )
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
-    start.add_argument("--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like")
-    parser.add_argument("--seeds", metavar="N,N,...", type=_seeds, default=(), help="one run for each, then the mean and interval over all")
-    explained = "updates as N evaluations of one problem allow, so that policies can be compared; searches get as many in the end"
+    start.add_argument(
+        "--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like"
+    )
+    parser.add_argument(
+        "--seeds",
+        metavar="N,N,...",
+        type=_seeds,
+        default=(),
+        help="one run for each, then the mean and interval over all",
+    )
+    explained = (
+        "updates as N evaluations of one problem allow, so that policies can be compared; searches get as "
+        "many in the end"
+    )
     parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
     options.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
     parser.add_argument("--json", action="store_true", help="one line of JSON instead of the table")
@@ -128,7 +158,9 @@ def _one_by_one(asked: Mapping[str, Asked], chosen: argparse.Namespace) -> int:
 
 
 def _is_feasible(run: TrainingRun) -> bool:
-    """Whether there is a placement of every problem that was named, and of one that was chosen from the corpus where none was."""
+    """Whether there is a placement of every problem that was named, and of
+    one that was chosen from the corpus where none was.
+    """
     found = [best is not None for best in run.learner.best.found]
     return all(found[: len(run.config.problems)]) and any(found)
 
@@ -136,10 +168,14 @@ def _is_feasible(run: TrainingRun) -> bool:
 def _seeded(asked: Mapping[str, Asked], seeds: Sequence[int]) -> list[tuple[str, RunConfig]]:
     from dataclasses import replace
 
-    return [(name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in seeds or [each.config.seed]]
+    return [
+        (name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in seeds or [each.config.seed]
+    ]
 
 
-def _conclude(methods: Mapping[str, Method], heuristics: Known | None, documents: list[dict[str, Any]], chosen: argparse.Namespace) -> None:
+def _conclude(
+    methods: Mapping[str, Method], heuristics: Known | None, documents: list[dict[str, Any]], chosen: argparse.Namespace
+) -> None:
     from gnnplace.commands import methods_table, seeds_table
 
     outcomes = [each for method in methods.values() for each in method.outcomes]
@@ -171,7 +207,9 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     if processes.launched_as() > 0:  # one of several processes: the first has the run's folder
         path = chosen.resume or Path(stack.enter_context(temporary_folder()))
         folder = run_folder.followed(path)
-        return training_run.prepare(replace(config, tracking="none", register=None), folder, stack, resumed=folder.begun, quiet=True)
+        return training_run.prepare(
+            replace(config, tracking="none", register=None), folder, stack, resumed=folder.begun, quiet=True
+        )
     if chosen.resume:
         folder = run_folder.open_run(chosen.resume)
         stack.callback(folder.close)
@@ -196,7 +234,9 @@ def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]
     if chosen.config and (chosen.policy or chosen.settings):
         option = "--policy" if chosen.policy else "--settings"
         raise UsageError(f"--config: the file says which policy and settings, so {option} can't be given")
-    configs = {name: _config(name, chosen, overrides) for name in chosen.policy or [str(chosen.config or files.DEFAULT_POLICY)]}
+    configs = {
+        name: _config(name, chosen, overrides) for name in chosen.policy or [str(chosen.config or files.DEFAULT_POLICY)]
+    }
     _require_same_problems(configs)
     if chosen.evaluations is None:
         return {name: Asked(config) for name, config in configs.items()}
@@ -241,11 +281,16 @@ def _resumed(chosen: argparse.Namespace, overrides: list[str]) -> RunConfig:
     from gnnplace.config import files
     from gnnplace.training.run import folder as run_folder
 
-    given = [f"--{name}" for name in ("policy", "settings", "seeds", "encoder", "evaluations", "dim") if getattr(chosen, name)]
+    given = [
+        f"--{name}"
+        for name in ("policy", "settings", "seeds", "encoder", "evaluations", "dim")
+        if getattr(chosen, name)
+    ]
     given += [word for word in overrides if word.startswith("--") and word.partition("=")[0] not in MACHINE]
     if given:
         raise UsageError(
-            f"--resume: goes on with the run's own configuration, so {given[0]} can't be changed; what can: {', '.join(MACHINE)}"
+            f"--resume: goes on with the run's own configuration, so {given[0]} can't be changed; what can: "
+            f"{', '.join(MACHINE)}"
         )
     return files.read_config(run_folder.config_of(chosen.resume), overrides)
 

@@ -1,6 +1,7 @@
 """The end of a training run: the policy's own placements beside the baselines and the bound, and where the files lie.
 
-A run of few problems has a table for each; one of many has a row for each family of graphs, and a file with a row for each problem.
+A run of few problems has a table for each; one of many has a row for each family of graphs, and a file with a row for
+each problem.
 """
 
 from __future__ import annotations
@@ -32,16 +33,29 @@ from gnnplace.training.update.rollout import greedy
 
 MOST_TABLES = 4
 SYNTHETIC = re.compile(rf"({'|'.join(FAMILIES)})-\d+-seed\d+")
-COLUMNS = ("graph", "cluster", "family", "ops", "bound_ns", "one_device_ns", "greedy_ns", "best_ns", "best", "placement")
+COLUMNS = (
+    "graph",
+    "cluster",
+    "family",
+    "ops",
+    "bound_ns",
+    "one_device_ns",
+    "greedy_ns",
+    "best_ns",
+    "best",
+    "placement",
+)
 
 Known = dict[str, list[Candidate]]  # what heuristics propose, by the label of a problem
 
 
 def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Candidate]]:
-    """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible first.
+    """For every problem the policy's greedy placement, the best that it found, and every baseline, fastest feasible
+    first.
 
-    With `heuristics` these are the baselines, and those of a new problem are asked and added. Baselines go to MLflow, too. A run of more
-    than `MOST_TABLES` problems asks no baseline (`gnnplace compare --checkpoint` does, for a problem), and has a file with a row for each.
+    With `heuristics` these are the baselines, and those of a new problem are asked and added. Baselines go to MLflow,
+    too. A run of more than `MOST_TABLES` problems asks no baseline (`gnnplace compare --checkpoint` does, for a
+    problem), and has a file with a row for each.
     """
     say, found = candidate_table.news(run.quiet or len(run.learner.lessons) > MOST_TABLES), []
     for number, lesson in enumerate(run.learner.lessons):
@@ -84,7 +98,9 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
         terminal.say(f"measured    {each.label}: {each.line()}")
     terminal.say(f"checkpoint  {run.folder.checkpoint}")
     if run.tracking is not None:
-        terminal.say(f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}")
+        terminal.say(
+            f"MLflow run  {run.tracking.run_id}: mlflow ui --backend-store-uri {database(run.folder.path.parent)}"
+        )
         terminal.say(f"its page    {run.tracking.page}")
         if run.tracking.registered is not None:
             terminal.say(f"registered  {run.tracking.registered.name}, version {run.tracking.registered.version}")
@@ -116,7 +132,12 @@ def document(run: TrainingRun, found: list[list[Candidate]]) -> dict[str, Any]:
 
 def _tracked(run: TrainingRun, tracking: MlflowRun) -> dict[str, Any]:
     registered = None if tracking.registered is None else tracking.registered._asdict()
-    return {"run": tracking.run_id, "store": database(run.folder.path.parent), "page": tracking.page, "registered": registered}
+    return {
+        "run": tracking.run_id,
+        "store": database(run.folder.path.parent),
+        "page": tracking.page,
+        "registered": registered,
+    }
 
 
 def _rows(run: TrainingRun, found: Sequence[Sequence[Candidate]]) -> list[dict[str, Any]]:
@@ -132,7 +153,15 @@ def _rows(run: TrainingRun, found: Sequence[Sequence[Candidate]]) -> list[dict[s
         greedy = next((time for time, planner in times if planner == "policy, greedy"), None)
         path = run.folder.placement(lesson.label)
         numbers = (problem.num_ops, lower_bound(problem), lesson.reference_ns, greedy, best)
-        rows.append(dict(zip(COLUMNS, (name, problem.cluster.name, family, *numbers, who, path if path.exists() else None), strict=True)))
+        rows.append(
+            dict(
+                zip(
+                    COLUMNS,
+                    (name, problem.cluster.name, family, *numbers, who, path if path.exists() else None),
+                    strict=True,
+                )
+            )
+        )
     return rows
 
 
@@ -149,7 +178,14 @@ def _print_families(rows: Sequence[dict[str, Any]]) -> None:
     """A row for each family and one for all: geometric means over the best single device."""
     families = sorted({row["family"] for row in rows})
     parts = [*((family, [row for row in rows if row["family"] == family]) for family in families), ("all", list(rows))]
-    columns = ("family", "problems", "infeasible", "greedy over\none device", "best over\none device", "best over\nbound")
+    columns = (
+        "family",
+        "problems",
+        "infeasible",
+        "greedy over\none device",
+        "best over\none device",
+        "best over\nbound",
+    )
     terminal.print_table(columns, [_line(*part) for part in parts], f"{len(rows):,} problems")
 
 

@@ -1,4 +1,6 @@
-"""What all commands share: exit statuses (docs/formats.md#exit-codes), a parser that complains in one line, and imports after it."""
+"""What all commands share: exit statuses (docs/formats.md#exit-codes), a
+parser that complains in one line, and imports after it.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,23 @@ class Several(argparse.Action):
     """An option that takes all words up to the next option, and may be repeated."""
 
     def __call__(
-        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option_string: str | None = None
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
     ) -> None:
         setattr(namespace, self.dest, [*getattr(namespace, self.dest), *values])
         if isinstance(parser, Parser) and len(values) > 1:
-            parser.several = f"; {option_string} takes all words up to the next option, here {values[-1]!r} too: GRAPH comes before it"
+            parser.several = (
+                f"; {option_string} takes all words up to the next option, here {values[-1]!r} too: "
+                "GRAPH comes before it"
+            )
 
 
-def parsed_action(command: str, purpose: str, parsers: Mapping[str, Callable[[], Parser]], arguments: Sequence[str]) -> argparse.Namespace:
+def parsed_action(
+    command: str, purpose: str, parsers: Mapping[str, Callable[[], Parser]], arguments: Sequence[str]
+) -> argparse.Namespace:
     """The arguments of a command that has actions with parsers of their own; `action` says which."""
     parser = Parser(command, purpose)
     parser.add_argument("action", choices=tuple(parsers), metavar="|".join(parsers), help="ACTION --help says more")
@@ -53,7 +64,9 @@ def parsed_action(command: str, purpose: str, parsers: Mapping[str, Callable[[],
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """For the imports of a command, which stay: Python's garbage collector visits none of them, now, later, or at the end."""
+    """For the imports of a command, which stay: Python's garbage
+    collector visits none of them, now, later, or at the end.
+    """
     if not gc.isenabled():
         yield
         return

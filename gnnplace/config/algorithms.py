@@ -16,10 +16,10 @@ class ReinforceConfig:
 
     Args:
         kind: names this algorithm
-        decisions: "mean" divides a problem's loss by its decisions, so that problems of 24 and of 990 decisions weigh alike; "sum" is the
-            paper's
-        self_imitation: weight of the nats of the best own sample of a problem so far at the last update, at least 0; it grows linearly
-            from 0; 0 = none
+        decisions: "mean" divides a problem's loss by its decisions, so that problems of 24 and of 990 decisions weigh
+            alike; "sum" is the paper's
+        self_imitation: weight of the nats of the best own sample of a problem so far at the last update, at least 0; it
+            grows linearly from 0; 0 = none
     """
 
     kind: Literal["reinforce"] = "reinforce"
@@ -49,7 +49,8 @@ class PpoConfig:
         decisions: as for "reinforce"; it also weighs the ratios where they are of decisions
         self_imitation: as for "reinforce"
         epochs: how often an update learns from its samples
-        minibatches: into how many parts of its samples an epoch is divided, one step of the optimiser each; a part cuts no grouping
+        minibatches: into how many parts of its samples an epoch is divided, one step of the optimiser each; a part cuts
+            no grouping
         ratio: probabilities now over those when sampled, of each "decision" or of the whole "sample"
         clip: how far a ratio may be from 1 before its gradient ends, above 0
         value: weight of the critic's squared error, for policies with a critic, at least 0

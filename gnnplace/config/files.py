@@ -1,4 +1,5 @@
-"""Configurations from YAML files and command lines (jsonargparse): nested overrides, `--print_config`, unknown keys refused.
+"""Configurations from YAML files and command lines (jsonargparse): nested overrides, `--print_config`, unknown keys
+refused.
 
 `policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other keys under both are those of their
 dataclasses. The command line wins over the file, and the file over the defaults. What a run learns from is what the
@@ -30,7 +31,8 @@ Kind = TypeVar("Kind")
 DEFAULT_POLICY, DEFAULT_SETTINGS = "hierarchical", "tuned"
 FREE = "trainer"  # a map of the Trainer's flags, which Lightning knows
 CHOOSES = {"problems": "problems", "corpus": "corpus.splits"}  # the option that chooses problems by each of them
-NOTHING: Mapping[str, Any] = {"problems": [], "corpus": {}, "dims": [], "costs": []}  # sizes and costs are those of its problems
+# sizes and costs are those of its problems
+NOTHING: Mapping[str, Any] = {"problems": [], "corpus": {}, "dims": [], "costs": []}
 
 
 class Kinds(NamedTuple):
@@ -41,10 +43,12 @@ class Kinds(NamedTuple):
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None = None) -> RunConfig:
-    """The configuration of a YAML file under the overrides of a command line (`--training.updates 10`, `--policy.width=32`).
+    """The configuration of a YAML file under the overrides of a command line (`--training.updates 10`,
+    `--policy.width=32`).
 
-    `encoder` sets the knobs of the policy that make up an encoder of this name. `--print_config` prints the result and exits. Raises
-    ValueError for the file and UsageError for the command line, in one line that names the value, the rule and the place.
+    `encoder` sets the knobs of the policy that make up an encoder of this name. `--print_config` prints the result and
+    exits. Raises ValueError for the file and UsageError for the command line, in one line that names the value, the
+    rule and the place.
     """
     return _overridden(strict_yaml.read(path), str(path), overrides, encoder)
 
@@ -52,7 +56,8 @@ def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None =
 def read_settings(
     policy: str = DEFAULT_POLICY, settings: str | None = None, overrides: Sequence[str] = (), encoder: str | None = None
 ) -> RunConfig:
-    """The same of a policy's settings ("published", "tuned"): tuned ones unless named. A policy without a file starts from the defaults.
+    """The same of a policy's settings ("published", "tuned"): tuned ones unless named. A policy without a file starts
+    from the defaults.
 
     Raises UsageError for a policy or settings that are not there, too.
     """
@@ -82,7 +87,9 @@ def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str
     if not words:
         return config
     if _given(words, "policy.kind") not in (None, config.policy.kind):
-        raise UsageError(f"command line: policy.kind: {place} is of {config.policy.kind!r}; choose another policy with --policy")
+        raise UsageError(
+            f"command line: policy.kind: {place} is of {config.policy.kind!r}; choose another policy with --policy"
+        )
     algorithm = _given(words, "algorithm.kind") or config.algorithm.kind
     kinds = Kinds(type(config.policy), _chosen(algorithm, ALGORITHMS, "algorithm", "command line", UsageError))
     _check_keys(_options(words), kinds, "command line", UsageError)
@@ -100,12 +107,18 @@ def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str
 
 
 def without_what_is_replaced(document: Mapping[str, Any], options: Collection[str]) -> dict[str, Any]:
-    """The document of a run under options such as `problems` and `corpus.splits`: of what it learns from only what they name.
+    """The document of a run under options such as `problems` and `corpus.splits`: of what it learns from only what they
+    name.
 
-    Other knobs of the corpus choose nothing by themselves: they stay as the file has them where `corpus.splits` is named.
+    Other knobs of the corpus choose nothing by themselves: they stay as the file has them where `corpus.splits` is
+    named.
     """
     kept = {name for name in NOTHING if CHOOSES.get(name, name) in options or name in options}
-    return dict(document) if kept.isdisjoint(CHOOSES) else {**document, **{name: NOTHING[name] for name in NOTHING.keys() - kept}}
+    return (
+        dict(document)
+        if kept.isdisjoint(CHOOSES)
+        else {**document, **{name: NOTHING[name] for name in NOTHING.keys() - kept}}
+    )
 
 
 def knobs_help() -> str:
@@ -131,7 +144,10 @@ def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
 
 
 def policy_from_document(document: Mapping[str, Any], place: str) -> PolicyConfig:
-    """The knobs of a policy from plain data, of this version or an earlier one. Raises ValueError that begins with `place`."""
+    """The knobs of a policy from plain data, of this version or an earlier one.
+
+    Raises ValueError that begins with `place`.
+    """
     chosen = _chosen(_kind(document), POLICIES, "policy", place)
     try:
         today = chosen.migrated(document)
@@ -157,7 +173,9 @@ def _plain(value: Any) -> Any:
 
 
 def _parser(kinds: Kinds) -> ArgumentParser:
-    parser = ArgumentParser(prog="gnnplace train", exit_on_error=False, description="Knobs of a training run; see configs/.")
+    parser = ArgumentParser(
+        prog="gnnplace train", exit_on_error=False, description="Knobs of a training run; see configs/."
+    )
     parser.add_argument("--config", action="config", help="a complete YAML file of knobs")
     hints, meanings = get_type_hints(RunConfig) | kinds._asdict(), _meanings()
     for knob in dataclasses.fields(RunConfig):
@@ -172,8 +190,14 @@ def _parser(kinds: Kinds) -> ArgumentParser:
 
 def _meanings() -> dict[str, str]:
     """What the docstring of a run's configuration says of each knob, as jsonargparse finds it for the nested ones."""
-    lines = (line.strip().partition(": ") for line in (RunConfig.__doc__ or "").splitlines())
-    return {knob: meaning for knob, colon, meaning in lines if colon}
+    knobs, meanings, knob = {knob.name for knob in dataclasses.fields(RunConfig)}, dict[str, str](), None
+    for line in map(str.strip, (RunConfig.__doc__ or "").splitlines()):
+        first, _, rest = line.partition(": ")
+        if first in knobs:
+            knob, meanings[first] = first, rest
+        elif knob is not None:
+            meanings[knob] = f"{meanings[knob]} {line}".strip()
+    return meanings
 
 
 def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:
@@ -181,7 +205,9 @@ def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:
     return RunConfig(**{knob.name: built[knob.name] for knob in dataclasses.fields(RunConfig)})
 
 
-def _chosen(kind: object, table: Mapping[str, type[Kind]], what: str, place: str, error: type[ValueError] = ValueError) -> type[Kind]:
+def _chosen(
+    kind: object, table: Mapping[str, type[Kind]], what: str, place: str, error: type[ValueError] = ValueError
+) -> type[Kind]:
     if not isinstance(kind, str) or kind not in table:
         raise error(f"{place}: {what}.kind: {strict_json.shown(kind)} is none of {', '.join(table)}")
     return table[kind]
@@ -247,7 +273,9 @@ def _check_keys(keys: Iterator[str], kinds: Kinds, place: str, error: type[Value
 
 
 def _check_forms(document: Mapping[str, Any], config: type, kinds: Kinds, prefix: str = "") -> None:
-    """Raises ValueError for a knob of null that takes none, and for a group of knobs that is no map: jsonargparse hands both on."""
+    """Raises ValueError for a knob of null that takes none, and for a group
+    of knobs that is no map: jsonargparse hands both on.
+    """
     hints = get_type_hints(config) | (kinds._asdict() if config is RunConfig else {})
     for key, value in document.items():
         hint = hints.get(key)

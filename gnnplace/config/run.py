@@ -26,8 +26,10 @@ class MeasuredConfig:
     """How each placement is timed.
 
     Args:
-        protocol: "paper" is ten steps and the median of the last five; "steady" warms up until two windows agree, then 30 steps
-        limit_s: seconds that a placement may take, start and steps together, above 0; one that takes longer is infeasible
+        protocol: "paper" is ten steps and the median of the last five; "steady" warms up until two windows agree, then
+            30 steps
+        limit_s: seconds that a placement may take, start and steps together, above 0; one that takes longer is
+            infeasible
     """
 
     protocol: ProtocolName = "paper"
@@ -42,12 +44,14 @@ class SelectionConfig:
     """Problems of the corpus.
 
     Args:
-        splits: parts of the corpus's fixed split whose graphs are chosen: "train", "validation", "test"; empty = no graph
+        splits: parts of the corpus's fixed split whose graphs are chosen: "train", "validation", "test"; empty = no
+            graph
         lineages: graphs of these lineages alone; empty = of all
         without: lineages that are left out, such as those of a fold
         clusters: presets, files or texts; every graph is placed on each of them
         drawn_clusters: how many clusters are drawn for each graph besides
-        synthetic: how many synthetic graphs are added, with the costs of the chosen graphs' ops, each on a drawn cluster
+        synthetic: how many synthetic graphs are added, with the costs of the chosen graphs' ops, each on a drawn
+            cluster
         most_ops: the largest graph that is chosen; 0 = any
     """
 
@@ -80,12 +84,16 @@ class RunConfig:
         policy: the policy's own knobs
         name: the run's folder under `runs` starts with it
         seed: of initial weights, samples and the order of problems, at least 0
-        problems: pairs of a graph (corpus name, file, or a workload: FILE.py:FUNCTION) and a cluster (preset, file or text)
+        problems: pairs of a graph (corpus name, file, or a workload: FILE.py:FUNCTION) and a cluster (preset, file or
+            text)
         corpus: further problems, chosen from the corpus
-        validation: problems of the corpus that are placed every `training.validation_every` updates and never trained on
-        dims: sizes of dimensions that ONNX files among the graphs only name, pairs of a name (FILE:NAME for one file alone) and a size
+        validation: problems of the corpus that are placed every `training.validation_every` updates and never trained
+            on
+        dims: sizes of dimensions that ONNX files among the graphs only name, pairs of a name (FILE:NAME for one file
+            alone) and a size
         costs: measured costs (files of `gnnplace profile`) of the problems, one each; empty = roofline costs
-        evaluate: what a placement is worth to the policy: its "simulated" step, or the "measured" one of its workload on this machine
+        evaluate: what a placement is worth to the policy: its "simulated" step, or the "measured" one of its workload
+            on this machine
         measured: how steps are measured, with evaluate "measured"
         init: a checkpoint whose policy's weights training starts from; null = random ones
         algorithm: how the policy learns from its samples
@@ -127,11 +135,16 @@ class RunConfig:
         if bool(self.validation.splits) != bool(self.training.validation_every):
             raise ValueError("validation: needs both training.validation_every and validation.splits, or neither")
         if self.costs and len(self.costs) != len(self.problems):
-            raise ValueError(f"costs: {len(self.costs)} files for {len(self.problems)} problems; there is one for each, or none at all")
+            raise ValueError(
+                f"costs: {len(self.costs)} files for {len(self.problems)} problems; there is one for each, or none "
+                "at all"
+            )
         if self.costs and self.corpus.splits:
             raise ValueError("costs: measured costs are of named problems; corpus.splits must be empty")
         if self.evaluate == "measured" and (self.corpus.splits or self.validation.splits):
-            raise ValueError("evaluate: 'measured' needs workloads, which graphs of the corpus are not; set corpus.splits to []")
+            raise ValueError(
+                "evaluate: 'measured' needs workloads, which graphs of the corpus are not; set corpus.splits to []"
+            )
         if self.evaluate == "simulated" and self.measured != MeasuredConfig():
             raise ValueError("measured: nothing is measured where evaluate is 'simulated'; say --evaluate measured")
 

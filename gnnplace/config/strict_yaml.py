@@ -1,7 +1,8 @@
 """Strict YAML: a file to plain data, or a ValueError of one line.
 
-Refused besides what is no YAML: files over a limit of bytes, tags, repeated keys, keys that are no text, deep nesting, and aliases that
-stand for a node that they are in, or for more than a limit of nodes (a few lines can stand for billions).
+Refused besides what is no YAML: files over a limit of bytes, tags, repeated keys, keys that are no text, deep nesting,
+and aliases that stand for a node that they are in, or for more than a limit of nodes (a few lines can stand for
+billions).
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ def loads(data: bytes) -> dict[str, Any]:
 
 
 def check_texts(value: object) -> None:
-    """Raises ValueError for a text in plain data that is too deep or large as YAML, as which jsonargparse reads it, and crashes."""
+    """Raises ValueError for a text in plain data that is too deep or large
+    as YAML, as which jsonargparse reads it, and crashes.
+    """
     if isinstance(value, str):
         try:
             _Loader(value).get_single_node()
@@ -104,6 +107,8 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode) or key.tag not in TEXT:
                 raise yaml.constructor.ConstructorError(None, None, "a key is due that is text", key.start_mark)
             if key.value in keys:
-                raise yaml.constructor.ConstructorError(None, None, f"{shown(key.value)} stands there twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{shown(key.value)} stands there twice", key.start_mark
+                )
             keys.add(key.value)
         return super().construct_mapping(node, deep)

@@ -17,12 +17,14 @@ ReturnKind = Literal["terminal", "to-go", "improvement", "own", "episode"]
 
 @dataclass(frozen=True)
 class GroupingConfig:
-    """Pre-training of a policy that groups ops: its groups imitate a clustering of each graph, before anything is placed.
+    """Pre-training of a policy that groups ops: its groups imitate a clustering of each graph, before anything is
+    placed.
 
     Args:
         updates: how many updates imitate clusterings; 0 = none
         lr: learning rate of Adam meanwhile, above 0
-        lr_after: the share of the later learning rate that what has learned to group goes on with, undecayed, at least 0; 0 = it stays
+        lr_after: the share of the later learning rate that what has learned to group goes on with, undecayed, at least
+            0; 0 = it stays
     """
 
     updates: int = 0
@@ -59,7 +61,8 @@ class OptimizerConfig:
 
     Args:
         lr: learning rate of the first update, above 0
-        lr_decay: share of it, and of every phase's, that is gone at the phase's last update, linear in between, in [0, 1); 0 = a fixed rate
+        lr_decay: share of it, and of every phase's, that is gone at the phase's last update, linear in between, in [0,
+            1); 0 = a fixed rate
         beta1: decay of the mean of gradients, in [0, 1)
         beta2: decay of the mean of squared gradients, in [0, 1)
         eps: added to the denominator, above 0
@@ -81,11 +84,13 @@ class RewardConfig:
     """What a step time is worth to the policy.
 
     Args:
-        kind: "sqrt" is -sqrt(seconds); "sqrt-ratio" is -sqrt(step time / best single device); "inverse" is 1 / seconds, 0 where infeasible;
-            "log-ratio" is -log(step time / best single device) - overflow * excess memory; "seconds" is -seconds - overflow * missing GB,
-            `invalid` at least
-        overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, under "seconds" by a GB; at least 0
-        invalid: reward where a placement can't run: under "sqrt" and "sqrt-ratio" for whatever reason, else for another than memory
+        kind: "sqrt" is -sqrt(seconds); "sqrt-ratio" is -sqrt(step time / best single device); "inverse" is 1 / seconds,
+            0 where infeasible; "log-ratio" is -log(step time / best single device) - overflow * excess memory;
+            "seconds" is -seconds - overflow * missing GB, `invalid` at least
+        overflow: reward lost under "log-ratio" where a device's memory is too small by its own size, under "seconds" by
+            a GB; at least 0
+        invalid: reward where a placement can't run: under "sqrt" and "sqrt-ratio" for whatever reason, else for another
+            than memory
     """
 
     kind: RewardKind = "log-ratio"
@@ -102,17 +107,20 @@ class CreditConfig:
     """What rewards say of decisions: the return of each step, and what it is compared with.
 
     Args:
-        returns: of a step: "terminal" = the reward of the episode's last step; "to-go" = its own reward and, discounted, those after it;
-            "improvement" = the same of what each step adds to the reward of the step before, for policies that evaluate every step;
-            "own" = its own reward, discounted by its place in the episode; "episode" = all rewards, those before the last discounted
+        returns: of a step: "terminal" = the reward of the episode's last step; "to-go" = its own reward and,
+            discounted, those after it; "improvement" = the same of what each step adds to the reward of the step
+            before, for policies that evaluate every step; "own" = its own reward, discounted by its place in the
+            episode; "episode" = all rewards, those before the last discounted
         gamma: discount of a step under all of these but "terminal", in [0, 1]
-        baseline: "moving-average" of past returns (one a problem and step), "recent-mean" (their plain mean over the last updates),
-            "leave-one-out" (the mean of the other samples), the policy's own "critic", or "none": returns as they are
+        baseline: "moving-average" of past returns (one a problem and step), "recent-mean" (their plain mean over the
+            last updates), "leave-one-out" (the mean of the other samples), the policy's own "critic", or "none":
+            returns as they are
         window: how many updates a recent mean is of, the present one among them
         decay: weight of the past in the moving average, in [0, 1)
         initial: the moving average before the first update, a reward; null = the mean of the first returns that count
         normalise: divide advantages by the standard deviation of the returns over the samples
-        floor: the smallest divisor of an advantage, above 0: spreads below it (0.001 = a thousandth of log time) stay small
+        floor: the smallest divisor of an advantage, above 0: spreads below it (0.001 = a thousandth of log time) stay
+            small
     """
 
     returns: ReturnKind = "terminal"
@@ -169,7 +177,8 @@ PhaseName = Literal["grouping", "warm_start", "moves", "reinforcement"]
 
 
 class Phase(NamedTuple):
-    """A part of training with an Adam of its own: updates `first` to `last` (which is the next one's first), at this learning rate.
+    """A part of training with an Adam of its own: updates `first` to `last` (which is the next one's first), at this
+    learning rate.
 
     `name` is a `PhaseName`, or that of a phase which a policy brings.
     """
@@ -193,7 +202,8 @@ class TrainingConfig:
         groupings: groupings sampled for a problem at an update (m)
         placements: placements sampled of each grouping (k); an update evaluates m x k samples of a problem
         problems_per_update: problems that an update learns from, in a seeded order
-        curriculum: share of the updates, in [0, 1), before which the largest problems don't come; 0 = all from the start
+        curriculum: share of the updates, in [0, 1), before which the largest problems don't come; 0 = all from the
+            start
         mask_infeasible_after: from this update on infeasible samples don't count; null = they always count
         checkpoint_every: updates between checkpoints
         greedy_every: updates between greedy decodings of the update's problems
@@ -236,7 +246,9 @@ class TrainingConfig:
         if self.mask_infeasible_after is not None:
             at_least(0, "training.", mask_infeasible_after=self.mask_infeasible_after)
         if self.credit.baseline == "leave-one-out" and self.samples < 2:
-            raise ValueError(f"training.credit.baseline: leave-one-out needs 2 samples, but groupings x placements is {self.samples}")
+            raise ValueError(
+                f"training.credit.baseline: leave-one-out needs 2 samples, but groupings x placements is {self.samples}"
+            )
 
     @property
     def samples(self) -> int:
@@ -244,7 +256,9 @@ class TrainingConfig:
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Pre-training of groups, imitation of placements, what moves gain, reinforcement; those without updates are left out."""
+        """Pre-training of groups, imitation of placements, what moves
+        gain, reinforcement; those without updates are left out.
+        """
         parts: list[tuple[PhaseName, int, float]] = [
             ("grouping", self.grouping.updates, self.grouping.lr),
             ("warm_start", self.warm_start.updates, self.warm_start.lr),

@@ -1,8 +1,10 @@
-"""A cluster of parts of the table of hardware: equal nodes of a host and its accelerators, every pair of devices linked.
+"""A cluster of parts of the table of hardware: equal nodes of a host and its accelerators, every pair of devices
+linked.
 
-Host and accelerator are linked by PCIe. Two accelerators of a node are linked directly, at the rate that the table gives for a pair, where
-they are alike, have the named link and it joins them; else by PCIe through the host: two copies in turn, so half of the slower rate and
-both latencies. Devices of different nodes are linked by the network, with one engine for all that a node sends.
+Host and accelerator are linked by PCIe. Two accelerators of a node are linked directly, at the rate that the table
+gives for a pair, where they are alike, have the named link and it joins them; else by PCIe through the host: two copies
+in turn, so half of the slower rate and both latencies. Devices of different nodes are linked by the network, with one
+engine for all that a node sends.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from gnnplace.corpus.hardware import Connection, Part, Wire
 
 
 class Machine(NamedTuple):
-    """Equal nodes. `slot` joins host and accelerators (None: the one that each is made for), `peer` accelerators, `network` nodes."""
+    """Equal nodes.
+
+    `slot` joins host and accelerators (None: the one that each is made for), `peer` accelerators, `network` nodes.
+    """
 
     nodes: int
     host: Part
@@ -38,7 +43,10 @@ class Placed(NamedTuple):
 
 
 def assembled(name: str, machine: Machine) -> Cluster:
-    """The cluster of a machine: hosts first, then accelerators, numbered by kind. Raises ValueError where a link joins nothing."""
+    """The cluster of a machine: hosts first, then accelerators, numbered by kind.
+
+    Raises ValueError where a link joins nothing.
+    """
     _check_peer(machine)
     placed = _placed(machine)
     links = tuple(_link(machine, src, dst) for src, dst in permutations(placed, 2))
@@ -67,7 +75,9 @@ def _link(machine: Machine, src: Placed, dst: Placed) -> Link:
 
 def linked(src: str, dst: str, wire: Wire, channel: str | None = None) -> Link:
     """A link between devices by a wire."""
-    return Link(src, dst, wire.bandwidth_bytes_per_s, overhead_ns=wire.overhead_ns, latency_ns=wire.latency_ns, channel=channel)
+    return Link(
+        src, dst, wire.bandwidth_bytes_per_s, overhead_ns=wire.overhead_ns, latency_ns=wire.latency_ns, channel=channel
+    )
 
 
 def _wire(machine: Machine, src: Placed, dst: Placed) -> Wire:
@@ -81,7 +91,9 @@ def _wire(machine: Machine, src: Placed, dst: Placed) -> Wire:
 
 
 def _direct(machine: Machine, src: Placed, dst: Placed) -> Wire | None:
-    """The direct link of two like accelerators, which it joins in islands as they are numbered; None where it joins them not."""
+    """The direct link of two like accelerators, which it joins in islands
+    as they are numbered; None where it joins them not.
+    """
     peer = src.part.peer
     if machine.peer is None or peer is None or peer.link != machine.peer.name or src.part.name != dst.part.name:
         return None
@@ -89,15 +101,24 @@ def _direct(machine: Machine, src: Placed, dst: Placed) -> Wire | None:
 
 
 def slot(part: Part, named: Connection | None) -> Wire:
-    """Host to device: by the named slot, or the one that the device is made for. Raises ValueError where the table knows none."""
+    """Host to device: by the named slot, or the one that the device is made for.
+
+    Raises ValueError where the table knows none.
+    """
     if named is None and part.host is None:
-        raise ValueError(f"names no link to the host, and the table has none for {part.name}; add one, such as ', pcie4'")
+        raise ValueError(
+            f"names no link to the host, and the table has none for {part.name}; add one, such as ', pcie4'"
+        )
     return (named or hardware.connection(str(part.host))).wire
 
 
 def through_host(a: Wire, b: Wire) -> Wire:
     """Two copies in turn."""
-    return Wire(min(a.bandwidth_bytes_per_s, b.bandwidth_bytes_per_s) // 2, a.latency_ns + b.latency_ns, max(a.overhead_ns, b.overhead_ns))
+    return Wire(
+        min(a.bandwidth_bytes_per_s, b.bandwidth_bytes_per_s) // 2,
+        a.latency_ns + b.latency_ns,
+        max(a.overhead_ns, b.overhead_ns),
+    )
 
 
 def _check_peer(machine: Machine) -> None:

@@ -26,7 +26,9 @@ def drawn(number: int) -> Cluster:
     split = int(draw.integers(1, count + 1)) if len(kinds) == 2 else count
     devices = [_cpu(draw)] + [_accelerator(index, ACCELERATORS[kinds[int(index >= split)]]) for index in range(count)]
     island = int(draw.integers(1, count + 1))
-    host, near, far = (int(1e9 * np.exp(draw.uniform(np.log(low), np.log(high)))) for low, high in ((5, 30), (8, 300), (4, 25)))
+    host, near, far = (
+        int(1e9 * np.exp(draw.uniform(np.log(low), np.log(high)))) for low, high in ((5, 30), (8, 300), (4, 25))
+    )
     overhead_ns = int(draw.integers(1_000, 6_000))
     links = []
     for a, src in enumerate(devices):
@@ -39,10 +41,19 @@ def drawn(number: int) -> Cluster:
 
 def _cpu(draw: np.random.Generator) -> Device:
     gflops, gigabytes_per_s = int(draw.integers(300, 3_000)), int(draw.integers(40, 300))
-    return Device(CPU_NAME, "cpu", 64 * 2**30, gflops * 10**9, gigabytes_per_s * 10**9, launch_ns=1_000, dispatch_ns=200)
+    return Device(
+        CPU_NAME, "cpu", 64 * 2**30, gflops * 10**9, gigabytes_per_s * 10**9, launch_ns=1_000, dispatch_ns=200
+    )
 
 
 def _accelerator(index: int, kind: tuple[int, int, int, int]) -> Device:
     single, half, gigabytes_per_s, gigabytes = kind
-    rates = {"float32": single * 10**9, "float16": half * 10**9, "bfloat16": half * 10**9, "float64": single * 10**9 // 4}
-    return Device(f"gpu:{index}", "gpu", gigabytes * 10**9, rates, gigabytes_per_s * 10**9, launch_ns=5_000, dispatch_ns=200)
+    rates = {
+        "float32": single * 10**9,
+        "float16": half * 10**9,
+        "bfloat16": half * 10**9,
+        "float64": single * 10**9 // 4,
+    }
+    return Device(
+        f"gpu:{index}", "gpu", gigabytes * 10**9, rates, gigabytes_per_s * 10**9, launch_ns=5_000, dispatch_ns=200
+    )

@@ -1,7 +1,9 @@
-"""The hardware that a cluster is written down from: `hardware.json`, a table of devices and links with their published rates.
+"""The hardware that a cluster is written down from: `hardware.json`, a table of devices and links with their published
+rates.
 
-Rates of accelerators are the vendor's peaks: float32 without tensor cores, float16 and bfloat16 on them, dense, with float32 accumulation.
-`rates` says what a row's rates are: "published" peaks, "assumed", or "achieved", which is measured. A row's `source` names the document.
+Rates of accelerators are the vendor's peaks: float32 without tensor cores, float16 and bfloat16 on them, dense, with
+float32 accumulation. `rates` says what a row's rates are: "published" peaks, "assumed", or "achieved", which is
+measured. A row's `source` names the document.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ class Wire:
 
 
 class Peer(strict_json.Document):
-    """What joins devices of a kind directly: a link by name, its rate for a pair and direction, and how many devices it joins at most."""
+    """What joins devices of a kind directly: a link by name, its rate for a
+    pair and direction, and how many devices it joins at most.
+    """
 
     link: Name
     gigabytes_per_s: Gigas
@@ -48,8 +52,9 @@ class Peer(strict_json.Document):
 class Part(strict_json.Document):
     """A device of the table. A CPU is a host.
 
-    `gflops_per_s` is a rate by dtype; one rate alone is that of every dtype. `memory_gb` is what the label says, `usable_mib` what is left
-    beside error correction and the driver (assumed). `host` is the slot that the device is made for, `reported` what drivers call it.
+    `gflops_per_s` is a rate by dtype; one rate alone is that of every dtype. `memory_gb` is what the label says,
+    `usable_mib` what is left beside error correction and the driver (assumed). `host` is the slot that the device is
+    made for, `reported` what drivers call it.
     """
 
     name: Name
@@ -72,7 +77,10 @@ class Part(strict_json.Document):
         return self.usable_mib * MIB
 
     def device(self, name: str, tf32: bool = False) -> Device:
-        """The device of a cluster. With `tf32` float32 has the rate of tensor cores; raises ValueError where none is in the table."""
+        """The device of a cluster.
+
+        With `tf32` float32 has the rate of tensor cores; raises ValueError where none is in the table.
+        """
         rates = {dtype: rate * GIGA for dtype, rate in self.gflops_per_s.items()}
         if tf32:
             if self.tf32_gflops_per_s is None:
@@ -80,11 +88,14 @@ class Part(strict_json.Document):
             rates["float32"] = self.tf32_gflops_per_s * GIGA
         flops = rates if len(rates) > 1 else next(iter(rates.values()))
         traffic = round(self.gigabytes_per_s * GIGA)
-        return Device(name, self.kind, self.usable_bytes, flops, traffic, launch_ns=self.launch_ns, dispatch_ns=self.dispatch_ns)
+        return Device(
+            name, self.kind, self.usable_bytes, flops, traffic, launch_ns=self.launch_ns, dispatch_ns=self.dispatch_ns
+        )
 
 
 class Connection(strict_json.Document):
-    """A link of the table: between host and device, between devices ("peer", whose rate the device says), or between nodes.
+    """A link of the table: between host and device, between devices ("peer", whose rate the device says), or between
+    nodes.
 
     `gigabytes_per_s` is of one direction; where it is assumed, `published_gigabytes_per_s` is the peak.
     """

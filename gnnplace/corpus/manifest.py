@@ -1,4 +1,5 @@
-"""The corpus: graphs in `datasets/graphs/`, described by `datasets/manifest.json`, found by name and checked by checksum.
+"""The corpus: graphs in `datasets/graphs/`, described by `datasets/manifest.json`, found by name and checked by
+checksum.
 
 `datasets/` comes with the package; the environment variable GNNPLACE_DATASETS names another folder.
 """
@@ -29,9 +30,11 @@ Text = Annotated[str, Field(min_length=1, max_length=1000)]
 
 
 class Entry(strict_json.Document):
-    """One graph of the corpus. `lineage` groups networks that are made alike, the unit of splits; `builder` is the script that makes it.
+    """One graph of the corpus. `lineage` groups networks that are made alike, the unit of splits; `builder` is the
+    script that makes it.
 
-    `builder_version` names the package, with its version, that the builder captured the graph with: another may capture other ops.
+    `builder_version` names the package, with its version, that the builder captured the graph with: another may capture
+    other ops.
     """
 
     name: Name
@@ -63,7 +66,9 @@ def folder() -> Path:
 
 
 def installed() -> bool:
-    """Whether the corpus is the one of an installed package: it stays as it is, and the scripts that build its graphs are not there."""
+    """Whether the corpus is the one of an installed package: it stays as it
+    is, and the scripts that build its graphs are not there.
+    """
     return folder() == package_data.INSTALLED / "datasets"
 
 
@@ -75,7 +80,10 @@ def check_writable() -> None:
 
 
 def entries() -> tuple[Entry, ...]:
-    """Every graph of the corpus, by name. Raises ValueError for a bad manifest; without a manifest the corpus is empty."""
+    """Every graph of the corpus, by name.
+
+    Raises ValueError for a bad manifest; without a manifest the corpus is empty.
+    """
     path = folder() / "manifest.json"
     if not path.exists():
         return ()
@@ -113,13 +121,14 @@ def graph(name: str) -> ComputationGraph:
 
 
 def add(
-    graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str, builder: str,
+    graph: ComputationGraph, *, family: str, lineage: str, split: str, mode: str, source: str, licence: str,
+    builder: str,
     builder_version: str, replaces: bool = True,
 ) -> Entry:  # fmt: skip
     """Writes the graph's file, then its entry in the manifest, each atomically and one process after another.
 
-    The entry's name is the graph's; it replaces one of that name. Raises ValueError where an entry breaks a rule, and without `replaces`
-    where there is one of that name.
+    The entry's name is the graph's; it replaces one of that name. Raises ValueError where an entry breaks a rule, and
+    without `replaces` where there is one of that name.
     """
     check_writable()
     described = strict_json.validate(

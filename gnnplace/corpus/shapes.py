@@ -16,7 +16,8 @@ MIN_OPS = 4
 
 
 class Shape(NamedTuple):
-    """Edges (source, destination) of a DAG and, where the family repeats a pattern, which repetition each op is in (-1: in none).
+    """Edges (source, destination) of a DAG and, where the family repeats a pattern, which repetition each op is in (-1:
+    in none).
 
     `role` numbers the ops of a repeated pattern: two ops of one role are copies of each other. -1: a copy of none.
     """
@@ -26,10 +27,13 @@ class Shape(NamedTuple):
     role: Int64[np.ndarray, " ops"]
 
 
-def layered(num_ops: int, generator: np.random.Generator, *, width: int | None = None, density: float | int = 2) -> Shape:
+def layered(
+    num_ops: int, generator: np.random.Generator, *, width: int | None = None, density: float | int = 2
+) -> Shape:
     """Layers of `width` / 2 to `width` ops (the last may have fewer); by default about as many as there are layers.
 
-    Each op takes one op of the layer before it and others of any earlier layer, `density` in the mean, and gives to a later layer.
+    Each op takes one op of the layer before it and others of any earlier layer, `density` in the mean, and gives to a
+    later layer.
     """
     width = round(1.15 * num_ops**0.5) if width is None else width
     _at_least("width", width, 1)
@@ -37,8 +41,11 @@ def layered(num_ops: int, generator: np.random.Generator, *, width: int | None =
     return _single(num_ops, _layers(num_ops, generator, width, density))
 
 
-def fork_join(num_ops: int, generator: np.random.Generator, *, width: int | None = None, blocks: int | None = None) -> Shape:
-    """`blocks` times (by default about every ten ops of a branch) an op forks into `width` (4) chains that the next one joins.
+def fork_join(
+    num_ops: int, generator: np.random.Generator, *, width: int | None = None, blocks: int | None = None
+) -> Shape:
+    """`blocks` times (by default about every ten ops of a branch) an op forks into `width` (4) chains that the next one
+    joins.
 
     The chains of a block have one op or more each, drawn, and share no op.
     """
@@ -61,7 +68,9 @@ def fork_join(num_ops: int, generator: np.random.Generator, *, width: int | None
 
 
 def series_parallel(num_ops: int, generator: np.random.Generator, *, density: float | int = 1.5) -> Shape:
-    """Grown from one edge, op by op: into an edge (in series) or beside it (in parallel), so that an op has `density` edges in the mean."""
+    """Grown from one edge, op by op: into an edge (in series) or beside it (in
+    parallel), so that an op has `density` edges in the mean.
+    """
     if not 1 <= density <= 2:
         raise ValueError(f"density: {density} is not between 1 and 2, the edges that series-parallel graphs have an op")
     chosen, beside = generator.random(num_ops), generator.random(num_ops) < density - 1
@@ -69,7 +78,8 @@ def series_parallel(num_ops: int, generator: np.random.Generator, *, density: fl
     for op in range(2, num_ops):
         picked = int(chosen[op] * len(edges))
         source, target = edges[picked]
-        after[op], after[source] = after[source], op  # op comes behind its source at once, so before whatever the source leads to
+        # op comes behind its source at once, so before whatever the source leads to
+        after[op], after[source] = after[source], op
         if beside[op]:
             edges.append((source, op))
         else:
@@ -83,11 +93,18 @@ def series_parallel(num_ops: int, generator: np.random.Generator, *, density: fl
 
 
 def repeated_block(
-    num_ops: int, generator: np.random.Generator, *, blocks: int | None = None, width: int | None = None, density: float | int = 1.5
+    num_ops: int,
+    generator: np.random.Generator,
+    *,
+    blocks: int | None = None,
+    width: int | None = None,
+    density: float | int = 1.5,
 ) -> Shape:
-    """A stem of few ops, then `blocks` (about the root of ops, at most 16) copies of one layered block, one behind the other.
+    """A stem of few ops, then `blocks` (about the root of ops, at most 16) copies of one layered block, one behind the
+    other.
 
-    A block has one op that takes the outputs of the two blocks before it, layers of at most `width` (4) ops, and one that gives its output.
+    A block has one op that takes the outputs of the two blocks before it, layers of at most `width` (4) ops, and one
+    that gives its output.
     """
     blocks = min(16, round(num_ops**0.5)) if blocks is None else blocks
     width = 4 if width is None else width
@@ -118,7 +135,9 @@ def _block(size: int, generator: np.random.Generator, width: int, density: float
     return np.concatenate([entering, edges, leaving])
 
 
-def _layers(num_ops: int, generator: np.random.Generator, width: int, density: float | int) -> Int64[np.ndarray, "edges 2"]:
+def _layers(
+    num_ops: int, generator: np.random.Generator, width: int, density: float | int
+) -> Int64[np.ndarray, "edges 2"]:
     layer = _layer_of_ops(num_ops, generator, width)
     start = np.searchsorted(layer, np.arange(layer[-1] + 2))
     op = np.arange(start[1], num_ops)

@@ -1,4 +1,6 @@
-"""The fixed split of the corpus into training, validation and test graphs, by lineage: siblings are never on both sides."""
+"""The fixed split of the corpus into training, validation and test
+graphs, by lineage: siblings are never on both sides.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,8 @@ Split = Literal["train", "validation", "test"]
 
 FIXED: Mapping[str, Split] = {
     "recurrent": "train", "convolutional": "train", "transformer": "train",
-    "diffusion": "validation", "wavenet": "validation", "mixer": "validation", "autoencoder": "validation", "point-cloud": "validation",
+    "diffusion": "validation", "wavenet": "validation", "mixer": "validation", "autoencoder": "validation",
+    "point-cloud": "validation",
     "state-space": "validation",
     "cell": "test", "recommender": "test", "graph": "test",
 }  # fmt: skip

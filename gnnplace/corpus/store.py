@@ -1,4 +1,5 @@
-"""The compact file of a graph: one Arrow IPC table with one row, a list column per column of the graph, zstd-compressed.
+"""The compact file of a graph: one Arrow IPC table with one row, a list column per column of the graph,
+zstd-compressed.
 
 What is loaded equals what was saved (the same `graph.sha256`); a file that is not such a table is refused, and so is
 one whose columns don't fit each other, or whose content breaks a rule of ComputationGraph, which trusts the shape of
@@ -43,7 +44,10 @@ def save(graph: ComputationGraph, path: str | os.PathLike[str]) -> None:
 
 
 def load(path: str | os.PathLike[str]) -> ComputationGraph:
-    """The graph in `path`. Raises ValueError (one line: path, value, rule) for a bad file, OSError for an unreadable one."""
+    """The graph in `path`.
+
+    Raises ValueError (one line: path, value, rule) for a bad file, OSError for an unreadable one.
+    """
     data = _read(Path(path))
     try:
         return unpacked(data)
@@ -83,7 +87,10 @@ def _schema() -> pa.Schema:
     columns: list[tuple[str, pa.DataType]] = []
     for column in (field.name for field in fields(ComputationGraph) if field.name != "name"):
         if column in _CATEGORICAL:
-            columns += [(f"{column}.values", pa.large_list(pa.string())), (f"{column}.index", pa.large_list(pa.int32()))]
+            columns += [
+                (f"{column}.values", pa.large_list(pa.string())),
+                (f"{column}.index", pa.large_list(pa.int32())),
+            ]
         else:
             columns.append((column, pa.large_list(pa.string() if column in _STRINGS else _element(column))))
     return pa.schema(columns)
@@ -196,7 +203,9 @@ def _pointers(columns: Mapping[str, Any], outputs: int) -> None:
         raise ValueError(f"output_ptr: does not rise from 0 to {outputs}, the number of outputs")
     _range("output_rank", rank, NONE, len(columns["output_dims"]))
     if np.maximum(rank, 0).sum() != len(columns["output_dims"]):
-        raise ValueError(f"output_dims: {len(columns['output_dims'])} entries where {np.maximum(rank, 0).sum()} are due")
+        raise ValueError(
+            f"output_dims: {len(columns['output_dims'])} entries where {np.maximum(rank, 0).sum()} are due"
+        )
 
 
 def _range(column: str, values: np.ndarray, low: int, high: int) -> None:

@@ -1,4 +1,5 @@
-"""Synthetic computation graphs for training and tests: a drawn shape, each op of which costs what an op of a real graph costs.
+"""Synthetic computation graphs for training and tests: a drawn shape, each op of which costs what an op of a real graph
+costs.
 
     synthetic("layered", num_ops=200, seed=3, donors=[manifest.graph("nmt-2")])    # is called layered-200-seed3
 
@@ -36,10 +37,13 @@ def synthetic(
 ) -> ComputationGraph:  # fmt: skip
     """The graph of a family, size and seed, with costs of the donors' ops.
 
-    `width` (ops side by side, or chains of a fork), `density` (edges an op in the mean) and `blocks` (repetitions) are for the families
-    that OPTIONS names; without them the family chooses. Raises ValueError where an option is not the family's or out of its range.
+    `width` (ops side by side, or chains of a fork), `density` (edges an op in the mean) and `blocks` (repetitions) are
+    for the families that OPTIONS names; without them the family chooses. Raises ValueError where an option is not the
+    family's or out of its range.
     """
-    options = {key: value for key, value in (("width", width), ("density", density), ("blocks", blocks)) if value is not None}
+    options = {
+        key: value for key, value in (("width", width), ("density", density), ("blocks", blocks)) if value is not None
+    }
     _check(family, num_ops, seed, options)
     rows = all_rows(donors)
     generator = np.random.default_rng([seed, num_ops, FAMILIES.index(family)])
@@ -79,7 +83,9 @@ def _graph(name: str, shape: Shape, rows: Sequence[DonorRows], generator: np.ran
     donor, row = _drawn(shape.role, rows, generator)
     ops = [
         rows[lender].op(lent, f"op{number}", None if block == NONE else block)
-        for number, (lender, lent, block) in enumerate(zip(donor.tolist(), row.tolist(), shape.block.tolist(), strict=True))
+        for number, (lender, lent, block) in enumerate(
+            zip(donor.tolist(), row.tolist(), shape.block.tolist(), strict=True)
+        )
     ]
     num_outputs = np.array([len(op.outputs) for op in ops])
     source, target = shape.edges.T
@@ -102,7 +108,9 @@ def _drawn(
 
 @dataclass(frozen=True, eq=False)
 class DonorRows:
-    """The ops of a graph whose figures may be taken, and the persistent bytes of each op of the graph with those of its variables."""
+    """The ops of a graph whose figures may be taken, and the persistent
+    bytes of each op of the graph with those of its variables.
+    """
 
     graph: ComputationGraph
     ops: Int64[np.ndarray, " rows"]
@@ -115,7 +123,8 @@ class DonorRows:
         kind = graph.kind[op]
         assert kind is not None
         return Op(
-            name, kind, tuple(Output(int(graph.output_bytes[k]), graph.shape(k), graph.output_dtype[k]) for k in outputs),
+            name, kind, tuple(Output(int(graph.output_bytes[k]), graph.shape(k),
+            graph.output_dtype[k]) for k in outputs),
             flops=int(graph.flops[op]), bytes_accessed=int(graph.effective_bytes_accessed[op]),
             persistent_bytes=int(self.persistent_bytes[op]), workspace_bytes=int(graph.workspace_bytes[op]),
             canonical_kind=graph.canonical_kind[op], block=block, layer=None if block is None else f"blocks.{block}",
@@ -123,7 +132,10 @@ class DonorRows:
 
 
 def donor_rows(graph: ComputationGraph) -> DonorRows:
-    """The rows of a graph. Raises ValueError where it has none: where no op runs a kernel that gives data of its own."""
+    """The rows of a graph.
+
+    Raises ValueError where it has none: where no op runs a kernel that gives data of its own.
+    """
     shares = np.zeros(graph.num_ops, dtype=bool)
     shares[graph.output_op[graph.output_alias != NONE]] = True
     gives = np.zeros(graph.num_ops, dtype=bool)

@@ -1,7 +1,7 @@
 """Calibrated costs: fits the roofline constants of devices to measured times of ops, and puts them into a cluster.
 
-Half of the weight of the fit is equal for all ops, which determines the launch time. The other half is in proportion to an op's time, which
-keeps the total of the step right.
+Half of the weight of the fit is equal for all ops, which determines the launch time. The other half is in proportion to
+an op's time, which keeps the total of the step right.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ class Measured(NamedTuple):
 class Calibration:
     """A device with fitted constants, and the errors of its roofline on the measured times.
 
-    `median_error` is the median relative error of ops with a kernel. `total_error` is (predicted - measured) / measured for the sum of all
-    ops. `undetermined` names the constants that bound the time of fewer than `MIN_OPS` ops, so that the fit hardly determines them.
+    `median_error` is the median relative error of ops with a kernel. `total_error` is (predicted - measured) / measured
+    for the sum of all ops. `undetermined` names the constants that bound the time of fewer than `MIN_OPS` ops, so that
+    the fit hardly determines them.
     """
 
     device: Device
@@ -50,8 +51,8 @@ class Calibration:
 def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
     """The template with fitted `launch_ns`, `dispatch_ns`, `memory_bytes_per_s` and `flops_per_s`.
 
-    `flops_per_s` is per dtype if several dtypes have enough ops. A constant that no op depends on keeps the value of the template.
-    Raises ValueError if no op with a kernel was measured.
+    `flops_per_s` is per dtype if several dtypes have enough ops. A constant that no op depends on keeps the value of
+    the template. Raises ValueError if no op with a kernel was measured.
     """
     ops = _columns(measured)
     kernels, others = ops.of(ops.kernel), ops.of(~ops.kernel)
@@ -60,18 +61,27 @@ def fit_device(template: Device, measured: Sequence[Measured]) -> Calibration:
     device = _roofline(template, kernels)
     if len(others.time_ns):
         device = replace(device, dispatch_ns=round(float(np.median(others.time_ns))))
-    return _judged(device, measured, (*_undetermined(device, kernels), *(("dispatch_ns",) if len(others.time_ns) < MIN_OPS else ())))
+    return _judged(
+        device,
+        measured,
+        (*_undetermined(device, kernels), *(("dispatch_ns",) if len(others.time_ns) < MIN_OPS else ())),
+    )
 
 
-def calibrated(cluster: Cluster, measured: Sequence[tuple[ComputationGraph, MeasuredCosts]]) -> tuple[Cluster, dict[str, Calibration]]:
+def calibrated(
+    cluster: Cluster, measured: Sequence[tuple[ComputationGraph, MeasuredCosts]]
+) -> tuple[Cluster, dict[str, Calibration]]:
     """The cluster with fitted constants of all measured devices and links, and the fit of each measured device by name.
 
-    Devices and links without measurements keep their constants; `links.unmeasured` lists such links. Raises ValueError where costs belong
-    to another graph than their partner in `measured`, or are too few to fit.
+    Devices and links without measurements keep their constants; `links.unmeasured` lists such links. Raises ValueError
+    where costs belong to another graph than their partner in `measured`, or are too few to fit.
     """
     for graph, costs in measured:
         if costs.graph_sha256 != graph.sha256:
-            raise ValueError(f"the costs of {costs.graph_name!r} (sha256 {costs.graph_sha256}) are not those of the graph {graph.name!r}")
+            raise ValueError(
+                f"the costs of {costs.graph_name!r} (sha256 {costs.graph_sha256}) are not those of the graph "
+                f"{graph.name!r}"
+            )
     fits: dict[str, Calibration] = {}
     for device in cluster.devices:
         times = [Measured(graph, costs.device_ns(device)) for graph, costs in measured if costs.covers(device)]
@@ -99,14 +109,22 @@ def _columns(measured: Sequence[Measured]) -> _Ops:
     parts = []
     for graph, time_ns in measured:
         names = np.array([*graph.output_dtype.values, ""])  # index -1 is the last
-        columns = (time_ns, graph.flops, graph.effective_bytes_accessed, names[roofline.first_dtype(graph)], graph.kernel)
+        columns = (
+            time_ns,
+            graph.flops,
+            graph.effective_bytes_accessed,
+            names[roofline.first_dtype(graph)],
+            graph.kernel,
+        )
         parts.append([column[time_ns != NOT_MEASURED] for column in columns])
     time_ns, flops, moved, dtype, kernel = (np.concatenate(column) for column in zip(*parts, strict=True))
     return _Ops(time_ns.astype(float), flops.astype(float), moved.astype(float), dtype, kernel)
 
 
 def _roofline(template: Device, ops: _Ops) -> Device:
-    """The template with the constants that `ops`, all with a kernel, show; a contended memory stays as many times as slow."""
+    """The template with the constants that `ops`, all with a kernel,
+    show; a contended memory stays as many times as slow.
+    """
     dtypes = _dtypes(ops)
     rate_of = np.array([dtypes.index(name) if name in dtypes else NONE for name in ops.dtype.tolist()])
 
@@ -137,19 +155,27 @@ def _dtypes(ops: _Ops) -> list[str]:
     return frequent if len(frequent) > 1 else [""]
 
 
-def _starts(template: Device, ops: _Ops, rate_of: Int64[np.ndarray, " ops"], num_rates: int) -> list[Float[np.ndarray, " constants"]]:
-    """Where fits start: the shortest ops for the launch, and rates that few, some or half of the ops with most work reach."""
+def _starts(
+    template: Device, ops: _Ops, rate_of: Int64[np.ndarray, " ops"], num_rates: int
+) -> list[Float[np.ndarray, " constants"]]:
+    """Where fits start: the shortest ops for the launch, and rates that
+    few, some or half of the ops with most work reach.
+    """
     launch = max(1.0, float(np.quantile(ops.time_ns, 0.1)))
     beyond = np.maximum(1.0, ops.time_ns - launch)
     rates = [template.rate(None)] * num_rates
 
-    def slowness(amount: Float[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], reached: float, otherwise: int) -> float:
+    def slowness(
+        amount: Float[np.ndarray, " ops"], rows: Bool[np.ndarray, " ops"], reached: float, otherwise: int
+    ) -> float:
         rows = rows & (amount > 0) & (ops.time_ns >= 2 * launch)
         return float(np.quantile(beyond[rows] / amount[rows], 1 - reached)) if rows.any() else NS_PER_S / otherwise
 
     def start(memory: float, arithmetic: float) -> Float[np.ndarray, " constants"]:
         per_byte = slowness(ops.bytes, np.ones(len(beyond), dtype=bool), memory, template.memory_bytes_per_s)
-        per_flop = [slowness(ops.flops, (rate_of == k) | (num_rates == 1), arithmetic, rate) for k, rate in enumerate(rates)]
+        per_flop = [
+            slowness(ops.flops, (rate_of == k) | (num_rates == 1), arithmetic, rate) for k, rate in enumerate(rates)
+        ]
         return np.array([launch, per_byte, *per_flop])
 
     return [start(memory, arithmetic) for memory, arithmetic in product(REACHED, REACHED)]
@@ -181,4 +207,6 @@ def _judged(device: Device, measured: Sequence[Measured], undetermined: tuple[st
     actual = np.maximum(1, times)  # 0 is raised to 1, as in the execution model
     errors = np.abs(predicted - actual)[known & kernel] / actual[known & kernel]
     total = int(actual[known].sum())
-    return Calibration(device, float(np.median(errors)), (int(predicted[known].sum()) - total) / total, int(known.sum()), undetermined)
+    return Calibration(
+        device, float(np.median(errors)), (int(predicted[known].sum()) - total) / total, int(known.sum()), undetermined
+    )

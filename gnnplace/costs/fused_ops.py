@@ -1,7 +1,9 @@
-"""The time of ops that run fused (docs/execution-model.md#times-of-fused-ops), whatever cost model gave their own times.
+"""The time of ops that run fused (docs/execution-model.md#times-of-fused-ops), whatever cost model gave their own
+times.
 
-The time of an op on a device is taken apart: the launch; arithmetic and memory traffic, as its roofline has them, which run side by side;
-and what the roofline does not explain. A group launches once. The other parts of its ops add up, without the traffic that fusion saves.
+The time of an op on a device is taken apart: the launch; arithmetic and memory traffic, as its roofline has them, which
+run side by side; and what the roofline does not explain. A group launches once. The other parts of its ops add up,
+without the traffic that fusion saves.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ from gnnplace.problems import Problem, duration_ns
 
 
 class Parts(NamedTuple):
-    """The parts of each op's time: `time = launch + beyond + max(arithmetic, min(traffic, most_traffic))`, `arithmetic` at least 1."""
+    """The parts of each op's time: `time = launch + beyond + max(arithmetic,
+    min(traffic, most_traffic))`, `arithmetic` at least 1.
+    """
 
     launch_ns: Int64[np.ndarray, "ops devices"]
     beyond_ns: Int64[np.ndarray, "ops devices"]  # what the roofline does not explain
@@ -51,7 +55,9 @@ def groups(leader: Int32[np.ndarray, " ops"]) -> Groups:
 def fused_ns(
     problem: Problem, groups: Groups, moved: Int64[np.ndarray, " ops"]
 ) -> tuple[Int64[np.ndarray, "groups devices"], Int64[np.ndarray, "groups devices"] | None]:
-    """The time of each group on every device, alone and contended (None where ops are the same alone); `moved` is that of `moved_bytes`."""
+    """The time of each group on every device, alone and contended (None where
+    ops are the same alone); `moved` is that of `moved_bytes`.
+    """
     alone, contended = parts(problem)
     alone_ns = _fused_ns(problem.time_ns, alone, groups, moved)
     if contended is None or problem.contended_ns is None:
@@ -60,7 +66,9 @@ def fused_ns(
 
 
 def moved_bytes(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, " ops"]:
-    """The memory traffic of each op in its group (docs/execution-model.md#traffic-of-fused-ops); of one without a kernel, none."""
+    """The memory traffic of each op in its group
+    (docs/execution-model.md#traffic-of-fused-ops); of one without a kernel, none.
+    """
     moved = np.where(graph.kernel, graph.effective_bytes_accessed, 0)
     data = np.flatnonzero(graph.edge_data != NONE)
     kernel, output, reader = graph.kernel, graph.edge_data[data], graph.edge_dst[data].astype(np.int64)
@@ -93,7 +101,8 @@ def leaving(graph: ComputationGraph, groups: Groups) -> Bool[np.ndarray, " outpu
 
 
 def seen_through(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, " outputs"]:
-    """The output that each output shows: itself or, of a view by an op of the group without a kernel, what the viewed output shows.
+    """The output that each output shows: itself or, of a view by an op of the group without a kernel, what the viewed
+    output shows.
 
     `NONE` where an op without a kernel makes it, and it is no alias.
     """
@@ -110,7 +119,9 @@ def seen_through(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, "
 
 
 def parts(problem: Problem) -> tuple[Parts, Parts | None]:
-    """The parts of times alone and of contended times (None where ops are the same alone), kept as long as the problem lives."""
+    """The parts of times alone and of contended times (None where ops are
+    the same alone), kept as long as the problem lives.
+    """
     if problem not in _parts:
         devices = problem.cluster.devices
         rates = [device.memory_bytes_per_s for device in devices]
@@ -122,7 +133,9 @@ def parts(problem: Problem) -> tuple[Parts, Parts | None]:
 
 def _apart(problem: Problem, time_ns: Int64[np.ndarray, "ops devices"], bytes_per_s: list[int]) -> Parts:
     graph, devices = problem.graph, problem.cluster.devices
-    start_ns = np.where(graph.kernel[:, None], [device.launch_ns for device in devices], [device.dispatch_ns for device in devices])
+    start_ns = np.where(
+        graph.kernel[:, None], [device.launch_ns for device in devices], [device.dispatch_ns for device in devices]
+    )
     launch_ns = np.minimum(start_ns, time_ns - 1)
     rest_ns = time_ns - launch_ns
     computing = np.stack([np.where(graph.kernel, arithmetic_ns(graph, device), 0) for device in devices], axis=1)
@@ -148,7 +161,8 @@ def _fused_ns(
         labels, start = np.unique(groups.group[members], return_index=True)
         traffic = np.minimum(_traffic_ns(moved[members], parts.bytes_per_s), parts.most_traffic_ns[members])
         computing, moving, beyond = (
-            np.add.reduceat(column, start) for column in (parts.arithmetic_ns[members], traffic, parts.beyond_ns[members])
+            np.add.reduceat(column, start)
+            for column in (parts.arithmetic_ns[members], traffic, parts.beyond_ns[members])
         )
         found[labels] = np.maximum.reduceat(parts.launch_ns[members], start) + beyond + np.maximum(computing, moving)
     return found

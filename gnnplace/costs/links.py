@@ -1,7 +1,7 @@
 """Measured links: fits bandwidth, overhead and latency to transfers of several sizes, and puts them into a cluster.
 
-In the execution model a transfer occupies its channel for `overhead + bytes / bandwidth`. It then occupies the receive channel, if there is
-one, for the same time. It arrives `latency` after that.
+In the execution model a transfer occupies its channel for `overhead + bytes / bandwidth`. It then occupies the receive
+channel, if there is one, for the same time. It arrives `latency` after that.
 """
 
 from __future__ import annotations
@@ -28,20 +28,25 @@ class LinkFit:
 
 
 def fit_link(samples: Sequence[LinkSample], hops: int = 1) -> LinkFit:
-    """The link constants with the least absolute error of the logarithm, so that outliers and the number of small transfers don't matter.
+    """The link constants with the least absolute error of the logarithm, so that outliers and the number of small
+    transfers don't matter.
 
-    `hops` is the number of channels that a transfer occupies, one after another. Raises ValueError for transfers of fewer than two sizes,
-    which do not determine overhead and bandwidth.
+    `hops` is the number of channels that a transfer occupies, one after another. Raises ValueError for transfers of
+    fewer than two sizes, which do not determine overhead and bandwidth.
     """
     size, occupied, arrival = np.array(samples, dtype=float).reshape(-1, 3).T
     sizes = np.unique(size)
     if len(sizes) < 2:
-        raise ValueError(f"{len(samples)} transfers of {len(sizes)} sizes; two sizes at least tell overhead from bandwidth")
+        raise ValueError(
+            f"{len(samples)} transfers of {len(sizes)} sizes; two sizes at least tell overhead from bandwidth"
+        )
     latency = max(0, round(float(np.median(arrival - hops * occupied))))
     occupied = np.maximum(1, occupied)
     smallest, largest = (float(np.median(occupied[size == end])) for end in (sizes[0], sizes[-1]))
     start = np.array([smallest, max(largest - smallest, 1e-3 * largest) / (sizes[-1] - sizes[0])])
-    overhead, ns_per_byte = fit(lambda figures: figures[0] + figures[1] * size, start, occupied, np.ones(len(size))).parameters
+    overhead, ns_per_byte = fit(
+        lambda figures: figures[0] + figures[1] * size, start, occupied, np.ones(len(size))
+    ).parameters
     error = np.median(np.abs(overhead + ns_per_byte * size - occupied) / occupied)
     bandwidth = min(MAX_RATE, max(1, round(NS_PER_S / ns_per_byte)))
     return LinkFit(bandwidth, round(float(overhead)), latency, float(error))
@@ -52,7 +57,8 @@ def measured(cluster: Cluster, costs: Sequence[MeasuredCosts]) -> Cluster:
 
     Samples of several cost files are pooled. Raises ValueError where all samples of a link have one size.
     """
-    fits: dict[tuple[int, tuple[LinkSample, ...]], LinkFit] = {}  # links between devices of the same kinds share samples
+    # links between devices of the same kinds share samples
+    fits: dict[tuple[int, tuple[LinkSample, ...]], LinkFit] = {}
     links = []
     for link in cluster.links:
         samples = _samples(link, cluster, costs)

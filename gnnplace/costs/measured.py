@@ -1,4 +1,5 @@
-"""Measured costs of one graph: the time of each op on each device kind, and the times of transfers of several sizes on links.
+"""Measured costs of one graph: the time of each op on each device kind, and the times of transfers of several sizes on
+links.
 
 A profiler writes them; the calibration reads them. In a `problem` under measured costs every op takes its measured
 time. A missing time is an error unless the caller names its device kind for roofline costs. As with every cost model,
@@ -23,7 +24,10 @@ NOT_MEASURED = -1
 
 
 class LinkSample(NamedTuple):
-    """One transfer: the time on the sender's channel, and the time from its start to its arrival. Equal if only one is measured."""
+    """One transfer: the time on the sender's channel, and the time from its start to its arrival.
+
+    Equal if only one is measured.
+    """
 
     bytes: int
     occupied_ns: int
@@ -32,7 +36,9 @@ class LinkSample(NamedTuple):
 
 @dataclass(frozen=True)
 class CostProvenance:
-    """The origin of measurements: tool and version, hardware, date (ISO 8601), and the number of steps behind each median."""
+    """The origin of measurements: tool and version, hardware, date (ISO
+    8601), and the number of steps behind each median.
+    """
 
     tool: str
     hardware: str
@@ -42,9 +48,11 @@ class CostProvenance:
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCosts:
-    """Times by device name or kind, `NOT_MEASURED` for ops that are not allowed there; links by (source, destination) names or kinds.
+    """Times by device name or kind, `NOT_MEASURED` for ops that are not allowed there; links by (source, destination)
+    names or kinds.
 
-    The name of a device takes precedence over its kind. Raises ValueError for a wrong number of times or a time out of range.
+    The name of a device takes precedence over its kind. Raises ValueError for a wrong number of times or a time out of
+    range.
     """
 
     graph_name: str
@@ -59,10 +67,14 @@ class MeasuredCosts:
             raise ValueError("time_ns: costs hold the times of at least one device kind")
         for key, times in self.time_ns.items():
             if len(times) != len(self.op_names):
-                raise ValueError(f"time_ns.{key}: {len(times)} times; the graph {self.graph_name!r} has {len(self.op_names)} ops")
+                raise ValueError(
+                    f"time_ns.{key}: {len(times)} times; the graph {self.graph_name!r} has {len(self.op_names)} ops"
+                )
             bad = np.flatnonzero((times < NOT_MEASURED) | (times > MAX_TIME_NS))
             if len(bad):
-                raise ValueError(f"time_ns.{key}.{self.op_names[bad[0]]}: {times[bad[0]]} is not between 0 and {MAX_TIME_NS}")
+                raise ValueError(
+                    f"time_ns.{key}.{self.op_names[bad[0]]}: {times[bad[0]]} is not between 0 and {MAX_TIME_NS}"
+                )
             times.setflags(write=False)
         for (src, dst), samples in self.links.items():
             if any(not 0 <= value <= MAX_TIME_NS for sample in samples for value in sample):
@@ -81,20 +93,31 @@ class MeasuredCosts:
         return device.name in self.time_ns or device.kind in self.time_ns
 
     def link_samples(self, link: Link, devices: Mapping[str, Device]) -> tuple[LinkSample, ...]:
-        """The transfers measured on a link, from the most specific pair of names or kinds with samples; empty if there are none."""
-        return next((self.links[pair] for pair in _pairs(devices[link.src], devices[link.dst]) if pair in self.links), ())
+        """The transfers measured on a link, from the most specific pair of
+        names or kinds with samples; empty if there are none.
+        """
+        return next(
+            (self.links[pair] for pair in _pairs(devices[link.src], devices[link.dst]) if pair in self.links), ()
+        )
 
 
 def _pairs(src: Device, dst: Device) -> Iterator[tuple[str, str]]:
     yield from ((first, second) for first in (src.name, src.kind) for second in (dst.name, dst.kind))
 
 
-def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()) -> Problem:
-    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links keep the cluster's constants (see `links.measured`).
+def problem(
+    graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()
+) -> Problem:
+    """The problem of a graph on a cluster under profiled costs; see `time_ns`. Links keep the cluster's constants (see
+    `links.measured`).
 
-    Times are measured on devices that work alone. The slowdown of an op on a contended memory is that of its roofline costs.
+    Times are measured on devices that work alone. The slowdown of an op on a contended memory is that of its roofline
+    costs.
     """
-    alone_ns, (modelled_ns, contended_ns) = time_ns(graph, cluster, costs, roofline_kinds), roofline.times_ns(graph, cluster)
+    alone_ns, (modelled_ns, contended_ns) = (
+        time_ns(graph, cluster, costs, roofline_kinds),
+        roofline.times_ns(graph, cluster),
+    )
     if contended_ns is None:
         return Problem(graph, cluster, alone_ns)
     slow_ns = np.minimum(MAX_STEP_NS, np.rint(alone_ns * (contended_ns / modelled_ns)))
@@ -104,25 +127,36 @@ def problem(graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roo
 def time_ns(
     graph: ComputationGraph, cluster: Cluster, costs: MeasuredCosts, roofline_kinds: Collection[str] = ()
 ) -> Int64[np.ndarray, "ops devices"]:
-    """Nanoseconds of every op on every device, at least 1: the times measured for the device's name, or else for its kind.
+    """Nanoseconds of every op on every device, at least 1: the times measured for the device's name, or else for its
+    kind.
 
-    Devices of a kind in `roofline_kinds` have roofline costs; that is for kinds that were not measured at all. An op that lists
-    its device kinds lasts the longest of its times elsewhere. Raises ValueError where the costs are of another graph, lack the
-    time of an op on a device where it may stand, or a kind in `roofline_kinds` was measured.
+    Devices of a kind in `roofline_kinds` have roofline costs; that is for kinds that were not measured at all. An op
+    that lists its device kinds lasts the longest of its times elsewhere. Raises ValueError where the costs are of
+    another graph, lack the time of an op on a device where it may stand, or a kind in `roofline_kinds` was measured.
     """
     if costs.graph_sha256 != graph.sha256:
-        raise ValueError(f"the costs are those of {costs.graph_name!r} (sha256 {costs.graph_sha256}), not of {graph.name!r}")
+        raise ValueError(
+            f"the costs are those of {costs.graph_name!r} (sha256 {costs.graph_sha256}), not of {graph.name!r}"
+        )
     given = roofline.given_ns(graph, cluster)
-    columns = [_device_ns(graph, device, costs, roofline_kinds, given[:, d]) for d, device in enumerate(cluster.devices)]
+    columns = [
+        _device_ns(graph, device, costs, roofline_kinds, given[:, d]) for d, device in enumerate(cluster.devices)
+    ]
     return np.maximum(1, np.where(given == NONE, np.stack(columns, axis=1), given))
 
 
 def _device_ns(
-    graph: ComputationGraph, device: Device, costs: MeasuredCosts, roofline_kinds: Collection[str], given: Int64[np.ndarray, " ops"]
+    graph: ComputationGraph,
+    device: Device,
+    costs: MeasuredCosts,
+    roofline_kinds: Collection[str],
+    given: Int64[np.ndarray, " ops"],
 ) -> Int64[np.ndarray, " ops"]:
     if device.kind in roofline_kinds:
         if costs.covers(device):
-            raise ValueError(f"device {device.name!r}: its times were measured, so kind {device.kind!r} needs no roofline")
+            raise ValueError(
+                f"device {device.name!r}: its times were measured, so kind {device.kind!r} needs no roofline"
+            )
         return roofline.modelled_ns(graph, device)
     times = costs.device_ns(device)
     lacking = (times == NOT_MEASURED) & (given == NONE)
@@ -130,7 +164,8 @@ def _device_ns(
     absent = np.flatnonzero(lacking & (allowed_on(graph, device.kind) | (longest == NOT_MEASURED)))
     if len(absent):
         raise ValueError(
-            f"op {graph.op_names[absent[0]]!r}: no measured time for device kind {device.kind!r} (device {device.name!r}); "
+            f"op {graph.op_names[absent[0]]!r}: no measured time for device kind {device.kind!r} (device "
+            f"{device.name!r}); "
             f"the costs have times for {', '.join(costs.time_ns)}"
         )
     return np.where(lacking, longest, times)

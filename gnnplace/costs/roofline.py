@@ -20,14 +20,17 @@ def problem(graph: ComputationGraph, cluster: Cluster) -> Problem:
     return Problem(graph, cluster, *times_ns(graph, cluster))
 
 
-def times_ns(graph: ComputationGraph, cluster: Cluster) -> tuple[Int64[np.ndarray, "ops devices"], Int64[np.ndarray, "ops devices"] | None]:
+def times_ns(
+    graph: ComputationGraph, cluster: Cluster
+) -> tuple[Int64[np.ndarray, "ops devices"], Int64[np.ndarray, "ops devices"] | None]:
     """The time of every op on every device, alone and on a contended memory (None where no device is slower there)."""
     alone_ns = time_ns(graph, cluster)
     rates = [device.contended_memory_bytes_per_s for device in cluster.devices]
     if not any(rates):
         return alone_ns, None
     slow = [
-        replace(device, memory_bytes_per_s=rate or device.memory_bytes_per_s) for device, rate in zip(cluster.devices, rates, strict=True)
+        replace(device, memory_bytes_per_s=rate or device.memory_bytes_per_s)
+        for device, rate in zip(cluster.devices, rates, strict=True)
     ]
     contended = replace(cluster, devices=tuple(replace(device, contended_memory_bytes_per_s=None) for device in slow))
     return alone_ns, time_ns(graph, contended)

@@ -13,7 +13,10 @@ def most(found: Iterable[Allocation]) -> int:
 
 
 def held(found: Iterable[Allocation]) -> Iterator[tuple[int, int]]:
-    """The held bytes, relative to the beginning, after each event as `(time, bytes)`. At equal times frees precede allocations."""
+    """The held bytes, relative to the beginning, after each event as `(time, bytes)`.
+
+    At equal times frees precede allocations.
+    """
     now = 0
     for when, size in sorted(found):
         now += size

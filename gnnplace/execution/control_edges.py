@@ -15,18 +15,26 @@ from jaxtyping import Bool, Int32
 from gnnplace.graph import CONTROL, NONE, Categorical, ComputationGraph
 
 
-def in_order(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
-    """The graph with a control edge between any two successive ops of a device; `order` is a topological order of all ops."""
+def in_order(
+    graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
+) -> ComputationGraph:
+    """The graph with a control edge between any two successive ops of a
+    device; `order` is a topological order of all ops.
+    """
     grouped = order[np.argsort(device[order], kind="stable")]
     follows = device[grouped[:-1]] == device[grouped[1:]]
     src, dst = grouped[:-1][follows], grouped[1:][follows]
     added = np.stack([src, np.full(len(src), CONTROL, dtype=np.int32), dst], axis=1)
     edges = np.concatenate([np.stack([graph.edge_src, graph.edge_output, graph.edge_dst], axis=1), added])
     columns = np.unique(edges, axis=0).astype(np.int32)
-    return replace(graph, edge_src=columns[:, 0].copy(), edge_output=columns[:, 1].copy(), edge_dst=columns[:, 2].copy())
+    return replace(
+        graph, edge_src=columns[:, 0].copy(), edge_output=columns[:, 1].copy(), edge_dst=columns[:, 2].copy()
+    )
 
 
-def needed(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> Bool[np.ndarray, " edges"]:
+def needed(
+    graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
+) -> Bool[np.ndarray, " edges"]:
     """False for each control edge between devices that other edges and the devices' orders imply.
 
     Computed by vector clocks (Fidge 1988, Mattern 1989).
@@ -51,7 +59,9 @@ def needed(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: In
     return result
 
 
-def control_messages(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
+def control_messages(
+    graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
+) -> ComputationGraph:
     """The graph without implied control edges. An op that other devices wait for gets one more output, of 0 bytes."""
     kept = needed(graph, device, order)
     src, output, dst = graph.edge_src[kept], graph.edge_output[kept], graph.edge_dst[kept]
@@ -59,7 +69,8 @@ def control_messages(graph: ComputationGraph, device: Int32[np.ndarray, " ops"],
     own = np.diff(graph.output_ptr)
     more = np.isin(np.arange(graph.num_ops), src[away])
     ptr = np.concatenate([[0], np.cumsum(own + more)])
-    place = np.arange(len(graph.output_bytes)) + (ptr[:-1] - graph.output_ptr[:-1])[graph.output_op]  # of each output that was there
+    # of each output that was there
+    place = np.arange(len(graph.output_bytes)) + (ptr[:-1] - graph.output_ptr[:-1])[graph.output_op]
     alias = np.where(graph.output_alias == NONE, NONE, np.append(place, NONE)[graph.output_alias])
 
     def with_more(values: np.ndarray, new: int) -> np.ndarray:

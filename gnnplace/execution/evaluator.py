@@ -1,8 +1,9 @@
 """Measured step times as an `Evaluator`: each placement is started on this machine, timed, and never measured twice.
 
-Measured are the step time (the median of the protocol's steps), the peak memory (of one more step) and the busy time of each device (from
-the op times of one more). The simulator, given as an argument, decides the order of ops, feasibility and the transferred bytes. Results are
-not checked against the unplaced step, which would take longer than the steps; only `compare` checks them.
+Measured are the step time (the median of the protocol's steps), the peak memory (of one more step) and the busy time of
+each device (from the op times of one more). The simulator, given as an argument, decides the order of ops, feasibility
+and the transferred bytes. Results are not checked against the unplaced step, which would take longer than the steps;
+only `compare` checks them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from gnnplace.result import Evaluator, StepResult
 
 LOSES_HOST = ("timeout", "crash")  # outcomes after which the host may still be busy
 POLICY, HEURISTICS = "policy", "heuristics"  # who proposed a measured placement
-RECORDS = 3  # the version of all records, part of their keys: 1 had placements as `ok` whose peaks exceed their devices, 2 nobody's names
+# the version of all records, part of their keys: 1 had placements as `ok` whose peaks exceed their devices, 2 nobody's
+# names
+RECORDS = 3
 COMPARISON_LIMITS = 5  # time limit of a placement in a comparison, as a multiple of `limit_s`
 
 
@@ -55,11 +58,12 @@ class LastingHost:
 
 
 class MeasuredEvaluator:
-    """An `Evaluator` that measures placements on this machine. `hosts` maps the sha256 of a graph to the host of its workload.
+    """An `Evaluator` that measures placements on this machine. `hosts` maps the sha256 of a graph to the host of its
+    workload.
 
-    A placement whose outcome within `limit_s` seconds is not `ok` is infeasible, with the reason `outcome: reason`. The ledger keeps
-    every outcome, so it is never tried again. Its key covers all that a step time depends on: graph, cluster, costs, devices, schedule,
-    priorities, protocol and hardware.
+    A placement whose outcome within `limit_s` seconds is not `ok` is infeasible, with the reason `outcome: reason`. The
+    ledger keeps every outcome, so it is never tried again. Its key covers all that a step time depends on: graph,
+    cluster, costs, devices, schedule, priorities, protocol and hardware.
     """
 
     def __init__(
@@ -85,8 +89,8 @@ class MeasuredEvaluator:
     ) -> tuple[StepResult, ...]:
         """The results of the placements; those not in the ledger are measured, one after another. Ignores `limit_ns`.
 
-        A `timeline` is the simulator's: of a real step only the ops' own times are known, not what they waited for. Raises ValueError for
-        ops that run fused, MeasurementError if the workload can't be loaded again.
+        A `timeline` is the simulator's: of a real step only the ops' own times are known, not what they waited for.
+        Raises ValueError for ops that run fused, MeasurementError if the workload can't be loaded again.
         """
         if any(placement.fusion is not None for placement in placements):
             raise ValueError("fusion: a measured step runs each op by itself; use the simulator")
@@ -95,15 +99,19 @@ class MeasuredEvaluator:
 
     def measured(self, problem: Problem, by: str | None = None) -> list[Placement]:
         """The measured placements of a problem, oldest first; only those proposed by `by` if it is given."""
-        records = [record for record in self._ledger if record.get("graph") == problem.graph.sha256 and by in (None, record.get("by"))]
+        records = [
+            record
+            for record in self._ledger
+            if record.get("graph") == problem.graph.sha256 and by in (None, record.get("by"))
+        ]
         placements = ((record[KEY], _unpacked(record)) for record in records)
         return [placement for key, placement in placements if key == self.key(problem, placement)]
 
     def compare(self, problem: Problem, placements: Sequence[Placement], purpose: str) -> list[list[int]]:
         """The step times (ns) of several placements, timed in turns (*steady*) and checked against the unplaced step.
 
-        The record is kept for this `purpose` alone: reusing the measurement that selected a placement would favour that placement.
-        Raises MeasurementError with the outcome of the first placement that fails.
+        The record is kept for this `purpose` alone: reusing the measurement that selected a placement would favour that
+        placement. Raises MeasurementError with the outcome of the first placement that fails.
         """
         key = _digest(purpose, *(self.key(problem, placement) for placement in placements), STEADY)
         record = self._ledger.find(key)
@@ -113,7 +121,9 @@ class MeasuredEvaluator:
             def act(host: Host) -> Record:
                 return {"step_ns": [list(found.step_ns) for found in measure(host, plans, STEADY)]}
 
-            record = self._ledger.add(key, self._attempt(problem, COMPARISON_LIMITS * len(placements) * self._limit_s, act))
+            record = self._ledger.add(
+                key, self._attempt(problem, COMPARISON_LIMITS * len(placements) * self._limit_s, act)
+            )
         if record["outcome"] != "ok":
             raise MeasurementError(record["outcome"], record["reason"])
         found: list[list[int]] = record["step_ns"]
@@ -122,7 +132,15 @@ class MeasuredEvaluator:
     def key(self, problem: Problem, placement: Placement) -> str:
         """The ledger key of a placement."""
         order = placement.device, placement.priority, problem.time_ns
-        return _digest(RECORDS, problem.graph.sha256, problem.cluster.sha256, placement.schedule, self._protocol, self._hardware, *order)
+        return _digest(
+            RECORDS,
+            problem.graph.sha256,
+            problem.cluster.sha256,
+            placement.schedule,
+            self._protocol,
+            self._hardware,
+            *order,
+        )
 
     def _result(self, problem: Problem, placement: Placement, simulated: StepResult) -> StepResult:
         illegal = check(problem, placement)
@@ -137,7 +155,9 @@ class MeasuredEvaluator:
             return _infeasible(simulated, f"{record['outcome']}: {record['reason']}")
         peak, busy = (np.array(record[name], dtype=np.int64) for name in ("peak_memory_bytes", "busy_ns"))
         median = int(np.median(record["step_ns"]))
-        return replace(simulated, step_time_ns=median, infeasible=None, peak_memory_bytes=peak, busy_ns=busy, occupied_ns=None)
+        return replace(
+            simulated, step_time_ns=median, infeasible=None, peak_memory_bytes=peak, busy_ns=busy, occupied_ns=None
+        )
 
     def _measure(self, problem: Problem, placement: Placement) -> Record:
         """Times one placement. Raises if the host can't be loaded, which is not the placement's fault."""
@@ -177,10 +197,14 @@ class MeasuredEvaluator:
 def _infeasible(simulated: StepResult, reason: str) -> StepResult:
     """The result of a step that did not run."""
     idle = np.zeros_like(simulated.busy_ns)
-    return replace(simulated, step_time_ns=None, infeasible=reason, peak_memory_bytes=None, busy_ns=idle, occupied_ns=None)
+    return replace(
+        simulated, step_time_ns=None, infeasible=reason, peak_memory_bytes=None, busy_ns=idle, occupied_ns=None
+    )
 
 
-def _busy_ns(problem: Problem, placement: Placement, lasted_ns: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " devices"]:
+def _busy_ns(
+    problem: Problem, placement: Placement, lasted_ns: Int64[np.ndarray, " ops"]
+) -> Int64[np.ndarray, " devices"]:
     busy = np.zeros(problem.num_devices, dtype=np.int64)
     np.add.at(busy, placement.device, lasted_ns)
     return busy
@@ -190,7 +214,9 @@ def _digest(*parts: object) -> str:
     digest = sha256()
     for part in parts:
         what = part if isinstance(part, np.ndarray) else astuple(part) if isinstance(part, Protocol) else part
-        content = np.ascontiguousarray(what).astype("<i8").tobytes() if isinstance(what, np.ndarray) else repr(what).encode()
+        content = (
+            np.ascontiguousarray(what).astype("<i8").tobytes() if isinstance(what, np.ndarray) else repr(what).encode()
+        )
         digest.update(len(content).to_bytes(8, "little") + content)
     return digest.hexdigest()
 

@@ -1,8 +1,10 @@
-"""The child process that loads a workload and runs its placements, so that a crash, a hang or lack of memory there can't harm the parent.
+"""The child process that loads a workload and runs its placements, so that a crash, a hang or lack of memory there
+can't harm the parent.
 
-`Host` is the parent's side. A failure in the child is a MeasurementError with its outcome, at most 5 s after the time limit. A device
-process that hangs is killed, and the host goes on with the next placement. A host that hangs is killed by its keeper. When the parent
-closes the host, or ends itself for any reason, the keeper kills the host and all its descendants.
+`Host` is the parent's side. A failure in the child is a MeasurementError with its outcome, at most 5 s after the time
+limit. A device process that hangs is killed, and the host goes on with the next placement. A host that hangs is killed
+by its keeper. When the parent closes the host, or ends itself for any reason, the keeper kills the host and all its
+descendants.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ GRACE_S = 2.0  # for a host to report its own timeout and to stop what it runs
 class Host:
     """A child process that holds the workload `loader(*arguments)`; `loader` is `package.module:function`.
 
-    All requests share `limit_s` seconds, counted from the start or from the last call of `allow`. A request that takes longer raises
-    MeasurementError(timeout). Use it as a context manager: leaving it kills the process and its children.
+    All requests share `limit_s` seconds, counted from the start or from the last call of `allow`. A request that takes
+    longer raises MeasurementError(timeout). Use it as a context manager: leaving it kills the process and its children.
     """
 
     def __init__(self, loader: str, *arguments: Any, limit_s: float) -> None:
@@ -100,7 +102,9 @@ class Host:
     def __enter__(self) -> Host:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _ask(self, what: str, *arguments: Any, at_least_s: float = 0.0) -> Any:
@@ -170,8 +174,13 @@ def serve(connection: Connection) -> None:
         connection.send(_in_time(partial(life.answer, what, *arguments), deadline, too_late, bad_input))
 
 
-def _in_time(answer: Callable[[], Any], deadline: float, too_late: MeasurementError, bad_input: type[ValueError]) -> Any:
-    """What `answer()` returns or raises (see `failure`); `too_late` if the deadline passes. Only the keeper can end native code."""
+def _in_time(
+    answer: Callable[[], Any], deadline: float, too_late: MeasurementError, bad_input: type[ValueError]
+) -> Any:
+    """What `answer()` returns or raises (see `failure`); `too_late` if the deadline passes.
+
+    Only the keeper can end native code.
+    """
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise too_late

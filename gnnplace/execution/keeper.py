@@ -1,9 +1,9 @@
 """The process between the parent and a host: it outlives the host, kills all its descendants, and then ends.
 
-The keeper is the subreaper of the host's descendants, so it also inherits those in sessions of their own. It kills all of them when the
-host ends, when the deadline passes, or when the parent's end of the pipe closes, which happens however the parent ends. It can't kill a
-process that kills or stops the keeper first, or that a daemon started; the host and its device processes die with the keeper even then.
-This module imports and allocates little.
+The keeper is the subreaper of the host's descendants, so it also inherits those in sessions of their own. It kills all
+of them when the host ends, when the deadline passes, or when the parent's end of the pipe closes, which happens however
+the parent ends. It can't kill a process that kills or stops the keeper first, or that a daemon started; the host and
+its device processes die with the keeper even then. This module imports and allocates little.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gnnplace.isolation.linux import die_with_parent, inherit_orphans
 
 
 def main() -> None:
-    """`keeper LIFE REQUESTS`, two file descriptors: forks a host that serves REQUESTS. LIFE receives deadlines (`monotonic`, or None) and
-    sends the exit status of the host.
+    """`keeper LIFE REQUESTS`, two file descriptors: forks a host that serves REQUESTS. LIFE receives deadlines
+    (`monotonic`, or None) and sends the exit status of the host.
     """
     life, requests = int(sys.argv[1]), int(sys.argv[2])
     inherit_orphans()
@@ -58,7 +58,10 @@ def _keep(life: Connection, host: int) -> None:
 
 
 def _end_all(host: int) -> int:
-    """Kills children until none is left; the keeper inherits the children of a dead child. Returns the host's status."""
+    """Kills children until none is left; the keeper inherits the children of a dead child.
+
+    Returns the host's status.
+    """
     found = 0
     while True:
         for child in _children():

@@ -51,7 +51,8 @@ class Gpu(NamedTuple):
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """The GPUs that PyTorch sees. A child process asks, because CUDA does not work in forks of a process that has initialised it.
+    """The GPUs that PyTorch sees. A child process asks, because CUDA does not work in forks of a process that has
+    initialised it.
 
     Raises ValueError if the query fails or takes more than `LIMIT_S` seconds.
     """
@@ -59,7 +60,8 @@ def gpus() -> tuple[Gpu, ...]:
 
 
 def tensorflow_gpus() -> tuple[str, ...]:
-    """The names of the GPUs that TensorFlow sees, which does not say their memory; it is only asked where there is a GPU's driver.
+    """The names of the GPUs that TensorFlow sees, which does not say their memory; it is only asked where there is a
+    GPU's driver.
 
     Raises ValueError as `gpus` does.
     """
@@ -86,7 +88,9 @@ def _asked(framework: str, program: str) -> list[Any]:
 
 
 def machine(name: str, receive: bool = False) -> Cluster:
-    """The cluster of this machine: its GPUs and one CPU device, or its cores if it has no GPU; `receive` as in `cores`."""
+    """The cluster of this machine: its GPUs and one CPU device, or its
+    cores if it has no GPU; `receive` as in `cores`.
+    """
     found = gpus()
     return with_gpus(name, found) if found else cores(name, receive=receive)
 
@@ -95,20 +99,26 @@ def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:
     """A cluster of one CPU device and these GPUs; each GPU has one copy engine for all its outgoing transfers."""
     devices = (_core(0), *(_gpu(place, gpu) for place, gpu in enumerate(found)))
     pairs = permutations(devices, 2)
-    links = (Link(a.name, b.name, 10 * GIGA, overhead_ns=10_000, channel=a.name if a.kind == "cpu" else None) for a, b in pairs)
+    links = (
+        Link(a.name, b.name, 10 * GIGA, overhead_ns=10_000, channel=a.name if a.kind == "cpu" else None)
+        for a, b in pairs
+    )
     return Cluster(name, devices, tuple(links))
 
 
 def cores(name: str, count: int | None = None, receive: bool = False) -> Cluster:
-    """A cluster of the first `count` usable cores (default: all). With `receive` each core also copies incoming transfers, each output into
-    a buffer of its own, as TensorFlow does. Raises ValueError if fewer cores are usable.
+    """A cluster of the first `count` usable cores (default: all). With `receive` each core also copies incoming
+    transfers, each output into a buffer of its own, as TensorFlow does. Raises ValueError if fewer cores are usable.
     """
     usable = len(usable_cores())
     if count is not None and not 1 <= count <= usable:
         raise ValueError(f"cores: {count} is not between 1 and the {usable} cores that this process may use")
     devices = tuple(replace(_core(core), received="outputs" if receive else "parts") for core in range(count or usable))
     pairs = ((src.name, dst.name) for src, dst in permutations(devices, 2))
-    links = (Link(*pair, 5 * GIGA, overhead_ns=5000, channel=pair[0], receive_channel=pair[1] if receive else None) for pair in pairs)
+    links = (
+        Link(*pair, 5 * GIGA, overhead_ns=5000, channel=pair[0], receive_channel=pair[1] if receive else None)
+        for pair in pairs
+    )
     return Cluster(name, devices, tuple(links))
 
 
@@ -118,12 +128,22 @@ def _core(core: int) -> Device:
 
 
 def _gpu(place: int, gpu: Gpu) -> Device:
-    return Device(f"gpu:{place}", "gpu", gpu.memory_bytes, 10_000 * GIGA, 1_000 * GIGA, launch_ns=5000, dispatch_ns=1000, received="parts")
+    return Device(
+        f"gpu:{place}",
+        "gpu",
+        gpu.memory_bytes,
+        10_000 * GIGA,
+        1_000 * GIGA,
+        launch_ns=5000,
+        dispatch_ns=1000,
+        received="parts",
+    )
 
 
 @cache
 def here() -> Cluster:
-    """The GPUs that PyTorch sees, else those that TensorFlow sees, and a core; where there are none, the cores of this machine.
+    """The GPUs that PyTorch sees, else those that TensorFlow sees, and a core; where there are none, the cores of this
+    machine.
 
     Raises ValueError (one line) where the driver does not answer, and for a GPU that the table of hardware lacks.
     """
@@ -134,7 +154,8 @@ def here() -> Cluster:
 def with_rates(found: Sequence[Gpu]) -> Cluster:
     """A core and these GPUs: their memory as the driver reports it, their rates as the table says.
 
-    Links are those of the slots that the GPUs are made for; two GPUs are linked through the host: what joins them directly is not asked.
+    Links are those of the slots that the GPUs are made for; two GPUs are linked through the host: what joins them
+    directly is not asked.
     """
     template, parts = with_gpus(HERE, found), {f"gpu:{place}": _part(gpu.name) for place, gpu in enumerate(found)}
     devices = (_rated(device, parts[device.name]) if device.name in parts else device for device in template.devices)
@@ -155,4 +176,6 @@ def _rated(device: Device, part: Part) -> Device:
 def _wired(link: Link, parts: dict[str, Part]) -> Link:
     slots = [slot(parts[end], None) for end in (link.src, link.dst) if end in parts]
     wire = slots[0] if len(slots) == 1 else through_host(*slots)
-    return replace(link, bandwidth_bytes_per_s=wire.bandwidth_bytes_per_s, overhead_ns=wire.overhead_ns, latency_ns=wire.latency_ns)
+    return replace(
+        link, bandwidth_bytes_per_s=wire.bandwidth_bytes_per_s, overhead_ns=wire.overhead_ns, latency_ns=wire.latency_ns
+    )

@@ -30,7 +30,9 @@ TOLERANCE = 1e-3
 
 @dataclass(frozen=True)
 class Measurement:
-    """A successful measurement: step times (ns), deviation from the unplaced step, peak memory and hardware of each device, load."""
+    """A successful measurement: step times (ns), deviation from the unplaced
+    step, peak memory and hardware of each device, load.
+    """
 
     step_ns: tuple[int, ...]
     difference: Difference
@@ -44,8 +46,11 @@ class Measurement:
         return int(np.median(self.step_ns))
 
 
-def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tuple[Outputs, str] | None = None) -> list[Measurement]:
-    """Measures placements of the host's workload, timed in turns. `unplaced` is the result of `CHECKED_STEPS` unplaced steps, run if None.
+def measure(
+    host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tuple[Outputs, str] | None = None
+) -> list[Measurement]:
+    """Measures placements of the host's workload, timed in turns. `unplaced` is the result of `CHECKED_STEPS` unplaced
+    steps, run if None.
 
     Raises MeasurementError with the outcome of the first placement that fails.
     """
@@ -61,14 +66,17 @@ def measure(host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tup
 
 
 def fitting_peaks(step: PlacedStep, plan: Plan) -> tuple[int, ...]:
-    """The peak memory of each device in one step, in bytes. An executor enforces capacities only roughly; this check is exact.
+    """The peak memory of each device in one step, in bytes. An executor enforces capacities only roughly; this check is
+    exact.
 
     Raises MeasurementError(out_of_memory) if a peak exceeds the memory of its device.
     """
     peaks = tuple(step.peak_memory_bytes())
     for device, peak in zip(plan.devices, peaks, strict=True):
         if peak > device.memory_bytes:
-            raise MeasurementError("out_of_memory", f"{device.name} held {peak} bytes; its memory is {device.memory_bytes} bytes")
+            raise MeasurementError(
+                "out_of_memory", f"{device.name} held {peak} bytes; its memory is {device.memory_bytes} bytes"
+            )
     return peaks
 
 
@@ -77,8 +85,11 @@ def reference_kind(plans: Sequence[Plan]) -> str:
     return "gpu" if any(device.kind == "gpu" for plan in plans for device in plan.devices) else "cpu"
 
 
-def difference(placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})) -> Difference:
-    """The largest relative deviation of a placed step's losses and variables from the unplaced ones; `words` describes the unplaced step.
+def difference(
+    placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})
+) -> Difference:
+    """The largest relative deviation of a placed step's losses and variables from the unplaced ones; `words` describes
+    the unplaced step.
 
     It is relative to the largest element of a variable, or to what is said to be the `least` that counts for it.
 
@@ -90,17 +101,24 @@ def difference(placed: Outputs, unplaced: Outputs, words: str, least: Mapping[st
     steps = len(unplaced.losses)
     losses = [_relative(np.array(a), np.array(b)) for a, b in zip(placed.losses[:steps], unplaced.losses, strict=True)]
     found = {f"the loss of step {step + 1}": value for step, value in enumerate(losses)}
-    found |= {name: _relative(placed.variables[name], value, least.get(name, 0.0)) for name, value in unplaced.variables.items()}
+    found |= {
+        name: _relative(placed.variables[name], value, least.get(name, 0.0))
+        for name, value in unplaced.variables.items()
+    }
     worst = max(found, key=lambda name: found[name])
     return Difference(found[worst], worst, len(unplaced.variables), steps, words)
 
 
-def checked(placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})) -> Difference:
+def checked(
+    placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})
+) -> Difference:
     """The `difference` of two outputs. Raises MeasurementError(wrong_output) where it is more than `TOLERANCE`."""
     found = difference(placed, unplaced, words, least)
     if not found.largest <= TOLERANCE:
         after = f" after {found.steps} steps" if found.steps else ""
-        reason = f"{found.worst} differs by {found.largest:.2g} (relative) from {words}{after}; {TOLERANCE:g} is allowed"
+        reason = (
+            f"{found.worst} differs by {found.largest:.2g} (relative) from {words}{after}; {TOLERANCE:g} is allowed"
+        )
         raise MeasurementError("wrong_output", reason)
     return found
 
@@ -117,18 +135,24 @@ def _check(step: PlacedStep, unplaced: Outputs, words: str) -> Difference:
 
 
 def _relative(value: np.ndarray, other: np.ndarray, least: float = 0.0) -> float:
-    """The largest difference relative to the largest element, or to `least`; infinite if only one side is NaN or infinite."""
+    """The largest difference relative to the largest element, or to
+    `least`; infinite if only one side is NaN or infinite.
+    """
     if not value.size or np.array_equal(value, other, equal_nan=value.dtype.kind in "fc"):
         return 0.0
     wide = np.result_type(value, np.float64)  # complex numbers stay complex
     with np.errstate(invalid="ignore"):
-        distance = np.abs(value.astype(wide) - other.astype(wide)).max() / max(np.abs(other.astype(wide)).max(), least, 1e-30)
+        distance = np.abs(value.astype(wide) - other.astype(wide)).max() / max(
+            np.abs(other.astype(wide)).max(), least, 1e-30
+        )
     return float(distance) if np.isfinite(distance) else float("inf")
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStep:
-    """What a placement takes: `simulated` (of the order in which the executor runs it) and `measured`, beside that of a reference."""
+    """What a placement takes: `simulated` (of the order in which the
+    executor runs it) and `measured`, beside that of a reference.
+    """
 
     problem: Problem
     simulated: StepResult
@@ -154,9 +178,11 @@ def first_device(problem: Problem) -> Placement:
 def measured_step(
     host: Host, problem: Problem, planner: Planner, reference: Planner | None, protocol: Protocol, limit_s: float
 ) -> MeasuredStep:
-    """Measures the planner's placement of a problem, the host's graph on a cluster that describes this machine, within `limit_s` seconds.
+    """Measures the planner's placement of a problem, the host's graph on a cluster that describes this machine, within
+    `limit_s` seconds.
 
-    Raises ValueError where a placement is illegal, MeasurementError where the step does not run, or computes something else.
+    Raises ValueError where a placement is illegal, MeasurementError where the step does not run, or computes something
+    else.
     """
     placements = [legal(problem, each(problem)) for each in (planner, reference) if each is not None]
     host.allow(limit_s)

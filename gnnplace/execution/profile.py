@@ -1,7 +1,8 @@
-"""Profiles a workload on this machine: the time of every op on every kind of device, and transfers between the kinds (`MeasuredCosts`).
+"""Profiles a workload on this machine: the time of every op on every kind of device, and transfers between the kinds
+(`MeasuredCosts`).
 
-Ops are timed within whole steps on one device, so that they find its caches as in a real step. An op's time is its median over the steps.
-Ops that nothing executes (variables, inputs) take no time.
+Ops are timed within whole steps on one device, so that they find its caches as in a real step. An op's time is its
+median over the steps. Ops that nothing executes (variables, inputs) take no time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ TIMED_TOGETHER = 5
 
 
 def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> MeasuredCosts:
-    """Times a workload's ops on the first device of each kind, in `steps` steps (at least 1), and the first link of each pair of kinds.
+    """Times a workload's ops on the first device of each kind, in `steps` steps (at least 1), and the first link of
+    each pair of kinds.
 
     Raises MeasurementError if one of these devices can't run the step alone.
     """
@@ -39,7 +41,9 @@ def profile(workload: Workload, cluster: Cluster, steps: int = STEPS) -> Measure
         kinds = (pair[0].kind, pair[1].kind)
         if kinds not in links:
             links[kinds] = workload.links(pair)
-    provenance = CostProvenance(f"gnnplace {VERSION}", hardware("gpu" in times), datetime.now(UTC).date().isoformat(), steps)
+    provenance = CostProvenance(
+        f"gnnplace {VERSION}", hardware("gpu" in times), datetime.now(UTC).date().isoformat(), steps
+    )
     return MeasuredCosts(graph.name, graph.sha256, graph.op_names, times, links, provenance)
 
 
@@ -64,7 +68,10 @@ class _Window(NamedTuple):
 
 
 class Profiler:
-    """Profiles a step on one device. Each `run` times some steps, then the ops of as many more; profilers may take turns."""
+    """Profiles a step on one device.
+
+    Each `run` times some steps, then the ops of as many more; profilers may take turns.
+    """
 
     def __init__(self, workload: Workload, devices: Sequence[Device], works: int = 0) -> None:
         placed = np.full(workload.graph.num_ops, works, dtype=np.int32)
@@ -78,13 +85,17 @@ class Profiler:
         return found
 
     def op_ns(self, counted: Sequence[int] | None = None) -> Int64[np.ndarray, " ops"]:
-        """The median time of each op in ns (0 if nothing executes it), over the runs with the indices `counted` (default: all).
+        """The median time of each op in ns (0 if nothing executes it), over the runs with the indices `counted`
+        (default: all).
 
-        An op's time includes the gap between the end of the op before it and its start, which is the framework's dispatch. Op timing
-        lengthens these gaps, so they are scaled until the ops add up to the median step without op timing.
+        An op's time includes the gap between the end of the op before it and its start, which is the framework's
+        dispatch. Op timing lengthens these gaps, so they are scaled until the ops add up to the median step without op
+        timing.
         """
         windows = self._windows if counted is None else [self._windows[number] for number in counted]
-        step, work, gaps = (np.median(list(chain.from_iterable(values)), axis=0) for values in zip(*windows, strict=True))
+        step, work, gaps = (
+            np.median(list(chain.from_iterable(values)), axis=0) for values in zip(*windows, strict=True)
+        )
         between = max(0.0, float(step) - work.sum())
         return np.rint(work + gaps * (between / max(1.0, gaps.sum()))).astype(np.int64)
 
@@ -106,5 +117,7 @@ def _durations(times: OpTimes) -> tuple[Int64[np.ndarray, " ops"], Int64[np.ndar
 def hardware(with_gpus: bool = False) -> str:
     """The names of this machine's processor, of its GPUs if `with_gpus`, and of its operating system."""
     with open("/proc/cpuinfo") as file:
-        model = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine())
+        model = next(
+            (line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), platform.machine()
+        )
     return ", ".join([model, *([gpu.name for gpu in gpus()] if with_gpus else []), platform.system()])

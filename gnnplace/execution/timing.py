@@ -1,10 +1,11 @@
 """Timing protocols: warm-up, placements timed in turns, medians with bootstrap intervals, the load of the machine.
 
-*steady*: windows of steps until two successive medians agree within 5 % (at most 20 windows), then windows in turns until each placement
-has 30 steps or 5 seconds. *paper* (Mirhoseini et al. 2018, section 3): ten steps, the median of the last five.
+*steady*: windows of steps until two successive medians agree within 5 % (at most 20 windows), then windows in turns
+until each placement has 30 steps or 5 seconds. *paper* (Mirhoseini et al. 2018, section 3): ten steps, the median of
+the last five.
 
-On a virtual machine the hypervisor steals CPU time, which lengthens a step on several cores. A protocol may therefore keep only the windows
-with the least stolen time (`counted`).
+On a virtual machine the hypervisor steals CPU time, which lengthens a step on several cores. A protocol may therefore
+keep only the windows with the least stolen time (`counted`).
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Estimate(NamedTuple):
 
 
 class Load(NamedTuple):
-    """The machine's load average, the busy share of its cores' time (our own included), and the share stolen by the hypervisor."""
+    """The machine's load average, the busy share of its cores' time (our
+    own included), and the share stolen by the hypervisor.
+    """
 
     load_average: float
     busy: float
@@ -79,7 +82,10 @@ def in_turns(runs: Sequence[Run], protocol: Protocol) -> Turns:
             found.append(run(protocol.window))
             taken.append(meter.load().stolen)
     counted = [_calmest(taken, protocol.counted) for taken in stolen]
-    times = [list(chain.from_iterable(found[number] for number in numbers)) for found, numbers in zip(windows, counted, strict=True)]
+    times = [
+        list(chain.from_iterable(found[number] for number in numbers))
+        for found, numbers in zip(windows, counted, strict=True)
+    ]
     return Turns(times, counted, stolen)
 
 
@@ -113,7 +119,9 @@ def estimate(times: Sequence[int], seed: int = 0) -> Estimate:
 
 
 def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Estimate:
-    """The ratio of the medians of two placements' step times, with its 95 % interval; the two are resampled independently."""
+    """The ratio of the medians of two placements' step times, with its
+    95 % interval; the two are resampled independently.
+    """
     generator = np.random.default_rng(seed)
     resampled = []
     for values in (np.asarray(times, dtype=float), np.asarray(reference, dtype=float)):
@@ -123,7 +131,9 @@ def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Esti
 
 
 class Turns(NamedTuple):
-    """For each placement: the step times (ns) of the kept windows, the indices of these windows, and the stolen share of every window."""
+    """For each placement: the step times (ns) of the kept windows, the indices
+    of these windows, and the stolen share of every window.
+    """
 
     times: list[list[int]]
     counted: list[list[int]]

@@ -1,4 +1,5 @@
-"""The executor protocols. A `Workload` is a framework's training step; a `PlacedStep` is that step running on real devices.
+"""The executor protocols. A `Workload` is a framework's training step; a `PlacedStep` is that step running on real
+devices.
 
 PyTorch and TensorFlow each have one. A workload lives in a child process (host.py): if a step crashes or hangs, only
 that process is lost.
@@ -24,11 +25,12 @@ from gnnplace.result import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The device of every op, and the order in which devices run their ops: that of `order`, a topological order of all ops.
+    """The device of every op, and the order in which devices run their ops: that of `order`, a topological order of all
+    ops.
 
-    `devices` are those of the cluster. If all are of kind `cpu`, the k-th is a process on the k-th usable core. Otherwise the k-th device
-    of kind `gpu` is the k-th GPU (PyTorch wraps around if there are fewer), and a device of kind `cpu` is a thread of PyTorch's process or,
-    with TensorFlow, a process on a core.
+    `devices` are those of the cluster. If all are of kind `cpu`, the k-th is a process on the k-th usable core.
+    Otherwise the k-th device of kind `gpu` is the k-th GPU (PyTorch wraps around if there are fewer), and a device of
+    kind `cpu` is a thread of PyTorch's process or, with TensorFlow, a process on a core.
     """
 
     devices: tuple[Device, ...]
@@ -49,18 +51,27 @@ class PlanError(ValueError):
 
 
 def refuse(graph: ComputationGraph, plan: Plan) -> None:
-    """Checks a plan. Raises MeasurementError for an unknown or forbidden device or a split group, PlanError for a wrong order."""
+    """Checks a plan.
+
+    Raises MeasurementError for an unknown or forbidden device or a split group, PlanError for a wrong order.
+    """
     for i, d in enumerate(plan.device.tolist()):
         if not 0 <= d < len(plan.devices):
-            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the plan's {len(plan.devices)} devices")
+            raise MeasurementError(
+                "unsupported", f"op {graph.op_names[i]!r}: device {d} is none of the plan's {len(plan.devices)} devices"
+            )
         allowed = graph.allowed[i]
         if allowed is not None and plan.devices[d].kind not in allowed.split(","):
-            raise MeasurementError("unsupported", f"op {graph.op_names[i]!r} may only run on {allowed}, not on {plan.devices[d].name}")
+            raise MeasurementError(
+                "unsupported", f"op {graph.op_names[i]!r} may only run on {allowed}, not on {plan.devices[d].name}"
+            )
     first: dict[int, int] = {}
     for i, group in enumerate(graph.colocation.index.tolist()):
         if group != NONE and plan.device[first.setdefault(group, i)] != plan.device[i]:
             names = f"{graph.op_names[first[group]]!r} and {graph.op_names[i]!r}"
-            raise MeasurementError("unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} are on different devices")
+            raise MeasurementError(
+                "unsupported", f"colocation group {graph.colocation[i]!r} is split: {names} are on different devices"
+            )
     _require_topological(graph, plan)
 
 
@@ -76,7 +87,8 @@ def _require_topological(graph: ComputationGraph, plan: Plan) -> None:
 
 
 def without_updates(plan: Plan, whole: ComputationGraph, graph: ComputationGraph) -> Plan:
-    """The devices and the order that a plan of `whole` has for `graph`, the same ops by name but for those of the phase `update`.
+    """The devices and the order that a plan of `whole` has for `graph`, the same ops by name but for those of the phase
+    `update`.
 
     Raises ValueError where the two differ in anything else: the plan was made for another step.
     """
@@ -145,8 +157,8 @@ class PlacedStep(Protocol):
     def run(self, steps: int) -> list[int]:
         """Runs steps and returns their step times in ns; a step ends when all devices are done.
 
-        PyTorch: from the start of the first device to the end of the last; on several hosts, the time of the slowest rank.
-        TensorFlow: from the request to the reply, so messages to and from its servers count.
+        PyTorch: from the start of the first device to the end of the last; on several hosts, the time of the slowest
+        rank. TensorFlow: from the request to the reply, so messages to and from its servers count.
         """
         ...
 
@@ -159,7 +171,8 @@ class PlacedStep(Protocol):
         ...
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step (two on the first call of some executors). Returns each device's peak memory in bytes: variables, buffers, workspace.
+        """Runs a step (two on the first call of some executors). Returns each device's peak memory in bytes: variables,
+        buffers, workspace.
 
         Logical devices on one GPU share its memory, so each reports the peak of the whole GPU.
         """
@@ -188,7 +201,9 @@ class Workload(Protocol):
         ...
 
     def as_run(self, plan: Plan) -> ComputationGraph:
-        """The graph to simulate for what the executor does under a plan: the same ops, in the plan's order on each device."""
+        """The graph to simulate for what the executor does under a plan:
+        the same ops, in the plan's order on each device.
+        """
         ...
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:

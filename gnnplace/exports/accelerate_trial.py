@@ -1,4 +1,5 @@
-"""A device_map tried before it is written: accelerate's own check and hooks, on pretended accelerators, with the step's own forward pass.
+"""A device_map tried before it is written: accelerate's own check and hooks, on pretended accelerators, with the step's
+own forward pass.
 
 Tensors are fake ones on `cuda` devices that nobody has to have. accelerate is as it is, but for the function that moves
 a weight, which can't move a fake one.
@@ -32,10 +33,15 @@ def accelerated(step: TorchStep | TorchInference, homes: Homes) -> tuple[Divided
     module = step.module
     first: dict[int, str] = {}
     also: dict[str, str] = {}
-    for name, tensor in (*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)):
+    for name, tensor in (
+        *module.named_parameters(remove_duplicate=False),
+        *module.named_buffers(remove_duplicate=False),
+    ):
         if (known := first.setdefault(id(tensor), name)) != name:
             also[name] = known
-    divided = outermost(homes, also, {as_written(path): path for path, _ in module.named_modules(remove_duplicate=False)})
+    divided = outermost(
+        homes, also, {as_written(path): path for path, _ in module.named_modules(remove_duplicate=False)}
+    )
     made = divided.map | divided.bare
     return divided, Tried() if divided.torn else tried(step, made)
 
@@ -48,7 +54,8 @@ def tried(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) ->
     if find_spec("accelerate") is None:
         return Tried(untried='for accelerate is not installed (pip install "gnnplace[accelerate]")')
     main = main_device(device_map)
-    hooked = (main, "cpu") if len(set(device_map.values())) > 1 else (main,)  # where inputs may be: on one device there are no hooks
+    # where inputs may be: on one device there are no hooks
+    hooked = (main, "cpu") if len(set(device_map.values())) > 1 else (main,)
     if (fault := _faults(step, device_map, hooked)) is None:
         return Tried()
     alone = _faults(step, {"": 0}, (0, "cpu"))
@@ -59,7 +66,9 @@ def tried(step: TorchStep | TorchInference, device_map: Mapping[str, Device]) ->
     return Tried(untried=f"for the module can't be run on a pretended accelerator ({alone.what})")
 
 
-def _faults(step: TorchStep | TorchInference, device_map: Mapping[str, Device], inputs: Sequence[Device]) -> Fault | None:
+def _faults(
+    step: TorchStep | TorchInference, device_map: Mapping[str, Device], inputs: Sequence[Device]
+) -> Fault | None:
     """The fault with inputs on the first device; None where there is none with inputs on some."""
     found = None
     for device in inputs:
@@ -80,7 +89,12 @@ def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], i
         held.enter_context(_moving_fakes())
         held.enter_context(pretended())
         try:
-            dispatch_model(module, {name: _named(device) for name, device in device_map.items()}, main_device=main, force_hooks=True)
+            dispatch_model(
+                module,
+                {name: _named(device) for name, device in device_map.items()},
+                main_device=main,
+                force_hooks=True,
+            )
             _follow(module, inside, held)
             arguments = [fake(tensor).to(_named(inputs_on)) for tensor in inputs.tensors]
             if isinstance(step, TorchStep):
@@ -90,7 +104,9 @@ def _fault(step: TorchStep | TorchInference, device_map: Mapping[str, Device], i
                 positional, named = inputs.call(arguments)
                 module(*positional, **named)
         except Exception as error:  # of the module's code, or accelerate's
-            return Fault(" ".join(f"{type(error).__name__}: {error}".split())[:MOST_CHARACTERS], inside[-1] if inside else "")
+            return Fault(
+                " ".join(f"{type(error).__name__}: {error}".split())[:MOST_CHARACTERS], inside[-1] if inside else ""
+            )
     return None
 
 

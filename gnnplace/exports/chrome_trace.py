@@ -1,7 +1,8 @@
 """The simulated step in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open.
 
-A process is a device or a channel, a thread one of its streams. Ops are slices with their module and phase, transfers are slices of their
-channel with their bytes. A counter shows the memory of each device. Arrows lead along the critical chain.
+A process is a device or a channel, a thread one of its streams. Ops are slices with their module and phase, transfers
+are slices of their channel with their bytes. A counter shows the memory of each device. Arrows lead along the critical
+chain.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ class _Track(NamedTuple):
 
 
 def chrome_trace(problem: Problem, placement: Placement) -> str:
-    """One JSON object; times in microseconds, as the format has them, exact to the nanosecond. Raises ValueError where there is no step."""
+    """One JSON object; times in microseconds, as the format has them, exact to the nanosecond.
+
+    Raises ValueError where there is no step.
+    """
     step = stepped(problem, placement)
     tracks = _tracks(step)
     events = [*_names(step), *_ops(step, tracks), *_transfers(step, tracks), *_memory(step), *_arrows(step, tracks)]
@@ -52,15 +56,25 @@ def _names(step: Step) -> list[Event]:
     channels = [f"links out of {name}" if kind == "device" else f"channel {name}" for kind, name in cluster.channels]
     names = [*cluster.device_names, *channels]
     named = [{"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}} for pid, name in enumerate(names)]
-    return named + [{"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}} for pid in range(len(names))]
+    return named + [
+        {"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}} for pid in range(len(names))
+    ]
 
 
 def _ops(step: Step, tracks: list[_Track]) -> list[Event]:
     graph, timeline = step.problem.graph, step.timeline
     found = []
     for op, name in enumerate(graph.op_names):
-        about = {"module": step.modules.names[step.modules.module[op]], "kind": graph.kind[op], "phase": graph.phase[op]}
-        found.append(_slice(name, graph.phase[op] or "step", tracks[op], int(timeline.start_ns[op]), int(timeline.end_ns[op]), about))
+        about = {
+            "module": step.modules.names[step.modules.module[op]],
+            "kind": graph.kind[op],
+            "phase": graph.phase[op],
+        }
+        found.append(
+            _slice(
+                name, graph.phase[op] or "step", tracks[op], int(timeline.start_ns[op]), int(timeline.end_ns[op]), about
+            )
+        )
     return found
 
 
@@ -72,7 +86,11 @@ def _transfers(step: Step, tracks: list[_Track]) -> list[Event]:
     for transfer, output in enumerate(timeline.transfer_output.tolist()):
         src, dst = int(timeline.transfer_src[transfer]), int(timeline.transfer_dst[transfer])
         name = f"{graph.op_names[graph.output_op[output]]} to {cluster.device_names[dst]}"
-        about = {"bytes": int(graph.output_bytes[output]), "from": cluster.device_names[src], "to": cluster.device_names[dst]}
+        about = {
+            "bytes": int(graph.output_bytes[output]),
+            "from": cluster.device_names[src],
+            "to": cluster.device_names[dst],
+        }
         ends = int(timeline.transfer_start_ns[transfer]), int(timeline.transfer_end_ns[transfer])
         found.append(_slice(name, "transfer", tracks[problem.num_ops + transfer], *ends, about))
         channel = int(cluster.link_receive_channel[cluster.link_index[src, dst]])
@@ -105,6 +123,13 @@ def _arrows(step: Step, tracks: list[_Track]) -> list[Event]:
     for number, (before, after) in enumerate(pairwise(chain)):
         for ph, node in (("s", before), ("f", after)):
             at = step.waits.start_ns[node] / 1e3
-            arrow = {"ph": ph, "name": "critical chain", "cat": "critical", "id": number, "ts": at, **tracks[node]._asdict()}
+            arrow = {
+                "ph": ph,
+                "name": "critical chain",
+                "cat": "critical",
+                "id": number,
+                "ts": at,
+                **tracks[node]._asdict(),
+            }
             found.append(arrow | ({"bp": "e"} if ph == "f" else {}))
     return found

@@ -38,11 +38,13 @@ class Meeting(NamedTuple):
     modules: tuple[str, str]
 
 
-def device_map(problem: Problem, placement: Placement, say: Say = warnings.warn, trial: Trial | None = None) -> dict[str, Device]:
+def device_map(
+    problem: Problem, placement: Placement, say: Say = warnings.warn, trial: Trial | None = None
+) -> dict[str, Device]:
     """Module -> the number of its accelerator, or `cpu`, in the order in which modules begin; "" is the whole model.
 
-    `trial` is that of the module in another process; else a module that this process captured is tried here. Raises UnsayableError for
-    what accelerate does not run as placed; `say` is told where that could not be tried.
+    `trial` is that of the module in another process; else a module that this process captured is tried here. Raises
+    UnsayableError for what accelerate does not run as placed; `say` is told where that could not be tried.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -69,13 +71,17 @@ def accelerate(problem: Problem, placement: Placement, say: Say, trial: Trial | 
 
 
 def _check_processors(problem: Problem, of_module: dict[str, int]) -> None:
-    """Raises UnsayableError for a CPU beside another device: to accelerate that is where weights lie that it copies at each call."""
+    """Raises UnsayableError for a CPU beside another device: to accelerate
+    that is where weights lie that it copies at each call.
+    """
     cpus = [device for device in dict.fromkeys(of_module.values()) if problem.cluster.devices[device].kind == "cpu"]
     if cpus and len(set(of_module.values())) > 1:
         there = listed([name for name, device in of_module.items() if device in cpus])
         raise UnsayableError(
-            f"{TARGET}: computes on one CPU or on accelerators, and {there} are on {problem.cluster.device_names[cpus[0]]}: beside an "
-            "accelerator their weights would be copied to it at each call; place with --accelerators-only, or with --devices of one CPU"
+            f"{TARGET}: computes on one CPU or on accelerators, and {there} are on "
+            f"{problem.cluster.device_names[cpus[0]]}: beside an "
+            "accelerator their weights would be copied to it at each call; place with --accelerators-only, or with "
+            "--devices of one CPU"
         )
 
 
@@ -84,18 +90,22 @@ def _check_divided(divided: Divided) -> None:
     if divided.tied:
         name, first = divided.tied[0]
         raise UnsayableError(
-            f"{TARGET}: a tensor has one home, and {name} is {first}, on another device; {beside(*map(_owner, divided.tied[0]))}"
+            f"{TARGET}: a tensor has one home, and {name} is {first}, on another device; "
+            f"{beside(*map(_owner, divided.tied[0]))}"
         )
     if divided.torn:
         raise UnsayableError(
-            f"{TARGET}: moves a tensor with its module, and {listed(divided.torn)} hold some and stand on several devices; "
+            f"{TARGET}: moves a tensor with its module, and {listed(divided.torn)} hold some and stand on several "
+            "devices; "
             f"{whole(divided.torn)}"
         )
     main = main_device(divided.map | divided.bare)
     if strange := [name for name, device in divided.bare.items() if device != main]:
         raise UnsayableError(
-            f"{TARGET}: the model's own tensors are on the first accelerator of the map, {_said(main)}, and {listed(strange)} are on "
-            f"{_said(divided.bare[strange[0]])}; no granularity would do, {ONE_DEVICE}, or a cluster that lists this one first"
+            f"{TARGET}: the model's own tensors are on the first accelerator of the map, {_said(main)}, and "
+            f"{listed(strange)} are on "
+            f"{_said(divided.bare[strange[0]])}; no granularity would do, {ONE_DEVICE}, or a cluster that lists this "
+            "one first"
         )
 
 
@@ -104,14 +114,17 @@ def _check_shared(problem: Problem, placement: Placement) -> None:
     if pair := shared(problem, placement):
         name, reader = pair
         raise UnsayableError(
-            f"{TARGET}: a tensor has one home, and {reader} reads {name}, on another device; {beside(_owner(name) or reader, reader)}"
+            f"{TARGET}: a tensor has one home, and {reader} reads {name}, on another device; "
+            f"{beside(_owner(name) or reader, reader)}"
         )
 
 
 def _refuse(problem: Problem, of_module: dict[str, int], fault: Fault | None, met: list[Meeting]) -> None:
     """Raises UnsayableError for a fault of a trial, or where the graph says that tensors meet."""
     if fault is not None and fault.always:
-        raise UnsayableError(f"{TARGET}: the step does not run on one accelerator either ({fault.what}); {ON_ANY_DEVICE}")
+        raise UnsayableError(
+            f"{TARGET}: the step does not run on one accelerator either ({fault.what}); {ON_ANY_DEVICE}"
+        )
     names = problem.cluster.device_names
     within = list(dict.fromkeys(each.where for each in met if each.where))
     if fault is not None and fault.where and fault.where not in within:
@@ -120,9 +133,13 @@ def _refuse(problem: Problem, of_module: dict[str, int], fault: Fault | None, me
     what = f" ({fault.what})" if fault is not None else ""
     if outside is not None and (fault is None or not fault.where):
         first, other = (f"{module} ({names[of_module[module]]})" for module in outside)
-        raise UnsayableError(f"{TARGET}: the model's own code gets tensors of {first} and {other}{what}; {beside(*outside)}")
+        raise UnsayableError(
+            f"{TARGET}: the model's own code gets tensors of {first} and {other}{what}; {beside(*outside)}"
+        )
     if within:
-        raise UnsayableError(f"{TARGET}: the code of {listed(within)} gets tensors of two devices{what}; {whole(within)}")
+        raise UnsayableError(
+            f"{TARGET}: the code of {listed(within)} gets tensors of two devices{what}; {whole(within)}"
+        )
     if fault is not None:
         raise UnsayableError(f"{TARGET}: the step's own code fails{what}; {ON_ANY_DEVICE}")
 
@@ -164,8 +181,8 @@ def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: De
         elif of_layer[layer] is not None:
             device[op] = of_layer[layer]
         elif layer not in NO_MODULES:
-            sources = [int(graph.edge_src[edge]) for edge in graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]].tolist()
-                       if graph.edge_data[edge] != NONE]  # fmt: skip
+            edges = graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]].tolist()
+            sources = [int(graph.edge_src[edge]) for edge in edges if graph.edge_data[edge] != NONE]
             known = [source for source in sources if device[source] is not None]
             device[op] = device[known[0]] if known else None
             for source in known:
@@ -178,5 +195,7 @@ def meetings(graph: ComputationGraph, device_map: Mapping[str, Device], main: De
 def _device(path: str, device_map: Mapping[str, Device]) -> Device | None:
     """The device of the module that a map names around a path, None where it names none."""
     parts = [] if path == ROOT_LAYER else path.split(".")
-    found = (device_map[name] for length in range(len(parts), -1, -1) if (name := ".".join(parts[:length])) in device_map)
+    found = (
+        device_map[name] for length in range(len(parts), -1, -1) if (name := ".".join(parts[:length])) in device_map
+    )
     return next(found, None)

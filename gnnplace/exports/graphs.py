@@ -1,4 +1,6 @@
-"""The placed graph for networkx, as GraphML and for Graphviz: every op with its device, module, phase, start and end."""
+"""The placed graph for networkx, as GraphML and for Graphviz: every op
+with its device, module, phase, start and end.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ NOT_IN_XML = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def to_networkx(problem: Problem, placement: Placement) -> nx.MultiDiGraph:
-    """A multigraph of op names. Nodes have `device`, `module`, `kind`, `phase`, `start_ns` and `end_ns`; edges `output` and `bytes`.
+    """A multigraph of op names. Nodes have `device`, `module`, `kind`, `phase`, `start_ns` and `end_ns`; edges `output`
+    and `bytes`.
 
-    `phase` is empty where the graph has none; `output` is -1 and `bytes` 0 for a control edge; of a placement that has no step, nodes lack
-    start and end.
+    `phase` is empty where the graph has none; `output` is -1 and `bytes` 0 for a control edge; of a placement that has
+    no step, nodes lack start and end.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -44,7 +47,13 @@ def to_networkx(problem: Problem, placement: Placement) -> nx.MultiDiGraph:
         )  # fmt: skip
         if result.timeline is not None:
             made.nodes[name].update(start_ns=int(result.timeline.start_ns[op]), end_ns=int(result.timeline.end_ns[op]))
-    edges = zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), graph.edge_output.tolist(), graph.edge_data.tolist(), strict=True)
+    edges = zip(
+        graph.edge_src.tolist(),
+        graph.edge_dst.tolist(),
+        graph.edge_output.tolist(),
+        graph.edge_data.tolist(),
+        strict=True,
+    )
     for src, dst, output, data in edges:
         size = 0 if output == CONTROL else int(graph.output_bytes[data])
         made.add_edge(graph.op_names[src], graph.op_names[dst], key=output, output=output, bytes=size)
@@ -54,7 +63,11 @@ def to_networkx(problem: Problem, placement: Placement) -> nx.MultiDiGraph:
 def graphml(problem: Problem, placement: Placement) -> str:
     """`to_networkx` as GraphML. Raises `UnsayableError` where a name has a character that XML lacks."""
     graph, written = to_networkx(problem, placement), io.BytesIO()
-    for name in (graph.name, *graph, *(text for _, fields in graph.nodes(data=True) for text in fields.values() if isinstance(text, str))):
+    for name in (
+        graph.name,
+        *graph,
+        *(text for _, fields in graph.nodes(data=True) for text in fields.values() if isinstance(text, str)),
+    ):
         if NOT_IN_XML.search(name):
             raise UnsayableError(f"graphml: {name!r}: XML can't hold a character of this name; --to networkx can")
     nx.write_graphml(graph, written)
@@ -67,7 +80,9 @@ def networkx(problem: Problem, placement: Placement) -> str:
 
 
 def dot(problem: Problem, placement: Placement) -> str:
-    """The graph in Graphviz's language: one colour a device, ops with kind and device as a tooltip, control edges dashed."""
+    """The graph in Graphviz's language: one colour a device, ops with
+    kind and device as a tooltip, control edges dashed.
+    """
     found, palette = to_networkx(problem, placement), colormaps["tab10"]
     colour = {name: to_hex(palette(number % palette.N)) for number, name in enumerate(problem.cluster.device_names)}
     lines = [f"digraph {_quoted(problem.graph.name)} {{", "  node [shape=box, style=filled, fontcolor=white];"]
@@ -82,8 +97,12 @@ def dot(problem: Problem, placement: Placement) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string of Graphviz, another one for each text: in quotes, where backslash, quote and what is not printable are escaped."""
-    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in json.dumps(text, ensure_ascii=False))
+    """A string of Graphviz, another one for each text: in quotes, where
+    backslash, quote and what is not printable are escaped.
+    """
+    return "".join(
+        each if each.isprintable() else f"\\u{ord(each):04x}" for each in json.dumps(text, ensure_ascii=False)
+    )
 
 
 def _shown(text: str) -> str:

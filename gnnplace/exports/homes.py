@@ -30,7 +30,8 @@ Device = int | str  # the number of an accelerator, or "cpu"
 class Homes(NamedTuple):
     """The devices of modules as PyTorch names them, which can be sent to another process.
 
-    `tensors` are parameters and buffers by their first name, `layers` what computes outside all that holds some, by the path of its module.
+    `tensors` are parameters and buffers by their first name, `layers` what computes outside all that holds some, by the
+    path of its module.
     """
 
     tensors: dict[str, Device]
@@ -38,15 +39,20 @@ class Homes(NamedTuple):
     layers: dict[str, Device]
 
 
-def module_devices(problem: Problem, placement: Placement, target: str, granularity: Granularity = "module") -> dict[str, int]:
+def module_devices(
+    problem: Problem, placement: Placement, target: str, granularity: Granularity = "module"
+) -> dict[str, int]:
     """Module -> device, in the order in which modules begin.
 
-    Raises UnsayableError, on behalf of `target`: of graphs that are not PyTorch's; where the forward ops of a module stand on several
-    devices (`granularity` would do); and where what a module holds, its gradients or its updates stand elsewhere.
+    Raises UnsayableError, on behalf of `target`: of graphs that are not PyTorch's; where the forward ops of a module
+    stand on several devices (`granularity` would do); and where what a module holds, its gradients or its updates stand
+    elsewhere.
     """
     graph, found = problem.graph, modules(problem.graph)
     if not of_pytorch(graph):
-        raise UnsayableError(f"{target}: takes modules of PyTorch, and the ops of {graph.name} are not ({listed(_foreign(graph))})")
+        raise UnsayableError(
+            f"{target}: takes modules of PyTorch, and the ops of {graph.name} are not ({listed(_foreign(graph))})"
+        )
     later = graph.phase.among(LATER)
     forward = graph.kernel & ~later & (graph.layer.index != NONE)
     bound = (graph.kernel & later) | (graph.persistent_bytes > 0)
@@ -62,17 +68,22 @@ def module_devices(problem: Problem, placement: Placement, target: str, granular
             elsewhere.append(name)
     advice = f"place with --granularity {granularity}"
     if split:
-        raise UnsayableError(f"{target}: can't split a module, and the forward ops of {listed(split)} stand on several devices; {advice}")
+        raise UnsayableError(
+            f"{target}: can't split a module, and the forward ops of {listed(split)} stand on several devices; {advice}"
+        )
     if elsewhere:
         raise UnsayableError(
-            f"{target}: a module's weights, backward pass and updates are where it runs, and of {listed(elsewhere)} some stand elsewhere; "
+            f"{target}: a module's weights, backward pass and updates are where it runs, and of {listed(elsewhere)} "
+            "some stand elsewhere; "
             f"{advice}"
         )
     return made
 
 
 def homes(problem: Problem, of_module: dict[str, int]) -> Homes:
-    """The devices of modules as `target_names` has them, and so those of their tensors, and of the layers that hold none."""
+    """The devices of modules as `target_names` has them, and so those of
+    their tensors, and of the layers that hold none.
+    """
     graph, found, names = problem.graph, modules(problem.graph), target_names(problem.cluster)
     device = np.array([of_module[name] for name in found.names])[found.module]
     held = graph.kind.among(["parameter", "buffer"])
@@ -93,7 +104,9 @@ def target_names(cluster: Cluster) -> list[Device]:
 
 
 def main_device(device_map: Mapping[str, Device]) -> Device:
-    """The device to which accelerate moves the arguments of the model, and what it holds itself: chosen as accelerate does."""
+    """The device to which accelerate moves the arguments of the model,
+    and what it holds itself: chosen as accelerate does.
+    """
     accelerators = set(device_map.values()) - {"cpu"}
     return next(iter(accelerators)) if accelerators else "cpu"
 
@@ -103,8 +116,8 @@ def _foreign(graph: ComputationGraph) -> list[str]:
 
 
 class Divided(NamedTuple):
-    """The `map` of outermost whole modules; `bare` tensors of the model itself, where it is divided; `torn`, modules that hold tensors and
-    are divided; and `tied` tensors, by two names, whose modules are on two devices.
+    """The `map` of outermost whole modules; `bare` tensors of the model itself, where it is divided; `torn`, modules
+    that hold tensors and are divided; and `tied` tensors, by two names, whose modules are on two devices.
     """
 
     map: dict[str, Device]
@@ -116,9 +129,11 @@ class Divided(NamedTuple):
 def outermost(homes: Homes, also: Mapping[str, str], names: Mapping[str, str]) -> Divided:
     """The device of each outermost whole module, in the order in which modules begin; that of the model itself is "".
 
-    `also` are further names of tensors, each with the first; `names` are paths of modules where they differ from those in `homes`.
+    `also` are further names of tensors, each with the first; `names` are paths of modules where they differ from those
+    in `homes`.
 
-    >>> homes = Homes({"embed.weight": 0, "cls": 0, "0.up.weight": 1, "0.down.weight": 1}, {"0.up": 1, "0.down": 1}, {"0.act": 1})
+    >>> tensors = {"embed.weight": 0, "cls": 0, "0.up.weight": 1, "0.down.weight": 1}
+    >>> homes = Homes(tensors, {"0.up": 1, "0.down": 1}, {"0.act": 1})
     >>> outermost(homes, {}, {})
     Divided(map={'0': 1, 'embed': 0}, bare={'cls': 0}, torn=(), tied=())
     >>> outermost(homes._replace(modules={"head": 0}), {"head.weight": "0.up.weight"}, {}).tied

@@ -29,10 +29,11 @@ CPU = torch.device("cpu")
 
 @contextmanager
 def lent(module: nn.Module, fallbacks: bool = True) -> Iterator[None]:
-    """Within, the module's parameters and buffers are fake ones on the CPU, and nothing is computed; afterwards it is as it was before.
+    """Within, the module's parameters and buffers are fake ones on the CPU, and nothing is computed; afterwards it is
+    as it was before.
 
-    That holds for the attributes of each module and the contents of the containers among them. `fallbacks`: an op that has no fake form
-    is computed, of zeros.
+    That holds for the attributes of each module and the contents of the containers among them. `fallbacks`: an op that
+    has no fake form is computed, of zeros.
     """
     parts = list(module.modules())
     before = [(part, dict(vars(part)), _contents(part)) for part in parts]
@@ -55,7 +56,9 @@ def lent(module: nn.Module, fallbacks: bool = True) -> Iterator[None]:
 
 
 def _own(part: nn.Module) -> list[tuple[str, Tensor]]:
-    return [(name, tensor) for name, tensor in (*part._parameters.items(), *part._buffers.items()) if tensor is not None]
+    return [
+        (name, tensor) for name, tensor in (*part._parameters.items(), *part._buffers.items()) if tensor is not None
+    ]
 
 
 def _like(tensor: Tensor) -> Tensor:
@@ -92,14 +95,18 @@ class _Pretending(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _by_shape(first: Tensor, function: Callable[..., Any], beside: Sequence[torch.device], *arguments: Any, **named: Any) -> Any:
+def _by_shape(
+    first: Tensor, function: Callable[..., Any], beside: Sequence[torch.device], *arguments: Any, **named: Any
+) -> Any:
     """What a function returns, found on the CPU, where the first tensor is.
 
     Raises RuntimeError where CUDA would, for tensors that are neither there nor on one of the devices `beside`.
     """
     places = {each.device for each in pytree.tree_leaves((first, arguments, named)) if isinstance(each, Tensor)}
     if strange := places - {first.device, *(beside if first.device != CPU else ())}:
-        raise RuntimeError(f"Expected all tensors to be on the same device, but found two devices, {first.device} and {strange.pop()}")
+        raise RuntimeError(
+            f"Expected all tensors to be on the same device, but found two devices, {first.device} and {strange.pop()}"
+        )
     if first.device == CPU:
         return function(first, *arguments, **named)
     device = named.pop("device", None) or first.device

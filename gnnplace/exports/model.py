@@ -9,7 +9,9 @@ from gnnplace.graph import ComputationGraph
 
 
 class Model(NamedTuple):
-    """GRAPH as commands take it (a file, FILE.py:FUNCTION, a name of the corpus), with the sizes and fetches that it was read with."""
+    """GRAPH as commands take it (a file, FILE.py:FUNCTION, a name of the
+    corpus), with the sizes and fetches that it was read with.
+    """
 
     path: str
     dims: Mapping[str, int] = {}
@@ -20,5 +22,6 @@ def check_same(read: ComputationGraph, placed: ComputationGraph, model: Model) -
     """Raises ValueError where the graph read from the model is not the one that was placed."""
     if read.sha256 != placed.sha256:
         raise ValueError(
-            f"{model.path}: its graph has the checksum {read.sha256[:12]}..., that of the placed one is {placed.sha256[:12]}..."
+            f"{model.path}: its graph has the checksum {read.sha256[:12]}..., that of the placed one is "
+            f"{placed.sha256[:12]}..."
         )

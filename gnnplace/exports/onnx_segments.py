@@ -1,4 +1,5 @@
-"""The segments of an ONNX model for ONNX Runtime: one model each, which run one after another, each in a session on its device.
+"""The segments of an ONNX model for ONNX Runtime: one model each, which run one after another, each in a session on its
+device.
 
 ONNX Runtime places nodes by itself within a session, so a session is what can be put on a device. A segment holds nodes
 of one device; no value goes back to it from a later one. A weight that several segments read is in each of them.
@@ -34,7 +35,9 @@ NUMBERS = {name: number for number, name in DTYPES.items()}
 
 
 class Segment(NamedTuple):
-    """Nodes that run together on a device, in their order, and the values that they take from others and give to others."""
+    """Nodes that run together on a device, in their order, and the
+    values that they take from others and give to others.
+    """
 
     device: int
     nodes: tuple[int, ...]
@@ -45,12 +48,14 @@ class Segment(NamedTuple):
 def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> dict[str, str | bytes]:
     """The files of a folder: a model for each segment, `manifest.json`, and `chain.py`, which runs them.
 
-    Raises UnsayableError where no .onnx was placed, for nodes of training and for devices that ONNX Runtime has not; ValueError for another
-    model and for a segment of more than 2 GiB.
+    Raises UnsayableError where no .onnx was placed, for nodes of training and for devices that ONNX Runtime has not;
+    ValueError for another model and for a segment of more than 2 GiB.
     """
     if model is None or Path(model.path).suffix != ".onnx":
         given = "no model" if model is None else model.path
-        raise UnsayableError(f"onnxruntime: takes an ONNX file (.onnx), not {given}; place the .onnx that the network is exported to")
+        raise UnsayableError(
+            f"onnxruntime: takes an ONNX file (.onnx), not {given}; place the .onnx that the network is exported to"
+        )
     network = read_model(model.path, model.dims)
     check_same(read_graph(model.path, network, ONNX, problem.graph.name).graph, problem.graph, model)
     _check_runs(network, problem, placement)
@@ -63,7 +68,10 @@ def onnxruntime(problem: Problem, placement: Placement, model: Model | None) -> 
 
 
 def node_ops(graph: ComputationGraph, network: Network) -> list[int]:
-    """The op of every node. Ops are those of inputs, weights and nodes, in this order; a weight that is read has two."""
+    """The op of every node.
+
+    Ops are those of inputs, weights and nodes, in this order; a weight that is read has two.
+    """
     found = []
     op = len(network.inputs)
     for number in range(len(network.initializers) + len(network.nodes)):
@@ -78,7 +86,8 @@ def node_ops(graph: ComputationGraph, network: Network) -> list[int]:
 def segments(network: Network, device: Sequence[int]) -> list[Segment]:
     """The segments of nodes with these devices, in an order in which they can run.
 
-    A node's level is the number of times that a path to it changes the device, at most; a segment is what has one level and one device.
+    A node's level is the number of times that a path to it changes the device, at most; a segment is what has one level
+    and one device.
     """
     level = _levels(network, device)
     keys = sorted(set(zip(level, device, strict=True)))
@@ -104,7 +113,9 @@ def segments(network: Network, device: Sequence[int]) -> list[Segment]:
 
 
 def _levels(network: Network, device: Sequence[int]) -> list[int]:
-    """The levels of nodes; what depends on no input has that of what reads it first, so that constants make no segments."""
+    """The levels of nodes; what depends on no input has that of what
+    reads it first, so that constants make no segments.
+    """
     maker = {value: node for node, each in enumerate(network.nodes) for value in each.outputs if value}
     sources = [{maker[value] for value in each.inputs if value in maker} for each in network.nodes]
     readers: list[list[int]] = [[] for _ in network.nodes]
@@ -112,7 +123,9 @@ def _levels(network: Network, device: Sequence[int]) -> list[int]:
     fed: list[bool] = []
     for node, before in enumerate(sources):
         level.append(max((level[source] + (device[source] != device[node]) for source in before), default=0))
-        fed.append(any(fed[source] for source in before) or not set(network.inputs).isdisjoint(network.nodes[node].inputs))
+        fed.append(
+            any(fed[source] for source in before) or not set(network.inputs).isdisjoint(network.nodes[node].inputs)
+        )
         for source in before:
             readers[source].append(node)
     for node in reversed(range(len(level))):
@@ -124,11 +137,15 @@ def _levels(network: Network, device: Sequence[int]) -> list[int]:
 def _check_runs(network: Network, problem: Problem, placement: Placement) -> None:
     trains = [f"{node.name or node.kind} ({node.kind})" for node in network.nodes if node.kind.startswith(TRAINING)]
     if trains:
-        raise UnsayableError(f"onnxruntime: runs no nodes of training, and {listed(trains)} are; place the model for inference")
+        raise UnsayableError(
+            f"onnxruntime: runs no nodes of training, and {listed(trains)} are; place the model for inference"
+        )
     devices = [problem.cluster.devices[device] for device in sorted(set(placement.device.tolist()))]
     absent = [device.name for device in devices if device.kind not in PROVIDERS]
     if absent:
-        raise UnsayableError(f"onnxruntime: has no provider for {listed(absent)}; place with --devices of CPUs and GPUs")
+        raise UnsayableError(
+            f"onnxruntime: has no provider for {listed(absent)}; place with --devices of CPUs and GPUs"
+        )
 
 
 def _manifest(cluster: Cluster, network: Network, found: Sequence[Segment], names: Sequence[str]) -> dict[str, Any]:
@@ -144,10 +161,11 @@ def _manifest(cluster: Cluster, network: Network, found: Sequence[Segment], name
 
 
 def parts(path: str, network: Network, segments: Sequence[Segment]) -> list[bytes]:
-    """The model of each segment, with its weights. Values have the sizes that were placed; functions are inlined, as in the placed graph.
+    """The model of each segment, with its weights. Values have the sizes that were placed; functions are inlined, as in
+    the placed graph.
 
-    The file is parsed in this process only after a child process has read it within limits. Raises ValueError where weights beside it
-    can't be read and for a segment of more than 2 GiB.
+    The file is parsed in this process only after a child process has read it within limits. Raises ValueError where
+    weights beside it can't be read and for a segment of more than 2 GiB.
     """
     import onnx.inliner
     from onnx.checker import ValidationError
@@ -174,7 +192,9 @@ def _part(path: str, whole: ModelProto, network: Network, number: int, segment: 
     version = max(whole.ir_version, LEAST_IR_VERSION)
     model = helper.make_model(graph, opset_imports=whole.opset_import, ir_version=version, producer_name="gnnplace")
     if model.ByteSize() > MAX_PROTOBUF_BYTES:
-        raise ValueError(f"{path}: segment {number} has {model.ByteSize()} bytes, and a file of ONNX at most {MAX_PROTOBUF_BYTES}")
+        raise ValueError(
+            f"{path}: segment {number} has {model.ByteSize()} bytes, and a file of ONNX at most {MAX_PROTOBUF_BYTES}"
+        )
     content: bytes = model.SerializeToString(deterministic=True)
     return content
 

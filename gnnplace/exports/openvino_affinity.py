@@ -1,9 +1,9 @@
 """The affinity of every node of an OpenVINO model, for the device HETERO.
 
-HETERO splits a model by the affinity of its nodes, which it wants from all or none. So layers that the placed graph has no op for get one,
-too: what is folded into a constant that of the first layer that reads it, a result that of what it reads. So do small constants: a shape
-or an axis that came from another device would leave the shape of what is made open. OpenVINO doesn't save affinities with a model (2026.4),
-so they are a document of their own, by friendly name.
+HETERO splits a model by the affinity of its nodes, which it wants from all or none. So layers that the placed graph has
+no op for get one, too: what is folded into a constant that of the first layer that reads it, a result that of what it
+reads. So do small constants: a shape or an axis that came from another device would leave the shape of what is made
+open. OpenVINO doesn't save affinities with a model (2026.4), so they are a document of their own, by friendly name.
 """
 
 from __future__ import annotations
@@ -28,22 +28,30 @@ KINDS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
 def openvino(problem: Problem, placement: Placement, model: Model | None) -> str:
     """JSON with the `device` to compile for and the `affinity` of each node by its friendly name.
 
-    Raises UnsayableError where no .xml was placed, several CPUs are used, or a device that OpenVINO has not; ValueError for another model
-    and for one whose names are not distinct.
+    Raises UnsayableError where no .xml was placed, several CPUs are used, or a device that OpenVINO has not; ValueError
+    for another model and for one whose names are not distinct.
     """
     if model is None or Path(model.path).suffix != ".xml":
         given = "no model" if model is None else model.path
-        raise UnsayableError(f"openvino: takes an OpenVINO model (.xml), not {given}; place the .xml that OpenVINO converts the network to")
+        raise UnsayableError(
+            f"openvino: takes an OpenVINO model (.xml), not {given}; place the .xml that OpenVINO converts the "
+            "network to"
+        )
     check_same(read_openvino(model.path, problem.graph.name).graph, problem.graph, model)
     names = openvino_devices(problem.cluster)
     _check_devices(problem, placement, names)
-    used = sorted(set(placement.device.tolist()), key=lambda device: (names[device] == "CPU", device))  # HETERO falls back to the last
+    # HETERO falls back to the last
+    used = sorted(set(placement.device.tolist()), key=lambda device: (names[device] == "CPU", device))
     found = {layer: names[device] for layer, device in affinities(problem, placement, model.path).items()}
-    return json.dumps({"device": f"HETERO:{','.join(names[device] for device in used)}", "affinity": found}, indent=1) + "\n"
+    return (
+        json.dumps({"device": f"HETERO:{','.join(names[device] for device in used)}", "affinity": found}, indent=1)
+        + "\n"
+    )
 
 
 def openvino_devices(cluster: Cluster) -> list[str]:
-    """The devices as OpenVINO names them: one CPU, the others numbered by their kind (`GPU.0`); "" for a kind that it has not.
+    """The devices as OpenVINO names them: one CPU, the others numbered by their kind (`GPU.0`); "" for a kind that it
+    has not.
 
     >>> import gnnplace as gp
     >>> openvino_devices(gp.problem("squeezenet", cluster="k40-2").cluster)
@@ -75,13 +83,20 @@ def _check_devices(problem: Problem, placement: Placement, names: list[str]) -> 
     devices = sorted(set(placement.device.tolist()))
     absent = [problem.cluster.device_names[device] for device in devices if not names[device]]
     if absent:
-        raise UnsayableError(f"openvino: has no such device, and ops stand on {listed(absent)}; place with --devices of CPU, GPU or NPU")
+        raise UnsayableError(
+            f"openvino: has no such device, and ops stand on {listed(absent)}; place with --devices of CPU, GPU or NPU"
+        )
     cpus = [problem.cluster.device_names[device] for device in devices if names[device] == "CPU"]
     if len(cpus) > 1:
-        raise UnsayableError(f"openvino: has one CPU, and ops stand on {listed(cpus)}; place on a cluster with one CPU, or with --devices")
+        raise UnsayableError(
+            f"openvino: has one CPU, and ops stand on {listed(cpus)}; place on a cluster with one CPU, or with "
+            "--devices"
+        )
 
 
 def _check_names(path: str, layers: list[Layer]) -> None:
     repeated = [name for name, count in Counter(layer.name for layer in layers).items() if count > 1]
     if repeated:
-        raise ValueError(f"{path}: several layers are called {listed(repeated)}; a node's affinity is given by its name")
+        raise ValueError(
+            f"{path}: several layers are called {listed(repeated)}; a node's affinity is given by its name"
+        )

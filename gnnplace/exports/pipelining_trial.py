@@ -1,4 +1,6 @@
-"""A split_spec tried before it is written: PyTorch's own tracer cuts the module, and each stage gets what its schedule would give it."""
+"""A split_spec tried before it is written: PyTorch's own tracer cuts the
+module, and each stage gets what its schedule would give it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def pipelined(step: TorchStep | TorchInference, first: Sequence[str]) -> Tried:
 def _fault(step: TorchStep | TorchInference, first: Sequence[str]) -> Fault | None:
     calls = _calls(step)
     if len(calls) != 1:
-        return Fault(f"a pipeline runs the module's own forward pass once a micro-batch, and the step calls it {len(calls)} times", "")
+        return Fault(
+            f"a pipeline runs the module's own forward pass once a micro-batch, and the step calls it {len(calls)} "
+            "times",
+            "",
+        )
     positional, named = calls[0]
     if said := _unfit((positional, named)):
         return Fault(said, "")
@@ -70,7 +76,11 @@ def _calls(step: TorchStep | TorchInference) -> list[Call]:
 
 def _unfit(call: Call) -> str | None:
     """What of a call's arguments a schedule can't cut into micro-batches."""
-    strange = [type(leaf).__name__ for leaf in pytree.tree_leaves(call, is_leaf=lambda leaf: leaf is None) if not isinstance(leaf, Tensor)]
+    strange = [
+        type(leaf).__name__
+        for leaf in pytree.tree_leaves(call, is_leaf=lambda leaf: leaf is None)
+        if not isinstance(leaf, Tensor)
+    ]
     if strange:
         return f"PyTorch gives a stage tensors alone, and the module is called with {listed(strange)}"
     rows = list(dict.fromkeys(str(tensor.size(0)) if tensor.dim() else "no" for tensor in pytree.tree_leaves(call)))
@@ -80,7 +90,10 @@ def _unfit(call: Call) -> str | None:
 def _cut(pipe: Pipe, stages: int, trains: bool) -> str | None:
     """What PyTorch refuses of the stages that a module was cut into, or runs wrong."""
     if pipe.num_stages != stages:
-        return f"it is cut into {pipe.num_stages} stages, not {stages}: some begin with modules that are never called, or with none that is"
+        return (
+            f"it is cut into {pipe.num_stages} stages, not {stages}: some begin with modules that are never "
+            "called, or with none that is"
+        )
     for node in pipe.split_gm.graph.nodes:
         made = 0 if node.op == "placeholder" else _stage(node)
         readers = [stage for user in node.users if (stage := _stage(user)) is not None]

@@ -22,7 +22,9 @@ class UnsayableError(ValueError):
 
 
 class Fault(NamedTuple):
-    """What went wrong, the path of the module in whose own code it did ("" is the model's), and whether it does so on one device, too."""
+    """What went wrong, the path of the module in whose own code it did ("" is
+    the model's), and whether it does so on one device, too.
+    """
 
     what: str
     where: str

@@ -32,12 +32,16 @@ class _Stage(NamedTuple):
     modules: tuple[str, ...]  # in the order in which they begin
 
 
-def torch_pipelining(problem: Problem, placement: Placement, say: Say = warnings.warn, trial: Trial | None = None) -> str:
-    """JSON with `devices`, those of the stages, and `split_spec`, the modules at whose beginning all stages but the first start.
+def torch_pipelining(
+    problem: Problem, placement: Placement, say: Say = warnings.warn, trial: Trial | None = None
+) -> str:
+    """JSON with `devices`, those of the stages, and `split_spec`, the modules at whose beginning all stages but the
+    first start.
 
-    Raises UnsayableError where a module is split, a device has several stages, a stage begins outside all modules or with one that is never
-    called, a module runs again after a later stage has begun, a later stage reads an input, in training also what a stage before the last
-    one made, where stages share a parameter, and for what PyTorch's tracer does not cut so. `say` is told where that could not be tried.
+    Raises UnsayableError where a module is split, a device has several stages, a stage begins outside all modules or
+    with one that is never called, a module runs again after a later stage has begun, a later stage reads an input, in
+    training also what a stage before the last one made, where stages share a parameter, and for what PyTorch's tracer
+    does not cut so. `say` is told where that could not be tried.
 
         >>> import gnnplace as gp
         >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -46,11 +50,16 @@ def torch_pipelining(problem: Problem, placement: Placement, say: Say = warnings
         ['{', '"devices":', '[', '"cuda:0"', '],', '"split_spec":', '{}', '}']
     """
     of_module = module_devices(problem, placement, TARGET, "stage")
-    found = [_Stage(device, tuple(name for name, _ in run)) for device, run in groupby(of_module.items(), key=lambda item: item[1])]
+    found = [
+        _Stage(device, tuple(name for name, _ in run))
+        for device, run in groupby(of_module.items(), key=lambda item: item[1])
+    ]
     _check_once(problem, found)
     first = [stage.modules[0] for stage in found[1:]]
     if unnamed := [name for name in first if name in (LOSS_LAYER, ROOT_LAYER)]:
-        raise UnsayableError(f"{TARGET}: a stage begins with a module, and {listed(unnamed)} is code outside all of them")
+        raise UnsayableError(
+            f"{TARGET}: a stage begins with a module, and {listed(unnamed)} is code outside all of them"
+        )
     _check_order(problem.graph, found)
     _check_inputs(problem.graph, placement, found)
     _check_parameters(problem, placement)
@@ -65,7 +74,9 @@ def _try(problem: Problem, first: list[str], say: Say, trial: Trial | None) -> N
     """Raises UnsayableError for what PyTorch's tracer does not cut, or its stages don't take."""
     came: Tried = trial(TARGET, first) if trial else tried(problem.graph, TARGET, first)
     if came.fault:
-        raise UnsayableError(f"{TARGET}: PyTorch doesn't run it so: {came.fault.what}; no granularity would do, {ONE_DEVICE}")
+        raise UnsayableError(
+            f"{TARGET}: PyTorch doesn't run it so: {came.fault.what}; no granularity would do, {ONE_DEVICE}"
+        )
     if came.untried:
         say(f"{TARGET}: not tried, only checked by the graph, {came.untried}")
 
@@ -76,23 +87,29 @@ def _check_once(problem: Problem, found: list[_Stage]) -> None:
         if stage.device in seen and before is not None:
             again, other = (problem.cluster.device_names[each.device] for each in (stage, before))
             raise UnsayableError(
-                f"{TARGET}: a device runs one stage, and {stage.modules[0]} is on {again} again, after {before.modules[-1]} on {other}; "
+                f"{TARGET}: a device runs one stage, and {stage.modules[0]} is on {again} again, after "
+                f"{before.modules[-1]} on {other}; "
                 "place with --granularity stage"
             )
         seen.add(stage.device)
 
 
 def _check_order(graph: ComputationGraph, found: list[_Stage]) -> None:
-    """Raises UnsayableError where a module runs after a later stage has begun, or one that a stage begins with runs several times."""
+    """Raises UnsayableError where a module runs after a later stage has
+    begun, or one that a stage begins with runs several times.
+    """
     stage_of = {name: number for number, stage in enumerate(found) for name in stage.modules}
     calls = [name for name, _ in groupby(_running(graph, stage_of))]
     if never := [stage.modules[0] for stage in found[1:] if stage.modules[0] not in calls]:
-        raise UnsayableError(f"{TARGET}: a stage begins with a module that is called, and {listed(never)} never is; {ONE_DEVICE}")
+        raise UnsayableError(
+            f"{TARGET}: a stage begins with a module that is called, and {listed(never)} never is; {ONE_DEVICE}"
+        )
     now = 0
     for name in calls:
         if stage_of[name] < now:
             raise UnsayableError(
-                f"{TARGET}: a stage runs once, and {name} runs again after {found[now].modules[0]}, where the next one begins; "
+                f"{TARGET}: a stage runs once, and {name} runs again after {found[now].modules[0]}, where the next "
+                "one begins; "
                 f"{together(name, found[now].modules[0])}"
             )
         now = stage_of[name]
@@ -111,9 +128,16 @@ def _running(graph: ComputationGraph, stage_of: dict[str, int]) -> list[str]:
 
 
 def _check_inputs(graph: ComputationGraph, placement: Placement, found: list[_Stage]) -> None:
-    """Raises UnsayableError where a later stage reads an input or a view of one: PyTorch gives all but the loss's to the first (2.13)."""
-    inputs = np.append(graph.canonical_kind.among(["input"])[graph.output_op[graph.output_root]], False)  # the last is for control edges
-    given = inputs[graph.edge_data] & ~graph.layer.among([LOSS_LAYER])[graph.edge_dst] & ~graph.phase.among(LATER)[graph.edge_dst]
+    """Raises UnsayableError where a later stage reads an input or a view of
+    one: PyTorch gives all but the loss's to the first (2.13).
+    """
+    # the last is for control edges
+    inputs = np.append(graph.canonical_kind.among(["input"])[graph.output_op[graph.output_root]], False)
+    given = (
+        inputs[graph.edge_data]
+        & ~graph.layer.among([LOSS_LAYER])[graph.edge_dst]
+        & ~graph.phase.among(LATER)[graph.edge_dst]
+    )
     readers = graph.edge_dst[given & (placement.device[graph.edge_dst] != found[0].device)]
     if len(readers):
         names = list(dict.fromkeys(modules(graph).names[module] for module in modules(graph).module[readers].tolist()))
@@ -131,12 +155,27 @@ def _check_parameters(problem: Problem, placement: Placement) -> None:
     trained = np.zeros(graph.num_ops, dtype=bool)
     trained[holder[graph.phase.among(["update"])[reader]]] = True
     forward = ~graph.phase.among(LATER)[reader]
-    shared = (graph.persistent_bytes[holder] > 0) & trained[holder] & forward & (placement.device[holder] != placement.device[reader])
-    pairs = {(found.names[found.module[a]], found.names[found.module[b]]) for a, b in zip(holder[shared], reader[shared], strict=True)}
+    shared = (
+        (graph.persistent_bytes[holder] > 0)
+        & trained[holder]
+        & forward
+        & (placement.device[holder] != placement.device[reader])
+    )
+    pairs = {
+        (found.names[found.module[a]], found.names[found.module[b]])
+        for a, b in zip(holder[shared], reader[shared], strict=True)
+    }
     if pairs:
         farthest = min(pairs, key=lambda pair: (len(around(*pair)), pair))
-        told = listed([f"{other} reads that of {owner}" for owner, other in sorted(pairs, key=lambda pair: (pair != farthest, pair))])
-        raise UnsayableError(f"{TARGET}: a parameter is in one stage, and {told}, in another stage; {together(*farthest)}")
+        told = listed(
+            [
+                f"{other} reads that of {owner}"
+                for owner, other in sorted(pairs, key=lambda pair: (pair != farthest, pair))
+            ]
+        )
+        raise UnsayableError(
+            f"{TARGET}: a parameter is in one stage, and {told}, in another stage; {together(*farthest)}"
+        )
 
 
 def _check_skips(graph: ComputationGraph, found: list[_Stage]) -> None:
@@ -144,13 +183,16 @@ def _check_skips(graph: ComputationGraph, found: list[_Stage]) -> None:
     later, made = graph.phase.among(LATER), modules(graph)
     stage_of = {name: number for number, stage in enumerate(found) for name in stage.modules}
     stage = np.array([stage_of[name] for name in made.names])[made.module]
-    data = np.flatnonzero((graph.edge_data != NONE) & ~later[graph.edge_dst] & ~graph.layer.among([LOSS_LAYER])[graph.edge_dst])
+    data = np.flatnonzero(
+        (graph.edge_data != NONE) & ~later[graph.edge_dst] & ~graph.layer.among([LOSS_LAYER])[graph.edge_dst]
+    )
     maker, reader = graph.output_op[graph.output_root[graph.edge_data[data]]], graph.edge_dst[data]
     computed = graph.kernel[maker] & graph.kernel[reader] & (graph.persistent_bytes[maker] == 0)
     skips = np.flatnonzero(computed & (stage[reader] > stage[maker] + 1) & later.any())
     if len(skips):
         first, other = (made.names[made.module[op[skips[0]]]] for op in (maker, reader))
         raise UnsayableError(
-            f"{TARGET}: a gradient goes to the stage before alone, and {other} reads what {first} makes, several stages before; "
+            f"{TARGET}: a gradient goes to the stage before alone, and {other} reads what {first} makes, several "
+            "stages before; "
             f"{together(first, other)}"
         )

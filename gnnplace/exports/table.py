@@ -6,9 +6,11 @@ from typing import Literal, NamedTuple
 
 
 class Target(NamedTuple):
-    """Where the function is, what it writes, whether it takes the model that the graph was read from, and whether it writes a folder.
+    """Where the function is, what it writes, whether it takes the model that the graph was read from, and whether it
+    writes a folder.
 
-    `tries`: the function tries what it writes. `in_turn`: the program runs one device after another, always or in inference.
+    `tries`: the function tries what it writes. `in_turn`: the program runs one device after another, always or in
+    inference.
     """
 
     module: str
@@ -26,9 +28,14 @@ TARGETS = {
         tries=True,
         in_turn="inference",
     ),
-    "chrome-trace": Target("gnnplace.exports.chrome_trace", "the simulated step, for ui.perfetto.dev or chrome://tracing"),
+    "chrome-trace": Target(
+        "gnnplace.exports.chrome_trace", "the simulated step, for ui.perfetto.dev or chrome://tracing"
+    ),
     "dot": Target("gnnplace.exports.graphs", "the graph for Graphviz, coloured by device"),
-    "graphml": Target("gnnplace.exports.graphs", "the graph for networkx, yEd or Gephi, with device, module, start and end of every op"),
+    "graphml": Target(
+        "gnnplace.exports.graphs",
+        "the graph for networkx, yEd or Gephi, with device, module, start and end of every op",
+    ),
     "networkx": Target("gnnplace.exports.graphs", "the same for networkx, as node-link JSON"),
     "openvino": Target(
         "gnnplace.exports.openvino_affinity",
@@ -49,5 +56,7 @@ TARGETS = {
         takes_model=True,
         folder=True,
     ),
-    "torch-pipelining": Target("gnnplace.exports.stages", "the split_spec of torch.distributed.pipelining, as JSON", tries=True),
+    "torch-pipelining": Target(
+        "gnnplace.exports.stages", "the split_spec of torch.distributed.pipelining, as JSON", tries=True
+    ),
 }

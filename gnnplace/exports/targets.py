@@ -23,13 +23,18 @@ Written = str | Mapping[str, str | bytes]  # the text of a file, or the files of
 
 
 def exported(
-    problem: Problem, placement: Placement, to: str, model: Model | None = None, say: Say = warnings.warn, trial: Trial | None = None
+    problem: Problem,
+    placement: Placement,
+    to: str,
+    model: Model | None = None,
+    say: Say = warnings.warn,
+    trial: Trial | None = None,
 ) -> Written:
     """A placement as target `to` reads it: the text of a file, or the files of a folder by their names.
 
-    `say` is told what could not be tried, and what of the planned time the target's program does not keep; `trial` is that of the module
-    where another process has it. Raises ValueError for an unknown target, for what a target can't say (`UnsayableError`), and where it
-    needs the model and has none or another one.
+    `say` is told what could not be tried, and what of the planned time the target's program does not keep; `trial` is
+    that of the module where another process has it. Raises ValueError for an unknown target, for what a target can't
+    say (`UnsayableError`), and where it needs the model and has none or another one.
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("squeezenet", cluster="k40-2")
@@ -77,10 +82,15 @@ def in_turn(problem: Problem, placement: Placement, program: str) -> str | None:
     if result.timeline is None or result.step_time_ns is None:
         return None
     start, end = result.timeline.start_ns, result.timeline.end_ns
-    apart = sum(_covered(start[on], end[on]) for on in (placement.device == device for device in range(problem.num_devices)))
+    apart = sum(
+        _covered(start[on], end[on]) for on in (placement.device == device for device in range(problem.num_devices))
+    )
     overlap = apart - _covered(start, end)
     planned, gained, least = (f"{ns / 1e6:,.3f} ms" for ns in (result.step_time_ns, overlap, apart))
-    told = f"{program} runs one device after another, and {gained} of the planned {planned} overlap: its step takes {least} at least"
+    told = (
+        f"{program} runs one device after another, and {gained} of the planned {planned} overlap: its step takes "
+        f"{least} at least"
+    )
     return told if overlap else None
 
 

@@ -1,4 +1,5 @@
-"""Devices of TensorFlow's ops: as JSON, as a device function for graphs and `tf.function`s, and within the GraphDef that was placed.
+"""Devices of TensorFlow's ops: as JSON, as a device function for graphs and `tf.function`s, and within the GraphDef
+that was placed.
 
 TensorFlow itself says any placement. What was pruned from the step has no device: TensorFlow puts it where its
 resources and inputs are.
@@ -26,7 +27,10 @@ def tensorflow(problem: Problem, placement: Placement, model: Model | None) -> d
     """The files of a folder: `devices.json`, `device_function.py`, and `graph.pb` where the model is a GraphDef."""
     _check_kinds(problem, model)
     devices = op_devices(problem, placement)
-    files: dict[str, str | bytes] = {"devices.json": json.dumps(devices, indent=1) + "\n", FUNCTION.name: FUNCTION.read_text()}
+    files: dict[str, str | bytes] = {
+        "devices.json": json.dumps(devices, indent=1) + "\n",
+        FUNCTION.name: FUNCTION.read_text(),
+    }
     if model is not None and Path(model.path).suffix in GRAPHDEF:
         files["graph.pb"] = placed_graphdef(problem, model, devices)
     return files
@@ -51,7 +55,8 @@ def device_strings(cluster: Cluster) -> list[str]:
 
 
 def placed_graphdef(problem: Problem, model: Model, devices: Mapping[str, str]) -> bytes:
-    """The binary GraphDef; open dimensions of placeholders have the sizes that were placed. Raises ValueError for another model.
+    """The binary GraphDef; open dimensions of placeholders have the sizes that were placed. Raises ValueError for
+    another model.
 
     The file is parsed in this process only after a child process has read it within limits.
     """
@@ -69,10 +74,17 @@ def placed_graphdef(problem: Problem, model: Model, devices: Mapping[str, str]) 
 def _check_kinds(problem: Problem, model: Model | None) -> None:
     """Raises UnsayableError for a graph of another framework: its ops are none of TensorFlow's."""
     if model is not None and Path(model.path).suffix in OTHERS:
-        raise UnsayableError(f"tensorflow: {model.path} is no graph of TensorFlow; {Path(model.path).suffix} goes to another target")
+        raise UnsayableError(
+            f"tensorflow: {model.path} is no graph of TensorFlow; {Path(model.path).suffix} goes to another target"
+        )
     graph = problem.graph
-    strange = [f"{name} ({graph.kind[op]})" for op, name in enumerate(graph.op_names) if not (graph.kind[op] or "")[:1].isupper()]
+    strange = [
+        f"{name} ({graph.kind[op]})"
+        for op, name in enumerate(graph.op_names)
+        if not (graph.kind[op] or "")[:1].isupper()
+    ]
     if strange:
         raise UnsayableError(
-            f"tensorflow: {listed(strange)} are no ops of TensorFlow; place a graph that was read from TensorFlow or Keras"
+            f"tensorflow: {listed(strange)} are no ops of TensorFlow; place a graph that was read from TensorFlow or "
+            "Keras"
         )

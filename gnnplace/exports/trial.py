@@ -1,4 +1,5 @@
-"""Trials of exports: the target's own program runs the step's module before anything is written, where that module is at hand.
+"""Trials of exports: the target's own program runs the step's module before anything is written, where that module is
+at hand.
 
 A trial is a function of a target and of what it has to try. That of a graph which this process captured runs here; a
 command, which never runs what a user wrote itself, has one that asks the process which did.

@@ -1,7 +1,7 @@
 """Files that are never half-written: a reader sees the old content or the new, whatever interrupts the writer.
 
-What is written stands beside the file until it is whole, under a name `.NAME.XXXXXXXX.tmp` and locked. A killed writer leaves it; the next
-one of that name removes it, since its lock has gone with its process.
+What is written stands beside the file until it is whole, under a name `.NAME.XXXXXXXX.tmp` and locked. A killed writer
+leaves it; the next one of that name removes it, since its lock has gone with its process.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from pathlib import Path
 from gnnplace.isolation.lock import leads_to
 from gnnplace.isolation.under_way import undone
 
-STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")  # whatever they lead to has been opened by somebody else
+# whatever they lead to has been opened by somebody else
+STREAMS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
 MOST_BYTES = 200  # of a name that its temporary repeats; a file system takes 255
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`, whose mode and owner stay.
+    """Writes `data` to a file beside `path`, flushes it to the disk and renames it over `path`, whose mode and owner
+    stay.
 
-    A link is followed. A device, a pipe or a stream (`/dev/null`, `/dev/stdout`) is written to as it is, as far as its reader
-    reads. Raises OSError with `path`.
+    A link is followed. A device, a pipe or a stream (`/dev/null`, `/dev/stdout`) is written to as it is, as far as its
+    reader reads. Raises OSError with `path`.
     """
     with _as_named(path):
         named = Path(path)
@@ -38,7 +40,10 @@ def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
                 stream.write(data)
             return
         target = Path(os.path.realpath(named))
-        with _temporary(target, _new_file) as (temporary, descriptor), os.fdopen(descriptor, "wb", closefd=False) as file:
+        with (
+            _temporary(target, _new_file) as (temporary, descriptor),
+            os.fdopen(descriptor, "wb", closefd=False) as file,
+        ):
             _keep_mode(target, descriptor)
             file.write(data)
             file.flush()
@@ -53,7 +58,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_folder(path: str | os.PathLike[str], files: Mapping[str, str | bytes]) -> None:
-    """Writes files into a new folder, which appears once it is whole; an empty one is filled. Raises OSError with `path`."""
+    """Writes files into a new folder, which appears once it is whole; an empty one is filled.
+
+    Raises OSError with `path`.
+    """
     with _as_named(path):
         target = Path(os.path.realpath(path))
         with _temporary(target, _new_folder) as (temporary, _):
@@ -74,7 +82,9 @@ def _as_named(path: str | os.PathLike[str]) -> Iterator[None]:
 
 @contextmanager
 def _temporary(target: Path, make: Callable[[Path], int]) -> Iterator[tuple[Path, int]]:
-    """What `make` makes beside `target`, locked, and its descriptor; unless it was renamed, it is removed in the end."""
+    """What `make` makes beside `target`, locked, and its descriptor;
+    unless it was renamed, it is removed in the end.
+    """
     _remove_stale(target)
     while True:
         path = target.with_name(f"{_prefix(target)}{secrets.token_hex(4)}.tmp")
@@ -115,7 +125,8 @@ def _remove_stale(target: Path) -> None:
     if not os.access(target.parent, os.R_OK):
         return
     for path in [target.with_name(name) for name in os.listdir(target.parent) if ours.fullmatch(name)]:
-        with suppress(FileNotFoundError, BlockingIOError, PermissionError):  # its writer is done, at work, or another user
+        # its writer is done, at work, or another user
+        with suppress(FileNotFoundError, BlockingIOError, PermissionError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

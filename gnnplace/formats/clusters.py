@@ -39,16 +39,17 @@ TimeNs = Annotated[int, Field(ge=0, le=MAX_TIME_NS)]
 class DeviceDocument(Document):
     """One device of a cluster document.
 
-    Devices that name the same `memory` share it: an op that starts while another of them runs one takes its time at the contended rate.
-    What arrives shares a buffer with all that comes of its tensor; if `received` is `parts`, only what is all of the tensor does, if it is
-    `outputs`, nothing.
+    Devices that name the same `memory` share it: an op that starts while another of them runs one takes its time at the
+    contended rate. What arrives shares a buffer with all that comes of its tensor; if `received` is `parts`, only what
+    is all of the tensor does, if it is `outputs`, nothing.
     """
 
     name: Name
     kind: DeviceKind
     memory_bytes: Bytes
     flops_per_s: Annotated[
-        Annotated[Rate, strict_json.ONE] | Annotated[RateByDtype, strict_json.MAP], Discriminator(strict_json.one_or_map)
+        Annotated[Rate, strict_json.ONE] | Annotated[RateByDtype, strict_json.MAP],
+        Discriminator(strict_json.one_or_map),
     ]
     memory_bytes_per_s: Rate
     launch_ns: TimeNs = 0
@@ -62,7 +63,8 @@ class DeviceDocument(Document):
 class LinkDocument(Document):
     """One directed link of a cluster document.
 
-    A `channel` named as `src`, or a `receive_channel` named as `dst`, is that device: a transfer takes one of its streams.
+    A `channel` named as `src`, or a `receive_channel` named as `dst`, is that device: a transfer takes one of its
+    streams.
     """
 
     src: Name
@@ -75,7 +77,10 @@ class LinkDocument(Document):
 
 
 class ClusterDocument(Document):
-    """A cluster document. Every device of several has a link, unless `isolated` says that some are meant to have none."""
+    """A cluster document.
+
+    Every device of several has a link, unless `isolated` says that some are meant to have none.
+    """
 
     format: Literal["gnnplace.cluster"] = "gnnplace.cluster"
     version: Literal[1] = 1
@@ -98,7 +103,10 @@ class ClusterDocument(Document):
 
 
 def read_cluster(source: Source) -> Cluster:
-    """The cluster of a JSON file (a path) or of its bytes. Raises ValueError (one line) for a bad one, OSError for an unreadable file."""
+    """The cluster of a JSON file (a path) or of its bytes.
+
+    Raises ValueError (one line) for a bad one, OSError for an unreadable file.
+    """
     return strict_json.read(source, ClusterDocument, _cluster, MAX_DOCUMENT_BYTES)
 
 
@@ -136,7 +144,9 @@ def _cluster(document: ClusterDocument) -> Cluster:
     devices = tuple(Device(**device.model_dump()) for device in document.devices)
     cluster = Cluster(document.name, devices, tuple(Link(**link.model_dump()) for link in document.links))
     if cluster.unlinked and not document.isolated:
-        raise ClusterError(f'links: none leads from or to {listing(cluster.unlinked)}; if that is meant, add "isolated": true')
+        raise ClusterError(
+            f'links: none leads from or to {listing(cluster.unlinked)}; if that is meant, add "isolated": true'
+        )
     return cluster
 
 

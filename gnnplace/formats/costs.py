@@ -1,4 +1,6 @@
-"""Measured costs as JSON documents: `gnnplace.costs` version 1, times by name of op on each device kind, transfers by size on each link."""
+"""Measured costs as JSON documents: `gnnplace.costs` version 1, times by name
+of op on each device kind, transfers by size on each link.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ Sample = Annotated[tuple[Bytes, TimeNs, TimeNs], Strict(False)]
 
 
 class LinkSamplesDocument(Document):
-    """Transfers from one device (its name or kind) to another: `[bytes, ns that they occupied the sender, ns until they had arrived]`."""
+    """Transfers from one device (its name or kind) to another: `[bytes, ns
+    that they occupied the sender, ns until they had arrived]`.
+    """
 
     src: Key
     dst: Key
@@ -46,7 +50,10 @@ class CostProvenanceDocument(Document):
 
 
 class CostsDocument(Document):
-    """A document of measured costs. `time_ns` has a map from op to nanoseconds for each device kind, or device by its name, which wins."""
+    """A document of measured costs.
+
+    `time_ns` has a map from op to nanoseconds for each device kind, or device by its name, which wins.
+    """
 
     format: Literal["gnnplace.costs"] = "gnnplace.costs"
     version: Literal[1] = 1
@@ -59,8 +66,8 @@ class CostsDocument(Document):
 def read_costs(source: Source, graph: ComputationGraph) -> MeasuredCosts:
     """The costs of a JSON file (a path) or of its bytes, for this graph.
 
-    Raises ValueError (one line) where the document is bad, is for another graph, or leaves out an op that may stand on a
-    device kind that it has times for; OSError where the file is unreadable.
+    Raises ValueError (one line) where the document is bad, is for another graph, or leaves out an op that may stand on
+    a device kind that it has times for; OSError where the file is unreadable.
     """
     return strict_json.read(source, CostsDocument, lambda document: _costs(document, graph), MAX_DOCUMENT_BYTES)
 
@@ -73,7 +80,10 @@ def write_costs(path: str | os.PathLike[str], costs: MeasuredCosts) -> None:
 def costs_document(costs: MeasuredCosts) -> dict[str, Any]:
     """The document of costs; reading it gives the same costs."""
     reference = {"name": costs.graph_name, "sha256": costs.graph_sha256, "ops": len(costs.op_names)}
-    links = [{"src": src, "dst": dst, "samples": [list(sample) for sample in samples]} for (src, dst), samples in costs.links.items()]
+    links = [
+        {"src": src, "dst": dst, "samples": [list(sample) for sample in samples]}
+        for (src, dst), samples in costs.links.items()
+    ]
     document = {"format": "gnnplace.costs", "version": 1, "graph": reference, "links": links}
     document["time_ns"] = {key: _named(costs.op_names, times) for key, times in costs.time_ns.items()}
     return document if costs.provenance is None else document | {"provenance": vars(costs.provenance)}
@@ -96,7 +106,8 @@ def _costs(document: CostsDocument, graph: ComputationGraph) -> MeasuredCosts:
 
 
 def _times(key: str, times: Mapping[str, int], graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    may_stand = allowed_on(graph, key)  # of ops that list their device kinds, those that list another can't be measured here
+    # of ops that list their device kinds, those that list another can't be measured here
+    may_stand = allowed_on(graph, key)
     due = graph.op_names if may_stand.all() else [graph.op_names[op] for op in np.flatnonzero(may_stand)]
     references.check_ops(("time_ns", key), times, graph, due)
     return np.array([times.get(name, NOT_MEASURED) for name in graph.op_names], dtype=np.int64)
@@ -106,6 +117,8 @@ def _links(document: CostsDocument) -> dict[tuple[str, str], tuple[LinkSample, .
     links: dict[tuple[str, str], tuple[LinkSample, ...]] = {}
     for index, link in enumerate(document.links):
         if (link.src, link.dst) in links:
-            raise ValueError(f"links[{index}]: a second entry from {link.src!r} to {link.dst!r}; at most one for an ordered pair")
+            raise ValueError(
+                f"links[{index}]: a second entry from {link.src!r} to {link.dst!r}; at most one for an ordered pair"
+            )
         links[link.src, link.dst] = tuple(LinkSample(*sample) for sample in link.samples)
     return links

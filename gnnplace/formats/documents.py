@@ -1,4 +1,6 @@
-"""Saving and loading by what a thing is: graphs, clusters and placements as JSON documents; what was trained saves itself."""
+"""Saving and loading by what a thing is: graphs, clusters and placements
+as JSON documents; what was trained saves itself.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,13 @@ class Savable(Protocol):
     def save(self, path: PathText) -> None: ...
 
 
-def save(what: Placement | ComputationGraph | Cluster | Savable, path: PathText, problem: Problem | None = None) -> None:
+def save(
+    what: Placement | ComputationGraph | Cluster | Savable, path: PathText, problem: Problem | None = None
+) -> None:
     """Writes a document that `load` reads, atomically; of what was trained, a checkpoint that `load_policy` reads.
 
-    A placement needs its problem, whose ops and devices it names. Raises ValueError without it, OSError where the file can't be written.
+    A placement needs its problem, whose ops and devices it names. Raises ValueError without it, OSError where the file
+    can't be written.
 
         >>> import gnnplace as gp, tempfile
         >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -64,5 +69,9 @@ def load(path: PathText, problem: Problem | None = None) -> Placement | Computat
         raise ValueError("format: a placement is loaded with its problem, whose ops and devices it names")
 
     readers: dict[str, Callable[[dict[str, Any]], Placement | ComputationGraph | Cluster]]
-    readers = {"gnnplace.graph": graphs.graph_of, "gnnplace.cluster": clusters.cluster_of, "gnnplace.placement": unplaced}
+    readers = {
+        "gnnplace.graph": graphs.graph_of,
+        "gnnplace.cluster": clusters.cluster_of,
+        "gnnplace.placement": unplaced,
+    }
     return strict_json.read_any(path, readers, MAX_DOCUMENT_BYTES)

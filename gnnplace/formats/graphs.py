@@ -81,7 +81,10 @@ class GraphDocument(Document):
 
 
 def read_graph(source: Source) -> ComputationGraph:
-    """The graph of a JSON file (a path) or of its bytes. Raises ValueError (one line) for a bad one, OSError for an unreadable file."""
+    """The graph of a JSON file (a path) or of its bytes.
+
+    Raises ValueError (one line) for a bad one, OSError for an unreadable file.
+    """
     return strict_json.read(source, GraphDocument, _graph, MAX_DOCUMENT_BYTES)
 
 
@@ -91,7 +94,9 @@ def graph_of(document: dict[str, Any]) -> ComputationGraph:
 
 
 def graph_document(graph: ComputationGraph) -> dict[str, Any]:
-    """The document of a graph, without what is absent or at its default; reading it gives a graph of the same content."""
+    """The document of a graph, without what is absent or at its
+    default; reading it gives a graph of the same content.
+    """
     edges = np.stack([graph.edge_src, graph.edge_output, graph.edge_dst], axis=1).tolist()
     ops = [op_fields(graph, op) for op in range(graph.num_ops)]
     return {"format": "gnnplace.graph", "version": 1, "name": graph.name, "ops": ops, "edges": edges}
@@ -116,7 +121,9 @@ def op_fields(graph: ComputationGraph, op: int) -> dict[str, Any]:
         "time_step": _present(graph.time_step[op]),
         "canonical_kind": graph.canonical_kind[op],
     }
-    outputs = [_output_fields(graph, output) for output in range(int(graph.output_ptr[op]), int(graph.output_ptr[op + 1]))]
+    outputs = [
+        _output_fields(graph, output) for output in range(int(graph.output_ptr[op]), int(graph.output_ptr[op + 1]))
+    ]
     required = {"name": graph.op_names[op], "kind": graph.kind[op], "outputs": outputs}
     return required | {key: value for key, value in optional.items() if value is not None}
 
@@ -126,10 +133,14 @@ def _output_fields(graph: ComputationGraph, output: int) -> dict[str, Any]:
     optional = {
         "shape": None if shape is None else list(shape),
         "dtype": graph.output_dtype[output],
-        "alias_of": None if alias == NONE else [int(graph.output_op[alias]), alias - int(graph.output_ptr[graph.output_op[alias]])],
+        "alias_of": None
+        if alias == NONE
+        else [int(graph.output_op[alias]), alias - int(graph.output_ptr[graph.output_op[alias]])],
         "is_result": bool(graph.output_is_result[output]) or None,
     }
-    return {"bytes": int(graph.output_bytes[output])} | {key: value for key, value in optional.items() if value is not None}
+    return {"bytes": int(graph.output_bytes[output])} | {
+        key: value for key, value in optional.items() if value is not None
+    }
 
 
 def _present(number: np.integer) -> int | None:
@@ -142,13 +153,17 @@ def _graph(document: GraphDocument) -> ComputationGraph:
 
 
 def _check_indices(document: GraphDocument) -> None:
-    """Edges and aliases lead to ops and outputs that there are; ComputationGraph would say so too, but not where in the document."""
+    """Edges and aliases lead to ops and outputs that there are;
+    ComputationGraph would say so too, but not where in the document.
+    """
     num_outputs = [len(op.outputs) for op in document.ops]
     for index, (src, output, dst) in enumerate(document.edges):
         if max(src, dst) >= len(num_outputs):
             raise ValueError(f"edges[{index}]: op {max(src, dst)} does not exist; there are {len(num_outputs)} ops")
         if output >= num_outputs[src]:
-            raise ValueError(f"edges[{index}][1]: output {output} does not exist; op {src} has {num_outputs[src]} outputs")
+            raise ValueError(
+                f"edges[{index}][1]: output {output} does not exist; op {src} has {num_outputs[src]} outputs"
+            )
     for index, op in enumerate(document.ops):
         for k, alias in enumerate(output.alias_of for output in op.outputs):
             if alias is not None and (alias[0] >= len(num_outputs) or alias[1] >= num_outputs[alias[0]]):

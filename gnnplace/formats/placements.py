@@ -1,4 +1,6 @@
-"""Placements as JSON documents: `gnnplace.placement` version 1 (docs/formats.md#placement), by name of op and device."""
+"""Placements as JSON documents: `gnnplace.placement` version 1
+(docs/formats.md#placement), by name of op and device.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ class ClusterReference(Document):
 
 
 class Predicted(Document):
-    """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its name.
+    """What a simulation said of the placement. `bound_ns` is a lower bound for this graph and cluster, `bound` its
+    name.
 
     `room` to `idle_ns` are the metrics of `gnnplace.result`.
     """
@@ -95,12 +98,16 @@ def read_placement(source: Source, graph: ComputationGraph, cluster: Cluster) ->
     Raises ValueError (one line) where the document is bad, is for another graph or cluster, or doesn't name
     each op and only devices that there are; OSError where the file is unreadable.
     """
-    return strict_json.read(source, PlacementDocument, lambda document: _placement(document, graph, cluster), MAX_DOCUMENT_BYTES)
+    return strict_json.read(
+        source, PlacementDocument, lambda document: _placement(document, graph, cluster), MAX_DOCUMENT_BYTES
+    )
 
 
 def read_about(source: Source) -> About:
     """What the document of a placement says of it. Raises ValueError and OSError as `read_placement` does."""
-    return strict_json.read(source, PlacementDocument, lambda found: About(found.predicted, found.provenance), MAX_DOCUMENT_BYTES)
+    return strict_json.read(
+        source, PlacementDocument, lambda found: About(found.predicted, found.provenance), MAX_DOCUMENT_BYTES
+    )
 
 
 def write_placement(
@@ -126,7 +133,9 @@ def described_placement(
 def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, Any]:
     """The document of a placement, without what was predicted; reading it gives the same placement."""
     devices = [cluster.device_names[device] for device in placement.device.tolist()]
-    priority = None if placement.priority is None else dict(zip(graph.op_names, placement.priority.tolist(), strict=True))
+    priority = (
+        None if placement.priority is None else dict(zip(graph.op_names, placement.priority.tolist(), strict=True))
+    )
     fusion = {} if placement.fusion is None else {"fusion": _fused_names(graph, placement.fusion)}
     return {
         "format": "gnnplace.placement",
@@ -145,7 +154,11 @@ def placement_document(graph: ComputationGraph, cluster: Cluster, placement: Pla
 def whole_modules(graph: ComputationGraph, cluster: Cluster, placement: Placement) -> dict[str, str]:
     """The device of each module that is on one, by name, in the order in which modules begin."""
     devices = devices_of_modules(graph, placement.device).tolist()
-    return {name: cluster.device_names[device] for name, device in zip(modules(graph).names, devices, strict=True) if device != NONE}
+    return {
+        name: cluster.device_names[device]
+        for name, device in zip(modules(graph).names, devices, strict=True)
+        if device != NONE
+    }
 
 
 def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | None = None) -> Predicted:
@@ -176,10 +189,16 @@ def _placement(document: PlacementDocument, graph: ComputationGraph, cluster: Cl
     numbers = {name: index for index, name in enumerate(cluster.device_names)}
     for op, name in document.device.items():
         if name not in numbers:
-            raise ValueError(f"{strict_json.place(('device', op))}: {strict_json.unknown('device', name, cluster.device_names)}")
+            raise ValueError(
+                f"{strict_json.place(('device', op))}: {strict_json.unknown('device', name, cluster.device_names)}"
+            )
     device = np.array([numbers[name] for name in _by_op("device", document.device, graph)], dtype=np.int32)
-    priority = None if document.priority is None else np.array(_by_op("priority", document.priority, graph), dtype=np.int64)
-    return Placement(device, document.schedule, priority, None if document.fusion is None else _fusion(document.fusion, graph))
+    priority = (
+        None if document.priority is None else np.array(_by_op("priority", document.priority, graph), dtype=np.int64)
+    )
+    return Placement(
+        device, document.schedule, priority, None if document.fusion is None else _fusion(document.fusion, graph)
+    )
 
 
 def _fused_names(graph: ComputationGraph, fusion: Int32[np.ndarray, " ops"]) -> list[list[str]]:
@@ -200,7 +219,9 @@ def _fusion(groups: list[list[str]], graph: ComputationGraph) -> Int32[np.ndarra
             if name not in number:
                 raise ValueError(f"{where}: {strict_json.unknown(f'op of {graph.name!r}', name, graph.op_names)}")
             if name in leader:
-                raise ValueError(f"{where}: {strict_json.shown(name)} is fused with {strict_json.shown(leader[name])} already")
+                raise ValueError(
+                    f"{where}: {strict_json.shown(name)} is fused with {strict_json.shown(leader[name])} already"
+                )
             leader[name] = names[0]
             fusion[number[name]] = number[names[0]]
     return fusion

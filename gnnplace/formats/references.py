@@ -41,7 +41,9 @@ def check_graph(given: GraphReference | None, graph: ComputationGraph, what: str
 def check(place: str, given: object, expected: object, name: str, what: str) -> None:
     """Raises ValueError where a value of a reference is given and not the expected one, which is that of `name`."""
     if given not in (None, expected):
-        raise ValueError(f"{place}: {given} is not {expected}, that of {name!r}; {what} for another {place.split('.')[0]}")
+        raise ValueError(
+            f"{place}: {given} is not {expected}, that of {name!r}; {what} for another {place.split('.')[0]}"
+        )
 
 
 def check_ops(location: Sequence[str], values: Mapping[str, Any], graph: ComputationGraph, due: Sequence[str]) -> None:
@@ -49,8 +51,13 @@ def check_ops(location: Sequence[str], values: Mapping[str, Any], graph: Computa
     missing = [name for name in due if name not in values]
     if missing:
         op = strict_json.shown(missing[0])
-        raise ValueError(f"{strict_json.place(location)}: op {op} has no entry ({len(missing)} of {len(due)} ops have none)")
+        raise ValueError(
+            f"{strict_json.place(location)}: op {op} has no entry ({len(missing)} of {len(due)} ops have none)"
+        )
     if values.keys() - set(graph.op_names):
         known = set(graph.op_names)
         extra = next(name for name in values if name not in known)
-        raise ValueError(f"{strict_json.place((*location, extra))}: {strict_json.unknown(f'op of {graph.name!r}', extra, graph.op_names)}")
+        raise ValueError(
+            f"{strict_json.place((*location, extra))}: "
+            f"{strict_json.unknown(f'op of {graph.name!r}', extra, graph.op_names)}"
+        )

@@ -1,4 +1,5 @@
-"""Strict JSON: bytes to a checked pydantic model, or a ValueError of one line: the place, the value and the rule of all that is wrong.
+"""Strict JSON: bytes to a checked pydantic model, or a ValueError of one line: the place, the value and the rule of all
+that is wrong.
 
 Refused before much is allocated: files over a limit of bytes. Refused besides what the model forbids: repeated keys,
 NaN and Infinity, integers of hundreds of digits, text that is not Unicode, nesting beyond Python's recursion.
@@ -62,7 +63,9 @@ MAP, ONE = Tag(_TAGS[1]), Tag(_TAGS[0])
 
 
 def one_or_map(value: object) -> str:
-    """The discriminator of a union of a value (tagged `ONE`) and a map (`MAP`), so that an error is about the one that was meant."""
+    """The discriminator of a union of a value (tagged `ONE`) and a map
+    (`MAP`), so that an error is about the one that was meant.
+    """
     return _TAGS[isinstance(value, dict)]
 
 
@@ -80,7 +83,10 @@ def read(source: Source, model: type[ModelT], build: Callable[[ModelT], T], max_
 
 
 def read_any(path: str | os.PathLike[str], builders: Mapping[str, Callable[[dict[str, Any]], T]], max_bytes: int) -> T:
-    """What the builder of its `format` makes of the document in a file. Raises ValueError (one line, the path first), OSError."""
+    """What the builder of its `format` makes of the document in a file.
+
+    Raises ValueError (one line, the path first), OSError.
+    """
     try:
         document = loads(regular_file.read(os.fspath(path), max_bytes))
         found = document.get("format") if isinstance(document, dict) else None
@@ -164,7 +170,10 @@ class _Hooks:
 
 
 def loads(data: bytes, finite: bool = True) -> object:
-    """The parsed document, which no model has checked. Without `finite`, NaN and Infinity are numbers, too, and nesting is checked here."""
+    """The parsed document, which no model has checked.
+
+    Without `finite`, NaN and Infinity are numbers, too, and nesting is checked here.
+    """
     hooks = _Hooks(finite)
     try:
         document = _decode(data.decode("utf-8"), hooks)
@@ -210,7 +219,9 @@ def _walk(value: object, location: tuple[object, ...]) -> Iterator[tuple[tuple[o
 
 
 def _check_version(document: object, model: type[Document]) -> None:
-    """The format and the version first, where the model has them: nothing else of a document that we don't know makes sense."""
+    """The format and the version first, where the model has them: nothing
+    else of a document that we don't know makes sense.
+    """
     if not isinstance(document, dict):
         raise ValueError(f"document: {shown(document)}: an object is due")
     for key in ("format", "version"):

@@ -1,4 +1,5 @@
-"""Safetensors files with a strict JSON document in their metadata: what a file holds is known, and checked, before its tensors are read.
+"""Safetensors files with a strict JSON document in their metadata: what a file holds is known, and checked, before its
+tensors are read.
 
 Nothing in such a file is executed. Its tensors stay in the file until they are used (PyTorch's are mapped).
 """
@@ -27,12 +28,17 @@ class TensorFile(NamedTuple):
 
 
 def read(path: str | os.PathLike[str], framework: Literal["pt", "numpy"], prefix: str = "") -> TensorFile:
-    """The document and the tensors whose names begin with `prefix`. Raises ValueError (one line, the path first), OSError."""
+    """The document and the tensors whose names begin with `prefix`.
+
+    Raises ValueError (one line, the path first), OSError.
+    """
     named = os.fspath(path)
     with regular_file.opened(named, MAX_FILE_BYTES, f"a checkpoint has 1 to {MAX_FILE_BYTES}") as file:
         header_bytes = int.from_bytes(file.read(LENGTH_BYTES), "little")
     if not 0 < header_bytes <= MAX_HEADER_BYTES:
-        raise ValueError(f"{named}: not a checkpoint: a header of {header_bytes} bytes is not of 1 to {MAX_HEADER_BYTES}")
+        raise ValueError(
+            f"{named}: not a checkpoint: a header of {header_bytes} bytes is not of 1 to {MAX_HEADER_BYTES}"
+        )
     try:
         with safe_open(named, framework=framework) as opened:
             text = (opened.metadata() or {}).get(KEY, "{}")

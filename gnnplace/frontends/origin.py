@@ -1,4 +1,5 @@
-"""What a graph was captured from: the step of PyTorch, for whoever has to try something with its module, and its layers that are none.
+"""What a graph was captured from: the step of PyTorch, for whoever has to try something with its module, and its layers
+that are none.
 
 A step lives as long as its graph. A graph that was read from a file, or that another process captured, has none.
 """

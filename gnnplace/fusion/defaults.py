@@ -1,8 +1,9 @@
 """The fusion that frameworks do unasked: what is cheap runs in the kernel that makes its input.
 
-TensorFlow's remapper (Conv2D or MatMul with BiasAdd, batch normalisation and activation), XLA's producer-consumer fusion of elementwise ops
-and OpenVINO's fused convolutions agree on this much. An op of the kinds `FOLLOWING` joins the op that makes its largest input, if nothing
-else reads that and it is no result. Ops are visited in topological order, so chains of such ops end up in one kernel.
+TensorFlow's remapper (Conv2D or MatMul with BiasAdd, batch normalisation and activation), XLA's producer-consumer
+fusion of elementwise ops and OpenVINO's fused convolutions agree on this much. An op of the kinds `FOLLOWING` joins the
+op that makes its largest input, if nothing else reads that and it is no result. Ops are visited in topological order,
+so chains of such ops end up in one kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from gnnplace.problems import Problem
 FOLLOWING = ("elementwise", "activation", "activation_grad", "cast", "normalization", "reshape")
 
 
-def default(problem: Problem, device: Int32[np.ndarray, " ops"] | None = None, most_ops: int = MOST_OPS) -> Int32[np.ndarray, " ops"]:
+def default(
+    problem: Problem, device: Int32[np.ndarray, " ops"] | None = None, most_ops: int = MOST_OPS
+) -> Int32[np.ndarray, " ops"]:
     """The default fusion; of a placement, where there are devices: ops on different devices are not fused."""
     graph = problem.graph
     follows = graph.canonical_kind.among(FOLLOWING)[graph.edge_dst] & _read_once(graph)

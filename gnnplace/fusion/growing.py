@@ -1,8 +1,9 @@
 """Grows fused groups op by op: an op that is visited joins its group with that of the first neighbour that allows it.
 
-Where a path between two groups leads over a third, joining them would make a cycle. Groups stay in a topological order, so that the search
-for such a path looks only at what lies between the two (Pearce and Kelly, 2006). What it finds behind the first moves behind the last: the
-order is a linked list, with numbers that leave room (Dietz and Sleator, 1987).
+Where a path between two groups leads over a third, joining them would make a cycle. Groups stay in a topological order,
+so that the search for such a path looks only at what lies between the two (Pearce and Kelly, 2006). What it finds
+behind the first moves behind the last: the order is a linked list, with numbers that leave room (Dietz and Sleator,
+1987).
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def tries(graph: ComputationGraph, edges: Bool[np.ndarray, " edges"], backward: 
     """
     fusable = rules(graph).fusable
     chosen = np.flatnonzero(edges & (graph.edge_data != NONE) & fusable[graph.edge_src] & fusable[graph.edge_dst])
-    src, dst, size = graph.edge_src[chosen].astype(np.int64), graph.edge_dst[chosen].astype(np.int64), graph.edge_bytes[chosen]
+    src, dst, size = (
+        graph.edge_src[chosen].astype(np.int64),
+        graph.edge_dst[chosen].astype(np.int64),
+        graph.edge_bytes[chosen],
+    )
     reads, read = ~backward[dst], backward[src]
     op, neighbour = np.concatenate([dst[reads], src[read]]), np.concatenate([src[reads], dst[read]])
     rows = np.lexsort((neighbour, -np.concatenate([size[reads], size[read]]), op))
@@ -43,12 +48,16 @@ def tries(graph: ComputationGraph, edges: Bool[np.ndarray, " edges"], backward: 
 
 
 def grown(
-    problem: Problem, order: Int32[np.ndarray, " ops"], pairs: Tries, device: Int32[np.ndarray, " ops"] | None, most_ops: int
+    problem: Problem,
+    order: Int32[np.ndarray, " ops"],
+    pairs: Tries,
+    device: Int32[np.ndarray, " ops"] | None,
+    most_ops: int,
 ) -> Int32[np.ndarray, " ops"]:
     """The fusion (the leader of each op) that comes of visiting ops in an order.
 
-    Groups obey the rules, have `most_ops` ops at most, ops of one device if there are devices, and leave their ops, with all that is
-    colocated, a device that allows them.
+    Groups obey the rules, have `most_ops` ops at most, ops of one device if there are devices, and leave their ops,
+    with all that is colocated, a device that allows them.
     """
     if most_ops < 1:
         raise ValueError(f"most_ops: {most_ops} is less than 1")
@@ -56,7 +65,8 @@ def grown(
     colocated = _colocated(graph)
     ptr = np.searchsorted(pairs.op, np.arange(graph.num_ops + 1)).astype(np.int64)
     label = _grow(
-        order.astype(np.int64), ptr, pairs.neighbour, graph.order, graph.out_ptr, graph.edge_dst, rules(graph).heavy, colocated,
+        order.astype(np.int64), ptr, pairs.neighbour, graph.order, graph.out_ptr, graph.edge_dst, rules(graph).heavy,
+        colocated,
         _masks(problem, colocated), np.zeros(graph.num_ops, np.int32) if device is None else device.copy(), most_ops,
     )  # fmt: skip
     return leaders(label)
@@ -72,7 +82,9 @@ def _colocated(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def _masks(problem: Problem, colocated: Int64[np.ndarray, " ops"]) -> UInt64[np.ndarray, " ops"]:
-    """A bit for each kind of device that allows an op and all that is colocated with it; devices alike in what they allow are a kind."""
+    """A bit for each kind of device that allows an op and all that is
+    colocated with it; devices alike in what they allow are a kind.
+    """
     kinds = list({column.tobytes(): column for column in problem.allowed.T}.values())[:MOST_MASKS]
     mask = np.zeros(len(colocated), dtype=np.uint64)
     for bit, allows in enumerate(kinds):
@@ -85,7 +97,8 @@ def _masks(problem: Problem, colocated: Int64[np.ndarray, " ops"]) -> UInt64[np.
 @no_type_check
 def _grow(order, ptr, neighbour, sequence, out_ptr, reader, heavy, colocated, mask, device, most_ops):
     ops = len(order)
-    group, following = np.arange(ops), np.arange(ops)  # the label of each op's group, and the next op of the group, in a ring
+    # the label of each op's group, and the next op of the group, in a ring
+    group, following = np.arange(ops), np.arange(ops)
     size, weight = np.ones(ops, np.int64), heavy.astype(np.int64)
     tied = colocated.copy()  # ops that must stand on one device, as a forest
     place, left, right = _listed(sequence)
@@ -94,7 +107,12 @@ def _grow(order, ptr, neighbour, sequence, out_ptr, reader, heavy, colocated, ma
         for position in range(ptr[op], ptr[op + 1]):
             other = neighbour[position]
             first, last = group[op], group[other]
-            if first == last or size[first] + size[last] > most_ops or weight[first] + weight[last] > 1 or device[op] != device[other]:
+            if (
+                first == last
+                or size[first] + size[last] > most_ops
+                or weight[first] + weight[last] > 1
+                or device[op] != device[other]
+            ):
                 continue
             a, b = _root(tied, op), _root(tied, other)
             if mask[a] & mask[b] == 0:
@@ -136,7 +154,9 @@ def _root(parent, op):
 @part
 @no_type_check
 def _behind(first, last, out_ptr, reader, group, following, place, seen, search, found):
-    """Fills `found` with the groups before `last` that edges lead to from `first`; returns how many, -1 where one leads to `last`."""
+    """Fills `found` with the groups before `last` that edges lead to from
+    `first`; returns how many, -1 where one leads to `last`.
+    """
     count, done, here = 0, 0, first
     seen[first] = search
     while True:
@@ -163,7 +183,10 @@ def _behind(first, last, out_ptr, reader, group, following, place, seen, search,
 @part
 @no_type_check
 def _listed(sequence):
-    """A linked list in the order of `sequence`: numbers that grow along it, and neighbours. Its last entry is both ends."""
+    """A linked list in the order of `sequence`: numbers that grow along it, and neighbours.
+
+    Its last entry is both ends.
+    """
     ops = len(sequence)
     place, left, right = np.empty(ops + 1, np.int64), np.empty(ops + 1, np.int64), np.empty(ops + 1, np.int64)
     before = ops

@@ -16,14 +16,18 @@ from gnnplace.graph import NONE, ComputationGraph, levels
 
 APART = ("variable", "input", "control")  # kinds that are never fused
 LIGHT = (
-    "pool", "pool_grad", "normalization", "normalization_grad", "softmax", "loss", "embedding", "embedding_grad", "elementwise",
-    "activation", "activation_grad", "reduce", "concat", "split", "slice", "transpose", "reshape", "gather", "scatter", "cast", "fill",
+    "pool", "pool_grad", "normalization", "normalization_grad", "softmax", "loss", "embedding", "embedding_grad",
+    "elementwise",
+    "activation", "activation_grad", "reduce", "concat", "split", "slice", "transpose", "reshape", "gather", "scatter",
+    "cast", "fill",
     "random", "update", "shape",
 )  # fmt: skip
 
 
 class Rules(NamedTuple):
-    """Ops that may be fused, and heavy ones (matrix products, convolutions, what is unknown), of which a group has one at most."""
+    """Ops that may be fused, and heavy ones (matrix products, convolutions,
+    what is unknown), of which a group has one at most.
+    """
 
     fusable: Bool[np.ndarray, " ops"]
     heavy: Bool[np.ndarray, " ops"]

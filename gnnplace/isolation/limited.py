@@ -1,7 +1,7 @@
 """Reads a possibly hostile file in a child process with limited time and memory: both sides of it.
 
-`ask` runs `python -m CHILD REQUEST`, whose `main` calls `answer`. Whatever the file holds, `ask` returns the child's answer or raises a
-one-line ValueError, within the limits below. The parent never parses the file.
+`ask` runs `python -m CHILD REQUEST`, whose `main` calls `answer`. Whatever the file holds, `ask` returns the child's
+answer or raises a one-line ValueError, within the limits below. The parent never parses the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 class Child(NamedTuple):
-    """A reader: the module of the child process, the package (an extra of gnnplace) that it needs, what a file is called, and limits."""
+    """A reader: the module of the child process, the package (an extra of
+    gnnplace) that it needs, what a file is called, and limits.
+    """
 
     module: str
     package: str
@@ -51,12 +53,20 @@ def check_dims(dims: Mapping[str, int]) -> None:
 def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
     """The child's answer about the file at `path`; `asked` holds further JSON arguments.
 
-    Raises ValueError if the package is missing, the child refuses the file or the child fails; OSError if the file can't be read.
+    Raises ValueError if the package is missing, the child refuses the file or the child fails; OSError if the file
+    can't be read.
     """
     if find_spec(child.package) is None:
-        raise ValueError(f'{path}: reading {child.what} needs the package {child.package}: pip install "gnnplace[{child.package}]"')
+        raise ValueError(
+            f'{path}: reading {child.what} needs the package {child.package}: pip install "gnnplace[{child.package}]"'
+        )
     size = _size(child, path)
-    limits = {"file": os.path.abspath(path), "parent": os.getpid(), "cpu_s": child.cpu_s, "memory_bytes": child.memory_bytes + 3 * size}
+    limits = {
+        "file": os.path.abspath(path),
+        "parent": os.getpid(),
+        "cpu_s": child.cpu_s,
+        "memory_bytes": child.memory_bytes + 3 * size,
+    }
     command = python.command("-m", child.module, json.dumps(limits | dict(asked)))
     with TemporaryFile() as said:
         try:
@@ -87,7 +97,8 @@ def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN_BYTES, MOST_WRITTEN_BYTES))  # of what libraries say; the answer is a pipe
+        # of what libraries say; the answer is a pipe
+        resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN_BYTES, MOST_WRITTEN_BYTES))
         cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # beyond the imports, as below
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
         memory_bytes = asked["memory_bytes"] + _addresses_bytes()
@@ -117,4 +128,6 @@ def _failure(child: Child, status: int, errors: str) -> str:
         return f"reading it takes {more}"
     if status < 0:  # protobuf may not notice that it gets none
         return f"reading it crashed the package {child.package} (signal {-status}); it may take {more}"
-    return f"the package {child.package} can't read it: {(errors.strip().splitlines() or ['it says nothing'])[-1][:300]}"
+    return (
+        f"the package {child.package} can't read it: {(errors.strip().splitlines() or ['it says nothing'])[-1][:300]}"
+    )

@@ -61,10 +61,12 @@ def processor_ns(pid: int) -> int:
 
 
 def keep_freed_memory(arenas: int = 1) -> None:
-    """Has malloc keep what is freed for what is allocated next; for a process that computes steps, before it has other threads.
+    """Has malloc keep what is freed for what is allocated next; for a process that computes steps, before it has other
+    threads.
 
-    These share so many `arenas`; 0: as many as malloc likes. As it comes, malloc gives large tensors back to the system and has their pages
-    made anew: thousands a step, for a tenth to a quarter of the step's time, more or fewer by the chances of a process' addresses.
+    These share so many `arenas`; 0: as many as malloc likes. As it comes, malloc gives large tensors back to the system
+    and has their pages made anew: thousands a step, for a tenth to a quarter of the step's time, more or fewer by the
+    chances of a process' addresses.
     """
     libc = ctypes.CDLL(None)
     for option, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _MOST), (_M_ARENA_MAX, arenas)):
@@ -74,8 +76,8 @@ def keep_freed_memory(arenas: int = 1) -> None:
 def short_slices() -> None:
     """Asks for slices of 0.1 ms for this thread and all that it starts.
 
-    Threads of one core then wait for each other no longer than that: a message that arrives during an op is otherwise read at the end of
-    the op's slice, milliseconds later. It is a wish: kernels before Linux 6.12 do as they always do.
+    Threads of one core then wait for each other no longer than that: a message that arrives during an op is otherwise
+    read at the end of the op's slice, milliseconds later. It is a wish: kernels before Linux 6.12 do as they always do.
     """
     number = _SCHED_SETATTR.get(platform.machine())
     if number is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
@@ -85,8 +87,8 @@ def short_slices() -> None:
 
 
 def limit_memory(memory_bytes: int | None = None) -> None:
-    """Lets this process allocate so many more bytes than it has now, and not more than the machine has free; what is more raises
-    MemoryError (or the library's own).
+    """Lets this process allocate so many more bytes than it has now, and not more than the machine has free; what is
+    more raises MemoryError (or the library's own).
     """
     free = _kibibytes("/proc/meminfo", "MemAvailable:")
     more = free if memory_bytes is None else min(free, max(0, memory_bytes))  # a limit below 0 would be none

@@ -33,7 +33,9 @@ def locked(path: PathText) -> Iterator[None]:
 
 
 def leads_to(path: PathText, descriptor: int) -> bool:
-    """Whether `path` is that of an open file still: its process may have removed what this one has just opened and locked."""
+    """Whether `path` is that of an open file still: its process may have
+    removed what this one has just opened and locked.
+    """
     with suppress(FileNotFoundError):
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     return False

@@ -24,8 +24,8 @@ class MeasurementError(Exception):
 class Difference:
     """The deviation of a placed step's losses and updated variables from those of the unplaced step.
 
-    `largest` is the largest difference of an element, relative to the largest element of its variable (or to the loss); `worst` names
-    that variable or loss.
+    `largest` is the largest difference of an element, relative to the largest element of its variable (or to the loss);
+    `worst` names that variable or loss.
     """
 
     largest: float

@@ -15,7 +15,8 @@ PIECE_BYTES = 2**20  # a read takes the memory of all that it asks for
 
 @contextmanager
 def opened(path: str, most_bytes: int, rule: str) -> Iterator[BinaryIO]:
-    """The file at `path`, to be read. Raises ValueError, with the rule, unless it is a regular file of 1 to `most_bytes` bytes.
+    """The file at `path`, to be read. Raises ValueError, with the rule, unless it is a regular file of 1 to
+    `most_bytes` bytes.
 
     A pipe doesn't block. Raises OSError where the file can't be opened.
     """
@@ -31,8 +32,8 @@ def opened(path: str, most_bytes: int, rule: str) -> Iterator[BinaryIO]:
 def read(path: str, most_bytes: int) -> bytes:
     """The content of a regular file, or of a pipe or terminal that this process was given (`/dev/stdin`, `/dev/fd/63`).
 
-    Raises ValueError, without the path, for any other kind of file and for more than `most_bytes` bytes, of a stream `MOST_OF_A_STREAM`;
-    OSError where the file can't be read.
+    Raises ValueError, without the path, for any other kind of file and for more than `most_bytes` bytes, of a stream
+    `MOST_OF_A_STREAM`; OSError where the file can't be read.
     """
     stream = path.startswith(STREAMS)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | (0 if stream else os.O_NONBLOCK))) as file:

@@ -1,6 +1,8 @@
-"""A temporary folder of one process: whatever libraries leave in it goes with it (PyTorch's compiled kernels, PyG's generated code).
+"""A temporary folder of one process: whatever libraries leave in it goes with it (PyTorch's compiled kernels, PyG's
+generated code).
 
-It is locked while its process runs. A killed process leaves it, and the next one removes it, since its lock has gone with its process.
+It is locked while its process runs. A killed process leaves it, and the next one removes it, since its lock has gone
+with its process.
 """
 
 from __future__ import annotations
@@ -18,13 +20,16 @@ from gnnplace.isolation.lock import leads_to
 from gnnplace.isolation.under_way import undone
 
 PREFIX = "gnnplace-"
-NAMED = "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"  # PyTorch writes down where it began; a folder that the user names stays
+# PyTorch writes down where it began; a folder that the user names stays
+NAMED = "TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"
 HOMES = ("XDG_CONFIG_HOME", "~/.config"), ("XDG_CACHE_HOME", "~/.cache")
 
 
 @contextmanager
 def own_temporary_folder() -> Iterator[None]:
-    """Has this process and its children use a temporary folder of their own, which is removed; the system's where none can be made."""
+    """Has this process and its children use a temporary folder of their own,
+    which is removed; the system's where none can be made.
+    """
     before, where = {name: os.environ.get(name) for name in NAMED}, tempfile.tempdir
     try:
         _remove_stale(Path(tempfile.gettempdir()))
@@ -35,7 +40,8 @@ def own_temporary_folder() -> Iterator[None]:
     try:
         os.environ["TMPDIR"], tempfile.tempdir = str(path), None
         if not all(map(_takes_files, HOMES if before["MPLCONFIGDIR"] is None else [("MPLCONFIGDIR", "")])):
-            os.environ["MPLCONFIGDIR"] = str(path)  # else matplotlib makes a folder, and removes it when this one is gone
+            # else matplotlib makes a folder, and removes it when this one is gone
+            os.environ["MPLCONFIGDIR"] = str(path)
         with undone(partial(shutil.rmtree, path, ignore_errors=True)):
             yield
     finally:
@@ -49,7 +55,9 @@ def own_temporary_folder() -> Iterator[None]:
 
 
 def _takes_files(home: tuple[str, str]) -> bool:
-    """Whether this process can make files in a home of settings or caches: the value of a variable, or a folder of the user's home."""
+    """Whether this process can make files in a home of settings or caches:
+    the value of a variable, or a folder of the user's home.
+    """
     name, usual = home
     place = os.environ.get(name) or os.path.expanduser(usual)
     while place and not os.path.exists(place):

@@ -1,7 +1,8 @@
-"""What is under way in this process, and is undone where a signal ends it at once (`gnnplace.start`): nothing unwinds the stack then.
+"""What is under way in this process, and is undone where a signal ends it at once (`gnnplace.start`): nothing unwinds
+the stack then.
 
-A process that is killed undoes nothing. So what is registered here may also stay: a temporary that the next process of that name removes,
-a child that ends by itself a moment later.
+A process that is killed undoes nothing. So what is registered here may also stay: a temporary that the next process of
+that name removes, a child that ends by itself a moment later.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ _UNDO: list[Callable[[], object]] = []
 
 @contextmanager
 def undone(undo: Callable[[], object]) -> Iterator[None]:
-    """Within the context, `undo` is called where a signal ends the process; it may find its work done, in part or in whole."""
+    """Within the context, `undo` is called where a signal ends the
+    process; it may find its work done, in part or in whole.
+    """
     _UNDO.append(undo)
     try:
         yield

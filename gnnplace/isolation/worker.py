@@ -55,7 +55,9 @@ class Worker:
             return
 
     def kill(self) -> int:
-        """Kills the process with its descendants, if it has not ended, and returns its exit status (negative: the signal)."""
+        """Kills the process with its descendants, if it has not ended,
+        and returns its exit status (negative: the signal).
+        """
         self.connection.close()
         if self._pid == 0:
             return 0
@@ -94,15 +96,17 @@ def ended(name: str, status: int) -> MeasurementError:
     if status >= 0:
         return MeasurementError("crash", f"{name} ended with status {status}")
     if status == -signal.SIGKILL:
-        return MeasurementError("out_of_memory", f"{name} was killed by SIGKILL, as the kernel does where memory has run out")
+        return MeasurementError(
+            "out_of_memory", f"{name} was killed by SIGKILL, as the kernel does where memory has run out"
+        )
     with suppress(ValueError):  # signals without a name
         return MeasurementError("crash", f"{name} was killed by {signal.Signals(-status).name}")
     return MeasurementError("crash", f"{name} was killed by signal {-status}")
 
 
 def failure(error: Exception, bad_input: type[ValueError] | tuple[()] = ()) -> Exception:
-    """What an exception of a step is called: an outcome; a ValueError where it is `bad_input`. Made of text alone, so that it can be sent
-    to a process that doesn't know the exception's class.
+    """What an exception of a step is called: an outcome; a ValueError where it is `bad_input`. Made of text alone, so
+    that it can be sent to a process that doesn't know the exception's class.
     """
     if isinstance(error, MeasurementError):
         return MeasurementError(error.outcome, error.reason)
@@ -121,7 +125,10 @@ def _short(text: str) -> str:
 
 
 def _run(connection: Connection, parent: int, core: int | None, memory_bytes: int | None, serve: Serve) -> None:
-    """The life of a worker; never returns. Whatever its step raises is a failed measurement: bad input is found before it runs."""
+    """The life of a worker; never returns.
+
+    Whatever its step raises is a failed measurement: bad input is found before it runs.
+    """
     status = 1
     try:
         die_with_parent(parent)

@@ -1,4 +1,6 @@
-"""What a move changes of what is sent: the features of a move that say which edges then lie within devices, and all transfers."""
+"""What a move changes of what is sent: the features of a move that say
+which edges then lie within devices, and all transfers.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,18 @@ def lag_ns(terrain, edge_output, here, there):
     latency = terrain.delays.link_latency_ns[link]
     if edge_output == NOTHING:
         return float(max(1, latency))
-    return float(latency + terrain.delays.transfer_ns[edge_output, terrain.delays.link_rate[link]] * terrain.delays.link_hops[link])
+    return float(
+        latency
+        + terrain.delays.transfer_ns[edge_output, terrain.delays.link_rate[link]] * terrain.delays.link_hops[link]
+    )
 
 
 @no_type_check
 @part_allocates_nothing
 def neighbours(terrain, found, work, ops, row):
-    """The edges between moved ops and others: shares of their bytes within the new devices and within the old ones; the chain on them."""
+    """The edges between moved ops and others: shares of their bytes within the
+    new devices and within the old ones; the chain on them.
+    """
     stamp, edges = work.stamp[0], terrain.delays.edges
     inputs, outputs, inputs_there, outputs_there, beside_here, chain_sent = 1e-9, 1e-9, 0.0, 0.0, 0.0, 0.0
     for op in ops:
@@ -63,7 +70,10 @@ def neighbours(terrain, found, work, ops, row):
                 outputs += size
                 outputs_there += size if new == there else 0.0
                 beside_here += size if new == here else 0.0
-    row[BESIDE_TARGET], row[BESIDE_SOURCE] = (inputs_there + outputs_there) / (inputs + outputs), beside_here / (inputs + outputs)
+    row[BESIDE_TARGET], row[BESIDE_SOURCE] = (
+        (inputs_there + outputs_there) / (inputs + outputs),
+        beside_here / (inputs + outputs),
+    )
     row[INPUTS_TARGET], row[OUTPUTS_TARGET] = inputs_there / inputs, outputs_there / outputs
     row[CHAIN_SENT] = chain_sent / found.step_ns
 
@@ -71,13 +81,20 @@ def neighbours(terrain, found, work, ops, row):
 @no_type_check
 @part_allocates_nothing
 def _chain_sent(terrain, found, output, source, reader, new, new_there):
-    """What the chain takes longer from an op to one that reads its output: without a transfer that it waited for, or with a new one."""
+    """What the chain takes longer from an op to one that reads its output:
+    without a transfer that it waited for, or with a new one.
+    """
     if output == NOTHING:
         return 0.0
     old, old_there, received = found.device[source], found.device[reader], found.chain_ns[reader, RECEIVES]
     if old != old_there and new == new_there and received > 0:
         return -min(received, found.chain_ns[source, ON_CHANNEL] + found.chain_ns[source, AT_ONCE])
-    if old == old_there and new != new_there and found.chain_ns[reader, ON_INPUT] > 0 and found.end_ns[source] == found.start_ns[reader]:
+    if (
+        old == old_there
+        and new != new_there
+        and found.chain_ns[reader, ON_INPUT] > 0
+        and found.end_ns[source] == found.start_ns[reader]
+    ):
         on_chain = found.chain_ns[source, ON_DEVICE] + found.chain_ns[source, ON_INPUT] > 0
         return max(0.0, lag_ns(terrain, output, new, new_there)) if on_chain else 0.0
     return 0.0
@@ -86,7 +103,9 @@ def _chain_sent(terrain, found, output, source, reader, new, new_there):
 @no_type_check
 @part_allocates_nothing
 def transfers(terrain, found, work, ops, row, occupied_ns):
-    """The transfers of all outputs that moved ops read or produce, before and after: one to each other device with readers."""
+    """The transfers of all outputs that moved ops read or produce, before
+    and after: one to each other device with readers.
+    """
     stamp, size, edges = work.stamp[0], 0, terrain.delays.edges
     for op in ops:
         here, there = found.device[op], work.to[op]

@@ -10,11 +10,13 @@ from gnnplace.units.blocks import GRAINS
 NAMES = (
     # the moved ops and their time on the critical chain (shares of the step time), in all and by kind
     "log10 ops", "share of ops",
-    "chain", "chain on device", "chain on input", "chain on channel", "chain at once", "chain blocked", "chain received",
+    "chain", "chain on device", "chain on input", "chain on channel", "chain at once", "chain blocked",
+    "chain received",
     # their time before and after
     "work before", "work after", "work more", "log work ratio",
     # loads of devices: the largest, the sum of squares, and those of the devices that they leave and join
-    "largest load before", "largest load after", "squared loads more", "load of source", "load of target", "load of target after",
+    "largest load before", "largest load after", "squared loads more", "load of source", "load of target",
+    "load of target after",
     # idle time of devices while they could run, in units of their time, and shares of it
     "idle of target by work", "idle of source", "idle of target",
     # transfers, their sum and the most on a channel
@@ -31,7 +33,8 @@ NAMES = (
     "sources", "targets", "devices", "utilisation",
 )  # fmt: skip
 (
-    LOG_OPS, SHARE, CHAIN, CHAIN_ON_DEVICE, CHAIN_ON_INPUT, CHAIN_ON_CHANNEL, CHAIN_AT_ONCE, CHAIN_BLOCKED, CHAIN_RECEIVED,
+    LOG_OPS, SHARE, CHAIN, CHAIN_ON_DEVICE, CHAIN_ON_INPUT, CHAIN_ON_CHANNEL, CHAIN_AT_ONCE, CHAIN_BLOCKED,
+    CHAIN_RECEIVED,
     WORK_BEFORE, WORK_AFTER, WORK_MORE, WORK_RATIO,
     LOAD_BEFORE, LOAD_AFTER, SQUARES_MORE, LOAD_SOURCE, LOAD_TARGET, LOAD_TARGET_AFTER,
     IDLE_BY_WORK, IDLE_SOURCE, IDLE_TARGET,
@@ -46,6 +49,8 @@ DRAWN = (*(f"grain {name}" for name in (*GRAINS, "walk")), "blocks", "guided", "
 
 
 def hopeless(rows: Float32[np.ndarray, "moves features"]) -> Bool[np.ndarray, " moves"]:
-    """Moves that can't improve the step: a device or channel would be busy for as long as it takes, and nothing overflows."""
+    """Moves that can't improve the step: a device or channel would be
+    busy for as long as it takes, and nothing overflows.
+    """
     busy = np.maximum(rows[:, LOAD_AFTER], rows[:, CHANNEL_AFTER])
     return (busy >= 1) & (rows[:, OVERFLOW_BEFORE] == 0)

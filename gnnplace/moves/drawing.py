@@ -1,8 +1,9 @@
 """Random moves of a placement.
 
-A move sends a block to a device, mostly that of a neighbour, or exchanges the devices of two blocks. Half of the blocks contain a unit that
-is drawn by a guide: by the time that the step waits for it or, where memory overflows, by its bytes on an overflowing device. The others
-are drawn by their work. A unit stays where the target device is not allowed for it.
+A move sends a block to a device, mostly that of a neighbour, or exchanges the devices of two blocks. Half of the blocks
+contain a unit that is drawn by a guide: by the time that the step waits for it or, where memory overflows, by its bytes
+on an overflowing device. The others are drawn by their work. A unit stays where the target device is not allowed for
+it.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ CHANCES = Chances()
 
 
 class Drawn(NamedTuple):
-    """Moves: move m puts unit `unit[k]` on `device[k]` for k in `ptr[m]:ptr[m+1]`, and changes no other. It may change none.
+    """Moves: move m puts unit `unit[k]` on `device[k]` for k in `ptr[m]:ptr[m+1]`, and changes no other. It may change
+    none.
 
-    `kind` has the kinds of its first two blocks (-1: no second one), `guided` whether the guide drew one of them. `change` is what the
-    hash of the placement is xored with (`hash_of`).
+    `kind` has the kinds of its first two blocks (-1: no second one), `guided` whether the guide drew one of them.
+    `change` is what the hash of the placement is xored with (`hash_of`).
     """
 
     ptr: Int64[np.ndarray, " moves_plus_1"]
@@ -64,9 +66,11 @@ def guide(
     peak_bytes: Int64[np.ndarray, " devices"] | None,
     waited_ns: Int64[np.ndarray, " ops"] | Float[np.ndarray, " ops"] | None,
 ) -> Guide:
-    """Draws units by how long the step waits for their ops or, where a memory overflows, units on its device by their bytes.
+    """Draws units by how long the step waits for their ops or, where a memory overflows, units on its device by their
+    bytes.
 
-    `peak_bytes` is what devices hold at most and `waited_ns` the time of each op on the critical chain, None where it is unknown.
+    `peak_bytes` is what devices hold at most and `waited_ns` the time of each op on the critical chain, None where it
+    is unknown.
     """
     if peak_bytes is not None and (over := peak_bytes > around.terrain.memory_bytes).any():
         weight = np.where(over[device], around.bytes, 0)
@@ -78,7 +82,12 @@ def guide(
 
 
 def draw(
-    around: Neighbourhood, device: Devices, guide: Guide, generator: np.random.Generator, count: int, chances: Chances = CHANCES
+    around: Neighbourhood,
+    device: Devices,
+    guide: Guide,
+    generator: np.random.Generator,
+    count: int,
+    chances: Chances = CHANCES,
 ) -> Drawn:
     """`count` random moves from the placement `device`."""
     return Drawn(*_draw(around.blocks, device, guide, generator, count, chances))
@@ -99,11 +108,20 @@ def _draw(blocks, device, guide, generator, count, chances):
         if generator.random() < chances.exchanges:
             end, also, kind[move, 1] = _block(blocks, guide, generator, touched, size, chances)
             by_guide, number[move] = by_guide or also, 2
-            first, second = _mostly_on(device, touched[:size], num_devices), _mostly_on(device, touched[size:end], num_devices)
+            first, second = (
+                _mostly_on(device, touched[:size], num_devices),
+                _mostly_on(device, touched[size:end], num_devices),
+            )
             _send(blocks, there, device, touched[:size], second)
             _send(blocks, there, device, touched[size:end], first)
         else:
-            _send(blocks, there, device, touched[:size], _target(blocks, device, touched[:size], generator, chances.beside))
+            _send(
+                blocks,
+                there,
+                device,
+                touched[:size],
+                _target(blocks, device, touched[:size], generator, chances.beside),
+            )
         guided[move] = by_guide
         if found + end > room:
             room = 2 * (found + end)

@@ -1,11 +1,12 @@
 """What a timeline says of moves, before any of them is tried: the features by which a policy ranks them.
 
-All features are free of scale: shares of the step time, of memory, of bytes, or counts of devices. They are local: what lies outside of the
-moved ops and their neighbours stays as it is in the situation. No feature names an op kind, a graph or a planner.
+All features are free of scale: shares of the step time, of memory, of bytes, or counts of devices. They are local: what
+lies outside of the moved ops and their neighbours stays as it is in the situation. No feature names an op kind, a graph
+or a planner.
 
-The longest path through the moved ops after a move leaves out waiting: an op starts as its last input arrives, over links without queues,
-and what precedes and follows the moved ops takes as long as it took. Transfers before and after are exact: an output goes once to each
-device that reads it.
+The longest path through the moved ops after a move leaves out waiting: an op starts as its last input arrives, over
+links without queues, and what precedes and follows the moved ops takes as long as it took. Transfers before and after
+are exact: an output goes once to each device that reads it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from gnnplace.moves.situation import Situation
 
 
 class Work(NamedTuple):
-    """Working memory. What it has of an op or output counts where its stamp is the current one; the next stamp is `stamp[0] + 1`."""
+    """Working memory.
+
+    What it has of an op or output counts where its stamp is the current one; the next stamp is `stamp[0] + 1`.
+    """
 
     stamp: Int64[np.ndarray, " 1"]
     moved: Int64[np.ndarray, " ops"]  # its stamp
@@ -49,7 +53,8 @@ class Work(NamedTuple):
     load_ns: Float[np.ndarray, " devices"]
     occupied_ns: Float[np.ndarray, " channels"]
     peak_bytes: Float[np.ndarray, " devices"]
-    leaves_ns: Float[np.ndarray, " devices"]  # the time of moved ops on the devices that they leave, and on those that they join
+    # the time of moved ops on the devices that they leave, and on those that they join
+    leaves_ns: Float[np.ndarray, " devices"]
     joins_ns: Float[np.ndarray, " devices"]
     window: Float[np.ndarray, "2 2 devices"]  # the begin and the end of when they run, or could, on both
     kinds: Float[np.ndarray, " 6"]

@@ -92,7 +92,9 @@ def _worked(found, device, time_ns):
     """The time that a device works until a time, linear within windows."""
     at = min(max(0.0, time_ns / found.step_ns * WINDOWS), float(WINDOWS))
     window = min(int(at), WINDOWS - 1)
-    return found.busy_ns[device, window] + (at - window) * (found.busy_ns[device, window + 1] - found.busy_ns[device, window])
+    return found.busy_ns[device, window] + (at - window) * (
+        found.busy_ns[device, window + 1] - found.busy_ns[device, window]
+    )
 
 
 @no_type_check

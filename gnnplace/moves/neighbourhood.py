@@ -1,6 +1,8 @@
-"""The neighbourhood of placements: the blocks of units that moves send to other devices, and all that is known of a problem beforehand.
+"""The neighbourhood of placements: the blocks of units that moves send to other devices, and all that is known of a
+problem beforehand.
 
-A block is a colocation group, a layer, a time step, a layer at a time step and so on (`units.blocks`), or a random walk along edges.
+A block is a colocation group, a layer, a time step, a layer at a time step and so on (`units.blocks`), or a random walk
+along edges.
 """
 
 from __future__ import annotations
@@ -26,8 +28,9 @@ Devices = Int32[np.ndarray, " units"]
 class Blocks(NamedTuple):
     """Units with their allowed devices and neighbours, and the blocks of each grain.
 
-    Block b consists of the units `member[ptr[b]:ptr[b+1]]`. Grain g, called `GRAINS[kind[g]]`, has the blocks `first[g]:first[g+1]`.
-    `cumulated` has the cumulative probabilities of the blocks of each grain. `block_of[g, u]` is the block of a unit, or -1.
+    Block b consists of the units `member[ptr[b]:ptr[b+1]]`. Grain g, called `GRAINS[kind[g]]`, has the blocks
+    `first[g]:first[g+1]`. `cumulated` has the cumulative probabilities of the blocks of each grain. `block_of[g, u]` is
+    the block of a unit, or -1.
     """
 
     legal: Bool[np.ndarray, "units devices"]
@@ -77,7 +80,9 @@ class Neighbourhood(NamedTuple):
     bytes: Int64[np.ndarray, " units"]
 
     def start(self, placement: Placement) -> Devices:
-        """The device of each unit in a placement: that of its last op, or the fastest allowed device if that one is not allowed."""
+        """The device of each unit in a placement: that of its last op, or
+        the fastest allowed device if that one is not allowed.
+        """
         device = np.zeros(self.closure.num_units, dtype=np.int32)
         device[self.closure.unit] = placement.device
         fastest = np.where(self.blocks.legal, self.work_ns, np.iinfo(np.int64).max).argmin(axis=1)
@@ -92,7 +97,10 @@ _known: WeakKeyDictionary[Problem, Neighbourhood] = WeakKeyDictionary()
 
 
 def neighbourhood(problem: Problem) -> Neighbourhood:
-    """The moves of a problem, built once and kept as long as it lives. Raises ValueError where a unit is allowed on no device."""
+    """The moves of a problem, built once and kept as long as it lives.
+
+    Raises ValueError where a unit is allowed on no device.
+    """
     if problem not in _known:
         _known[problem] = _build(problem)
     return _known[problem]
@@ -128,7 +136,9 @@ def _blocks(problem: Problem, closure: Units, several: tuple[Grain, ...], work: 
         first=compact(first, np.int64),
         ptr=compact(np.cumsum(np.concatenate([[0], *sizes])), np.int64),
         member=compact(np.concatenate([np.zeros(0, np.int64), *(grain.member for grain in several)]), np.int64),
-        cumulated=compact(np.concatenate([np.zeros(0), *(np.cumsum(shares(grain, work)) for grain in several)]), np.float64),
+        cumulated=compact(
+            np.concatenate([np.zeros(0), *(np.cumsum(shares(grain, work)) for grain in several)]), np.float64
+        ),
         block_of=compact(block_of, np.int64),
     )
 
@@ -155,7 +165,9 @@ def _terrain(problem: Problem, closure: Units) -> Terrain:
         held_bytes=compact(held, np.int64),
         memory_bytes=compact(cluster.memory_bytes, np.int64),
         channel=compact(cluster.link_channel, np.int32),
-        receive_channel=compact(np.where(cluster.link_receive_channel == NO_CHANNEL, NONE, cluster.link_receive_channel), np.int32),
+        receive_channel=compact(
+            np.where(cluster.link_receive_channel == NO_CHANNEL, NONE, cluster.link_receive_channel), np.int32
+        ),
         streams=compact(cluster.streams, np.int64),
         num_channels=cluster.num_channels,
     )

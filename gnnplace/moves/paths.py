@@ -57,14 +57,23 @@ def times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_
                 chain_queue -= old_ns
         slack = found.step_ns - end - found.tail_ns[op]
         slack_ns += slack * old_ns
-        least, first, last, path_ns = min(least, slack), min(first, start), max(last, end), max(path_ns, end + found.tail_ns[op])
+        least, first, last, path_ns = (
+            min(least, slack),
+            min(first, start),
+            max(last, end),
+            max(path_ns, end + found.tail_ns[op]),
+        )
         window[0, 0, here] = min(window[0, 0, here], found.ready_ns[op])
         window[0, 1, here] = max(window[0, 1, here], found.step_ns - found.tail_ns[op])
     step_ns = found.step_ns
     row[CHAIN] = (kinds[ON_DEVICE] + kinds[ON_INPUT] + kinds[ON_CHANNEL] + kinds[AT_ONCE]) / step_ns
     for kind in range(6):
         row[CHAIN_ON_DEVICE + kind] = kinds[kind] / step_ns
-    row[WORK_BEFORE], row[WORK_AFTER], row[WORK_MORE] = before_ns / step_ns, after_ns / step_ns, (after_ns - before_ns) / step_ns
+    row[WORK_BEFORE], row[WORK_AFTER], row[WORK_MORE] = (
+        before_ns / step_ns,
+        after_ns / step_ns,
+        (after_ns - before_ns) / step_ns,
+    )
     row[WORK_RATIO] = np.log(after_ns / before_ns)
     row[SLACK_LEAST], row[SLACK_MEAN] = least / step_ns, slack_ns / before_ns / step_ns
     row[SPAN], row[FIRST_START], row[PATH_BEFORE] = (last - first) / step_ns, first / step_ns, path_ns / step_ns
@@ -101,7 +110,10 @@ def paths(terrain, found, work, ops, row, window):
             if work.moved[reader] == stamp:
                 device, behind = work.to[reader], work.tail_ns[reader] + terrain.delays.time_ns[reader, work.to[reader]]
             else:
-                device, behind = found.device[reader], found.tail_ns[reader] + found.end_ns[reader] - found.start_ns[reader]
+                device, behind = (
+                    found.device[reader],
+                    found.tail_ns[reader] + found.end_ns[reader] - found.start_ns[reader],
+                )
             lag = lag_ns(terrain, edges[edge].output, there, device)
             unlinked |= lag < 0
             tail = max(tail, lag + behind)

@@ -1,4 +1,6 @@
-"""Sets of moves: drawn ones with their features, some of them, two sets together, and the same moves from another placement."""
+"""Sets of moves: drawn ones with their features, some of them, two sets
+together, and the same moves from another placement.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,17 @@ def fresh(
     met: set[int] | None = None,
     scratch: Work | None = None,
 ) -> Pool:
-    """At most `count` random moves from a placement. No two lead to the same placement, and none to one of the hashes `met` or back."""
-    moves = draw(around, here, guide(around, here, known.peak_bytes.astype(np.int64), known.waited_ns), generator, count)
+    """At most `count` random moves from a placement.
+
+    No two lead to the same placement, and none to one of the hashes `met` or back.
+    """
+    moves = draw(
+        around, here, guide(around, here, known.peak_bytes.astype(np.int64), known.waited_ns), generator, count
+    )
     word = int(hash_of(here))
-    moves = some(moves, np.flatnonzero(unknown([word ^ change for change in moves.change.tolist()], (met or set()) | {word})))
+    moves = some(
+        moves, np.flatnonzero(unknown([word ^ change for change in moves.change.tolist()], (met or set()) | {word}))
+    )
     return Pool(moves, features(around.terrain, known, moves, scratch or work(around.terrain)))
 
 
@@ -52,7 +61,10 @@ def together(first: Drawn, second: Drawn) -> Drawn:
 
 
 def from_there(moves: Drawn, device: Devices) -> Drawn:
-    """The moves as moves from another placement: each puts its units on the same devices. Those that change nothing there are left out."""
+    """The moves as moves from another placement: each puts its units on the same devices.
+
+    Those that change nothing there are left out.
+    """
     ptr, unit, target, change = _from_there(moves.ptr, moves.unit, moves.device, device)
     found = Drawn(ptr, unit, target, moves.kind, moves.guided, moves.blocks, change)
     return some(found, np.flatnonzero(np.diff(ptr)))
@@ -73,8 +85,11 @@ def _from_there(ptr, unit, target, device):
     return new_ptr, unit[kept], target[kept], change
 
 
-def distinct(moves: Drawn, order: Int64[np.ndarray, " moves"], count: int, alike: float) -> Int64[np.ndarray, " chosen"]:
-    """The first `count` moves in an order that share at most `alike` of their changes with any one before, then the first others.
+def distinct(
+    moves: Drawn, order: Int64[np.ndarray, " moves"], count: int, alike: float
+) -> Int64[np.ndarray, " chosen"]:
+    """The first `count` moves in an order that share at most `alike` of their changes with any one before, then the
+    first others.
 
     Every move changes something.
     """

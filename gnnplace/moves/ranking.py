@@ -1,7 +1,7 @@
 """A learned ranking of moves, as searches use it: a multi-layer perceptron over the features of moves, without torch.
 
-`gnnplace.policies.improver.scorer.MoveScorer` is the same network for training; its weights come from a checkpoint of the policy
-`improver`.
+`gnnplace.policies.improver.scorer.MoveScorer` is the same network for training; its weights come from a checkpoint of
+the policy `improver`.
 """
 
 from __future__ import annotations
@@ -40,28 +40,36 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """Scores moves; those of higher scores are to be tried first. Features are squashed, clamped to `low` and `high`, and standardised.
+    """Scores moves; those of higher scores are to be tried first. Features are squashed, clamped to `low` and `high`,
+    and standardised.
 
-    Scores are computed in float64 and rounded, so that libraries that add in another order rank moves alike on every machine.
+    Scores are computed in float64 and rounded, so that libraries that add in another order rank moves alike on every
+    machine.
     """
 
     low: Float64[np.ndarray, " features"]
     high: Float64[np.ndarray, " features"]
     mean: Float64[np.ndarray, " features"]
     spread: Float64[np.ndarray, " features"]
-    layers: tuple[tuple[Float64[np.ndarray, "_ _"], Float64[np.ndarray, "_"]], ...]  # weights (outputs, inputs) and biases
+    # weights (outputs, inputs) and biases
+    layers: tuple[tuple[Float64[np.ndarray, "_ _"], Float64[np.ndarray, "_"]], ...]
     trained_on: Range | None = None
 
     def __post_init__(self) -> None:
         arrays = [self.mean, self.spread, *(part for layer in self.layers for part in layer)]
         if not all(np.isfinite(each).all() for each in arrays) or not (self.spread > 0).all():
-            raise ValueError("ranking: its weights are not finite, or a spread is not above 0: they are damaged, or training diverged")
+            raise ValueError(
+                "ranking: its weights are not finite, or a spread is not above 0: they are damaged, or training "
+                "diverged"
+            )
 
     @classmethod
     def of(cls, weights: Mapping[str, Float32[np.ndarray, "..."]], trained_on: Range | None = None) -> Ranking:
         """From the weights and buffers of a `MoveScorer` by name."""
         exact = {name: value.astype(np.float64) for name, value in weights.items()}
-        layers = tuple((exact[f"layers.{layer}.weight"], exact[f"layers.{layer}.bias"]) for layer in range(len(exact) // 2 - 2))
+        layers = tuple(
+            (exact[f"layers.{layer}.weight"], exact[f"layers.{layer}.bias"]) for layer in range(len(exact) // 2 - 2)
+        )
         return cls(exact["low"], exact["high"], exact["mean"], exact["spread"], layers, trained_on)
 
     def __call__(self, rows: Float32[np.ndarray, "moves features"]) -> Float64[np.ndarray, " moves"]:
@@ -78,12 +86,17 @@ def squashed(rows: Float[np.ndarray, "moves features"]) -> Float[np.ndarray, "mo
 
 
 def read_ranking(path: str | os.PathLike[str]) -> Ranking:
-    """The ranking in a checkpoint of the policy `improver`. Raises ValueError (one line) for any other file, OSError if unreadable."""
+    """The ranking in a checkpoint of the policy `improver`.
+
+    Raises ValueError (one line) for any other file, OSError if unreadable.
+    """
     document, tensors = tensor_files.read(path, "numpy", PREFIX)
     weights = {name.removeprefix(PREFIX): value for name, value in tensors.items()}
     if document.get("format") != "gnnplace.checkpoint" or "low" not in weights:
         raise ValueError(f"{path}: is no checkpoint of the policy improver")
     if weights["low"].shape != (len(NAMES) + len(DRAWN),):
-        raise ValueError(f"{path}: ranks moves by {len(weights['low'])} features, and there are {len(NAMES) + len(DRAWN)}")
+        raise ValueError(
+            f"{path}: ranks moves by {len(weights['low'])} features, and there are {len(NAMES) + len(DRAWN)}"
+        )
     sizes = document["tree"]["gnnplace"]["description"]["range"]
     return Ranking.of(weights, Range(*(tuple(sizes[what]) for what in Range._fields)))

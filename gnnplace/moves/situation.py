@@ -1,4 +1,6 @@
-"""The situation of a placement: what the timeline of its step says of every op and every device, as the features of moves read it."""
+"""The situation of a placement: what the timeline of its step says of every
+op and every device, as the features of moves read it.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,18 @@ from gnnplace.schedules.critical_chain import waiting
 from gnnplace.schedules.ranks import NOTHING
 
 WINDOWS = 256  # of a step, for the idle time of devices
-# The kinds of time on the critical chain: ops that waited for their device or for an input, transfers that waited for a channel or did not.
-# Beside them the time of what made another wait for its device or channel, and of the transfers that an op waited for.
+# The kinds of time on the critical chain: ops that waited for their device or for an input, transfers that waited for a
+# channel or did not. Beside them the time of what made another wait for its device or channel, and of the transfers
+# that an op waited for.
 ON_DEVICE, ON_INPUT, ON_CHANNEL, AT_ONCE, BLOCKS, RECEIVES = range(6)
 
 
 class Situation(NamedTuple):
-    """Times are in ns, as floats. `tail_ns` is the time from the end of an op to the end of the step if nothing waits any longer.
+    """Times are in ns, as floats. `tail_ns` is the time from the end of an op to the end of the step if nothing waits
+    any longer.
 
-    `chain_ns` has the time on the critical chain by kind. `busy_ns[d, w]` is the time that device d works before the end of window w - 1.
+    `chain_ns` has the time on the critical chain by kind. `busy_ns[d, w]` is the time that device d works before the
+    end of window w - 1.
     """
 
     device: Int32[np.ndarray, " ops"]
@@ -50,7 +55,9 @@ class Situation(NamedTuple):
 
 
 def situation(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Situation:
-    """The situation of a placement; its result must have a timeline, from which all times are taken, whatever was measured."""
+    """The situation of a placement; its result must have a timeline, from
+    which all times are taken, whatever was measured.
+    """
     timeline, terrain = result.timeline, around.terrain
     assert timeline is not None and result.peak_memory_bytes is not None
     on = device[around.closure.unit]
@@ -117,7 +124,9 @@ def _chain_times(device, num_devices, chain, waits, end_ns):
 @kernel
 @no_type_check
 def _tails(delays, device, order, start_ns, end_ns, arrive_ns):
-    """The longest way from the end of each op to the end of the step: over edges, as long as they took, and over the device's next op."""
+    """The longest way from the end of each op to the end of the step: over
+    edges, as long as they took, and over the device's next op.
+    """
     tail_ns, following = np.zeros(len(order)), np.full(delays.time_ns.shape[1], NONE)
     for place in range(len(order) - 1, -1, -1):
         op = order[place]

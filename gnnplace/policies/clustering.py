@@ -1,8 +1,8 @@
 """Groups that a Grouper can learn without trying: parts of the graph of units, numbered by when their work can start.
 
-METIS cuts the graph where transfers are cheap and keeps the work of parts equal (Karypis and Kumar, 1998). It cuts in two again and
-again, so that some unions of groups, which is what a placement is, are good cuts as well. Numbers by time mean the same on every graph,
-so a Grouper may learn from some graphs how to cluster others.
+METIS cuts the graph where transfers are cheap and keeps the work of parts equal (Karypis and Kumar, 1998). It cuts in
+two again and again, so that some unions of groups, which is what a placement is, are good cuts as well. Numbers by time
+mean the same on every graph, so a Grouper may learn from some graphs how to cluster others.
 """
 
 from __future__ import annotations
@@ -33,10 +33,14 @@ def within_passes(problem: Problem, units: Units, groups: int) -> Int64[np.ndarr
     return groups_within(problem, units, work.argmax(axis=1), groups)
 
 
-def groups_within(problem: Problem, units: Units, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
-    """A group for each unit such that groups keep to one device each, and each device has as many as its share of the work allows.
+def groups_within(
+    problem: Problem, units: Units, device: Int64[np.ndarray, " units"], groups: int
+) -> Int64[np.ndarray, " units"]:
+    """A group for each unit such that groups keep to one device each, and each device has as many as its share of the
+    work allows.
 
-    Where more devices are in use than there are groups, the units of those with the least work join one group of all of them.
+    Where more devices are in use than there are groups, the units of those with the least work join one group of all of
+    them.
     """
     starts = unit_starts(problem, units)
     own, part = _served(starts, device, groups), np.zeros(units.num_units, np.int64)
@@ -47,7 +51,10 @@ def groups_within(problem: Problem, units: Units, device: Int64[np.ndarray, " un
 
 
 def by_time(starts: UnitStarts, part: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
-    """The parts numbered by the mean start of their work. Where there are fewer parts than groups, their numbers are spread evenly."""
+    """The parts numbered by the mean start of their work.
+
+    Where there are fewer parts than groups, their numbers are spread evenly.
+    """
     _, label = np.unique(part, return_inverse=True)
     work, start = (np.bincount(label, weights=values) for values in starts)
     rank = np.empty(len(work), np.int64)
@@ -56,7 +63,9 @@ def by_time(starts: UnitStarts, part: Int64[np.ndarray, " units"], groups: int) 
 
 
 def _served(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " units"]:
-    """Devices in use, numbered from the one with most work; the last number is shared where there are more devices than groups."""
+    """Devices in use, numbered from the one with most work; the last number
+    is shared where there are more devices than groups.
+    """
     _, label = np.unique(device, return_inverse=True)
     work = np.bincount(label, weights=starts.work_ns)
     rank = np.empty(len(work), np.int64)
@@ -65,7 +74,9 @@ def _served(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int
 
 
 def _counts(starts: UnitStarts, own: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " devices"]:
-    """How many groups each device gets: one, and the others one by one to the device with most work a group that has units left to part."""
+    """How many groups each device gets: one, and the others one by one to the
+    device with most work a group that has units left to part.
+    """
     work, most = np.bincount(own, weights=starts.work_ns), np.bincount(own)
     counts = np.ones(len(work), np.int64)
     for _ in range(min(groups, len(own)) - len(work)):
@@ -73,7 +84,9 @@ def _counts(starts: UnitStarts, own: Int64[np.ndarray, " units"], groups: int) -
     return counts
 
 
-def _cut(problem: Problem, units: Units, members: Bool[np.ndarray, " units"], count: int) -> Int64[np.ndarray, " members"]:
+def _cut(
+    problem: Problem, units: Units, members: Bool[np.ndarray, " units"], count: int
+) -> Int64[np.ndarray, " members"]:
     """The part of each member, `0..count-1`; some parts may be empty."""
     number = members.cumsum() - 1
     edges = unit_edges(problem.graph, units)
@@ -82,4 +95,6 @@ def _cut(problem: Problem, units: Units, members: Bool[np.ndarray, " units"], co
     within = UnitEdges(src, dst, edges.bytes[inside])
     devices = problem.cluster.accelerators
     joined = adjacency(within, int(members.sum()), mean_transfer_ns(problem, devices, within.bytes))
-    return partition(joined, work_ns(problem, units)[members][:, devices].mean(axis=1), np.full(count, 1 / count), recursive=True)
+    return partition(
+        joined, work_ns(problem, units)[members][:, devices].mean(axis=1), np.full(count, 1 / count), recursive=True
+    )

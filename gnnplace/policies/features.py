@@ -50,7 +50,9 @@ def node_features(problem: Problem, units: Units) -> Float32[np.ndarray, "units 
     return node
 
 
-def edges_with_features(problem: Problem, units: Units) -> tuple[Int64[Tensor, "2 edges"], Float[Tensor, "edges edge_features"]]:
+def edges_with_features(
+    problem: Problem, units: Units
+) -> tuple[Int64[Tensor, "2 edges"], Float[Tensor, "edges edge_features"]]:
     """The edges between units (source, destination), and what they carry."""
     edges = unit_edges(problem.graph, units)
     between = torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
@@ -61,7 +63,9 @@ def _sum(units: Units, values: Float[np.ndarray, " ops"]) -> Float[np.ndarray, "
     return np.bincount(units.unit, weights=values, minlength=units.num_units)
 
 
-def _mean(units: Units, values: Float[np.ndarray, " ops"], weights: Float[np.ndarray, " ops"]) -> Float[np.ndarray, " units"]:
+def _mean(
+    units: Units, values: Float[np.ndarray, " ops"], weights: Float[np.ndarray, " ops"]
+) -> Float[np.ndarray, " units"]:
     return _sum(units, values * weights) / _sum(units, weights)
 
 
@@ -69,7 +73,9 @@ def _fastest(problem: Problem) -> Float[np.ndarray, " ops"]:
     return problem.time_ns.min(axis=1).astype(np.float64)
 
 
-def _shares(problem: Problem, units: Units, column: Categorical, words: tuple[str, ...]) -> Float[np.ndarray, "units words"]:
+def _shares(
+    problem: Problem, units: Units, column: Categorical, words: tuple[str, ...]
+) -> Float[np.ndarray, "units words"]:
     """The share of a unit's work under each word of a vocabulary."""
     work = _fastest(problem)
     return np.stack([_mean(units, column.among([word]).astype(np.float64), work) for word in words], axis=1)
@@ -116,7 +122,9 @@ def _structure(problem: Problem, units: Units) -> Float[np.ndarray, "units 2"]:
 
 
 class EdgeScale(NamedTuple):
-    """What makes the bytes of edges comparable between problems: the time of a byte over the mean link, and all work, in ns."""
+    """What makes the bytes of edges comparable between problems: the time
+    of a byte over the mean link, and all work, in ns.
+    """
 
     ns_per_byte: float
     work_ns: float
@@ -128,7 +136,11 @@ def edge_scale(problem: Problem) -> EdgeScale:
     return EdgeScale(1e9 / float(np.mean(bandwidths)) if bandwidths else 0.0, float(_fastest(problem).sum()))
 
 
-def edge_features(scale: EdgeScale, nodes: int, carried: Int64[np.ndarray, " edges"]) -> Float32[np.ndarray, "edges edge_features"]:
-    """What an edge carries: the time that its bytes take against the mean work of the `nodes`, and whether it is control alone."""
+def edge_features(
+    scale: EdgeScale, nodes: int, carried: Int64[np.ndarray, " edges"]
+) -> Float32[np.ndarray, "edges edge_features"]:
+    """What an edge carries: the time that its bytes take against the mean
+    work of the `nodes`, and whether it is control alone.
+    """
     transfer_ns = carried * scale.ns_per_byte
     return np.stack([np.log1p(transfer_ns * nodes / scale.work_ns), carried == 0], axis=1).astype(np.float32)

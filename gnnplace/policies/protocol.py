@@ -27,7 +27,8 @@ Asked = TypeVar("Asked", contravariant=True)  # a state that is read alone
 class Choose(Protocol):
     """Answers questions: an option for each of `leading x shape`, where `leading` divides the number of samples.
 
-    A choice whose leading axis is smaller than the number of samples is shared: sample j uses row `j // (samples / leading)`.
+    A choice whose leading axis is smaller than the number of samples is shared: sample j uses row
+    `j // (samples / leading)`.
     """
 
     def __call__(
@@ -39,22 +40,30 @@ class Choose(Protocol):
 
 @runtime_checkable
 class Policy(Protocol[State]):
-    """A learnable proposer, an `nn.Module`. The state is a NamedTuple of detached tensors and of the problem's constants.
+    """A learnable proposer, an `nn.Module`. The state is a NamedTuple of detached tensors and of the problem's
+    constants.
 
-    Its tensors, like those of the choices, are on the device of the policy's parameters, which may change after `reset`.
+    Its tensors, like those of the choices, are on the device of the policy's parameters, which may change after
+    `reset`.
     """
 
     def reset(self, problem: Problem, samples: int) -> State: ...
 
-    def step(self, state: State, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], State | None]:
-        """`samples` placements, and the next state or None at the end; `feedback` is what the placements of the step before took."""
+    def step(
+        self, state: State, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], State | None]:
+        """`samples` placements, and the next state or None at the end;
+        `feedback` is what the placements of the step before took.
+        """
         ...
 
 
 class Asks(NamedTuple):
-    """What a policy reads of each step before the next (`feedback`), and which of its steps are worth something (`evaluates`).
+    """What a policy reads of each step before the next (`feedback`), and which of its steps are worth something
+    (`evaluates`).
 
-    A policy says so in class attributes of these names; without them it reads nothing and its last step alone is evaluated.
+    A policy says so in class attributes of these names; without them it reads nothing and its last step alone is
+    evaluated.
     """
 
     feedback: Literal["none", "result", "timeline"] = "none"
@@ -75,7 +84,9 @@ class Critic(Protocol[Asked]):
 
 @runtime_checkable
 class ClampsFeatures(Protocol):
-    """A policy that clamps features to their range in training; `widen_ranges` shows it the training problems before it learns."""
+    """A policy that clamps features to their range in training;
+    `widen_ranges` shows it the training problems before it learns.
+    """
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None: ...
 
@@ -95,11 +106,15 @@ class Continues(Protocol):
 
 
 Starts = Callable[[Problem, Evaluator, np.random.Generator, int], Placement]
-"""A placement that a search may start from: the fastest of random list schedules, at most so many, or of 0 the fastest device alone."""
+"""A placement that a search may start from: the fastest of random list
+schedules, at most so many, or of 0 the fastest device alone.
+"""
 
 
 class Practice(NamedTuple):
-    """What a phase of a policy's own learns from: problems' placements, evaluated; starts of searches; and all that it draws."""
+    """What a phase of a policy's own learns from: problems' placements,
+    evaluated; starts of searches; and all that it draws.
+    """
 
     evaluate: Evaluator
     starts: Starts
@@ -108,9 +123,11 @@ class Practice(NamedTuple):
 
 @runtime_checkable
 class Objective(Protocol):
-    """A phase of learning that a policy brings. It comes before the policy learns from its own samples, and has an Adam of its own.
+    """A phase of learning that a policy brings. It comes before the policy learns from its own samples, and has an Adam
+    of its own.
 
-    `name` names it in metrics and descriptions, `updates` says how many updates it has (0: none), `lr` is their learning rate.
+    `name` names it in metrics and descriptions, `updates` says how many updates it has (0: none), `lr` is their
+    learning rate.
     """
 
     @property
@@ -127,13 +144,17 @@ class Objective(Protocol):
         ...
 
     def loss(self, problem: Problem, practice: Practice) -> tuple[Float[Tensor, ""] | None, Mapping[str, float]]:
-        """The loss of one problem in one update, None where it teaches nothing; and metrics of the problem. It draws its own samples."""
+        """The loss of one problem in one update, None where it teaches nothing; and metrics of the problem.
+
+        It draws its own samples.
+        """
         ...
 
 
 @runtime_checkable
 class BringsPhases(Protocol):
-    """A policy that learns otherwise, too; any other learns in the phases that all share: clusterings, a teacher's placements, its samples.
+    """A policy that learns otherwise, too; any other learns in the phases that all share: clusterings, a teacher's
+    placements, its samples.
 
     `training` are the knobs under `training`, of which some may be such a policy's (`training.moves`).
     """
@@ -157,7 +178,9 @@ class SharesGroupings(Protocol):
 
 @runtime_checkable
 class Renamed(Protocol):
-    """A policy whose weights began with other names in older checkpoints: what they began with, and what they begin with today."""
+    """A policy whose weights began with other names in older checkpoints:
+    what they began with, and what they begin with today.
+    """
 
     older_names: Mapping[str, str]
 
@@ -166,7 +189,8 @@ class Renamed(Protocol):
 class Groups(Protocol[Asked]):
     """A policy whose first decision, "group", can be learned from a clustering of the graph, without any placement.
 
-    `Tape.of(policy.grouping_target(problem), 1)` answers `policy.group(policy.reset(problem, 1), tape)`; its log-probability is the loss.
+    `Tape.of(policy.grouping_target(problem), 1)` answers `policy.group(policy.reset(problem, 1), tape)`; its
+    log-probability is the loss.
     """
 
     def reset(self, problem: Problem, samples: int) -> Any: ...
@@ -179,7 +203,9 @@ class Groups(Protocol[Asked]):
 
 
 class PolicyShape(NamedTuple):
-    """The sizes of a policy's weights that come from its training problems: devices and groups (0: any number), op kinds (none: any)."""
+    """The sizes of a policy's weights that come from its training problems:
+    devices and groups (0: any number), op kinds (none: any).
+    """
 
     devices: int = 0
     kinds: tuple[str, ...] = ()
@@ -187,10 +213,12 @@ class PolicyShape(NamedTuple):
 
 
 class PolicyConfig(ABC):
-    """The knobs of a policy, and how it is built from them. Subclasses are frozen dataclasses, each field with a default.
+    """The knobs of a policy, and how it is built from them. Subclasses are frozen dataclasses, each field with a
+    default.
 
-    `kind` names the policy in configurations, on the command line, in checkpoints and in tables. The docstring of a subclass
-    explains each knob under `Args:`; `gnnplace train --knobs` prints it. Raises ValueError for knobs that are out of range.
+    `kind` names the policy in configurations, on the command line, in checkpoints and in tables. The docstring of a
+    subclass explains each knob under `Args:`; `gnnplace train --knobs` prints it. Raises ValueError for knobs that are
+    out of range.
     """
 
     kind: str
@@ -198,7 +226,8 @@ class PolicyConfig(ABC):
 
     @property
     def encoders(self) -> Mapping[str, Mapping[str, str]]:
-        """The policy's encoders by name, each with the knobs that make it up (all with the same knobs, none where there is no choice).
+        """The policy's encoders by name, each with the knobs that make it up (all with the same knobs, none where there
+        is no choice).
 
         Empty for a policy that embeds no ops. Most policies have `encoders.choice.ENCODERS`.
         """
@@ -206,9 +235,13 @@ class PolicyConfig(ABC):
 
     @property
     def encodes_with(self) -> str | None:
-        """The encoder, as placement files and tables name it: its name in `encoders`, or what its knobs say; None without one."""
+        """The encoder, as placement files and tables name it: its name in
+        `encoders`, or what its knobs say; None without one.
+        """
         chosen = {knob: str(getattr(self, knob)) for knobs in self.encoders.values() for knob in knobs}
-        return next((name for name, knobs in self.encoders.items() if knobs == chosen), "+".join(chosen.values())) or None
+        return (
+            next((name for name, knobs in self.encoders.items() if knobs == chosen), "+".join(chosen.values())) or None
+        )
 
     @property
     def proposes(self) -> Schedule:
@@ -217,18 +250,31 @@ class PolicyConfig(ABC):
 
     @classmethod
     def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The knobs of an older checkpoint as they are named today. Raises ValueError where its weights fit no policy of today."""
+        """The knobs of an older checkpoint as they are named today.
+
+        Raises ValueError where its weights fit no policy of today.
+        """
         return document
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """What the policy's weights take from these problems. Raises ValueError where one policy can't place them all."""
+        """What the policy's weights take from these problems.
+
+        Raises ValueError where one policy can't place them all.
+        """
         return PolicyShape()
 
     @abstractmethod
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> nn.Module:
-        """A `Policy` with weights from torch's generator. A policy that groups ops draws `groupings` groupings a step."""
+        """A `Policy` with weights from torch's generator.
+
+        A policy that groups ops draws `groupings` groupings a step.
+        """
 
     def require_rule(self) -> None:
-        """Raises ValueError where `schedule` is no rule: whether a policy proposes priorities is not for that knob to say (`proposes`)."""
+        """Raises ValueError where `schedule` is no rule: whether a policy
+        proposes priorities is not for that knob to say (`proposes`).
+        """
         if self.schedule == "given":
-            raise ValueError(f"policy.schedule: 'given' needs priorities, and this knob names a rule; choose {', '.join(RULES)}")
+            raise ValueError(
+                f"policy.schedule: 'given' needs priorities, and this knob names a rule; choose {', '.join(RULES)}"
+            )

@@ -1,9 +1,10 @@
 """The table of policies: the configuration, the command line (`--policy.kind`), checkpoints and contract tests read it.
 
-A policy is one folder beside this file and one line in `POLICIES`. Its `policy.py` holds an `nn.Module` that satisfies `protocol.Policy`
-and the dataclass of its knobs, a `protocol.PolicyConfig`, whose `build` makes the module. A policy that lives outside the package adds
-its line by an entry point of the group `gnnplace.policies` (`gnnplace/installed.py`), or itself: `POLICIES["mine"] = MineConfig`, as
-examples/add_a_policy.py does. `gnnplace.testing.check_policy` tests its promises.
+A policy is one folder beside this file and one line in `POLICIES`. Its `policy.py` holds an `nn.Module` that satisfies
+`protocol.Policy` and the dataclass of its knobs, a `protocol.PolicyConfig`, whose `build` makes the module. A policy
+that lives outside the package adds its line by an entry point of the group `gnnplace.policies`
+(`gnnplace/installed.py`), or itself: `POLICIES["mine"] = MineConfig`, as examples/add_a_policy.py does.
+`gnnplace.testing.check_policy` tests its promises.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What policies share: the constants of a problem, computed once and moved to where the weights are, and unit placements."""
+"""What policies share: the constants of a problem, computed once and
+moved to where the weights are, and unit placements.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ Constants = TypeVar("Constants")
 
 
 class ProblemConstants(Generic[Constants]):
-    """What a policy computes once for each problem, by `compute`; kept while the problem lives, since updates repeat their problems.
+    """What a policy computes once for each problem, by `compute`; kept while the problem lives, since updates repeat
+    their problems.
 
-    Constants are tensors in (nested) tuples, among other data. They must not refer to the problem, which would then live for ever.
+    Constants are tensors in (nested) tuples, among other data. They must not refer to the problem, which would then
+    live for ever.
     """
 
     def __init__(self, compute: Callable[[Problem], Constants]) -> None:
@@ -53,7 +57,10 @@ def to_device(value: Any, device: torch.device) -> Any:
 
 
 def named_devices(problems: Sequence[Problem], policy: str) -> int:
-    """How many devices the clusters have. Raises ValueError where they differ: a policy that names devices is for one number of them."""
+    """How many devices the clusters have.
+
+    Raises ValueError where they differ: a policy that names devices is for one number of them.
+    """
     counts = sorted({problem.num_devices for problem in problems})
     if len(counts) > 1:
         numbers = " and ".join(map(str, counts))

@@ -1,7 +1,8 @@
-"""Which devices of a problem are interchangeable: exchanging the two maps the machine, and all times on it, onto itself.
+"""Which devices of a problem are interchangeable: exchanging the two maps the machine, and all times on it, onto
+itself.
 
-A placement whose interchangeable devices are renamed is as good as before: it differs in ties alone, which go by device number
-(docs/execution-model.md). So a policy may learn one of the names, the first in order of use.
+A placement whose interchangeable devices are renamed is as good as before: it differs in ties alone, which go by device
+number (docs/execution-model.md). So a policy may learn one of the names, the first in order of use.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def _exchangeable(problem: Problem, first: int, second: int) -> bool:
     if one != other:
         return False
     tables = [table for table in (problem.time_ns, problem.allowed, problem.contended_ns) if table is not None]
-    return all(np.array_equal(table[:, first], table[:, second]) for table in tables) and _maps_onto_itself(cluster, first, second)
+    return all(np.array_equal(table[:, first], table[:, second]) for table in tables) and _maps_onto_itself(
+        cluster, first, second
+    )
 
 
 def _maps_onto_itself(cluster: Cluster, first: int, second: int) -> bool:
@@ -62,12 +65,22 @@ def _maps_onto_itself(cluster: Cluster, first: int, second: int) -> bool:
     pairs = list(zip(cluster.link_index[linked].tolist(), moved[linked].tolist(), strict=True))
     rates = [(link.bandwidth_bytes_per_s, link.overhead_ns, link.latency_ns) for link in cluster.links]
     sends, receives, own, memory = (
-        column.tolist() for column in (cluster.link_channel, cluster.link_receive_channel, cluster.device_channel, cluster.device_memory)
+        column.tolist()
+        for column in (
+            cluster.link_channel,
+            cluster.link_receive_channel,
+            cluster.device_channel,
+            cluster.device_memory,
+        )
     )
     channels = [(column[a], column[b]) for column in (sends, receives) for a, b in pairs]
     channels += [(own[d], own[there[d]]) for d in range(cluster.num_devices)]
     memories = [(memory[d], memory[there[d]]) for d in range(cluster.num_devices)]
-    return all(rates[a] == rates[b] for a, b in pairs) and _one_to_one(channels, NO_CHANNEL) and _one_to_one(memories, NO_MEMORY)
+    return (
+        all(rates[a] == rates[b] for a, b in pairs)
+        and _one_to_one(channels, NO_CHANNEL)
+        and _one_to_one(memories, NO_MEMORY)
+    )
 
 
 def _one_to_one(pairs: Sequence[tuple[int, int]], none: int) -> bool:

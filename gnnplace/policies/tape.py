@@ -1,10 +1,11 @@
 """The tape: the one place that draws decisions, adds exploration noise, and keeps log-probabilities and entropies.
 
-A policy computes logits and asks; a tape answers by sampling, by argmax, or with what an earlier tape
-recorded (replay). Replaying re-scores the *measured* choices under new weights, with the noise that was
-added to them, so the update differentiates what was run (the public code of Mirhoseini et al., ICLR 2018, differentiates new samples).
+A policy computes logits and asks; a tape answers by sampling, by argmax, or with what an earlier tape recorded
+(replay). Replaying re-scores the *measured* choices under new weights, with the noise that was added to them, so the
+update differentiates what was run (the public code of Mirhoseini et al., ICLR 2018, differentiates new samples).
 
-An episode has steps, and each decision belongs to one: `next_step` begins the next. Steps may ask for different numbers of decisions.
+An episode has steps, and each decision belongs to one: `next_step` begins the next. Steps may ask for different numbers
+of decisions.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Answer = Literal["sample", "argmax", "replay"]
-ROUNDING = 1e-5  # by which logits of equal options, such as equal devices, may differ from one processor to another: the first one counts
+# by which logits of equal options, such as equal devices, may differ from one processor to another: the first one
+# counts
+ROUNDING = 1e-5
 Recorded = Mapping[str, tuple[Tensor, Tensor | None]]  # by name: the choice, and the noise that its logits had
 
 
 @dataclass
 class Decisions:
-    """All answers of one name in one step; an autoregressive policy asks them one after another, which becomes the second axis."""
+    """All answers of one name in one step; an autoregressive policy asks
+    them one after another, which becomes the second axis.
+    """
 
     choices: list[Int[Tensor, "leading *shape"]] = field(default_factory=list)
     logits: list[Float[Tensor, "leading *shape options"]] = field(default_factory=list)  # masked, noise added
@@ -55,7 +60,8 @@ class Decisions:
 class Share(NamedTuple):
     """The part of an update's samples that one of several processes draws: number `rank` of `processes` equal parts.
 
-    A shared question has `groupings` rows in all. What is drawn for a sample is what a single process would draw for it.
+    A shared question has `groupings` rows in all. What is drawn for a sample is what a single process would draw for
+    it.
     """
 
     rank: int = 0
@@ -63,7 +69,9 @@ class Share(NamedTuple):
     groupings: int = 1
 
     def rows(self, leading: int, samples: int) -> tuple[int, slice]:
-        """Of a question with `leading` rows for this process's `samples` samples: how many there are in all, and which are its own."""
+        """Of a question with `leading` rows for this process's `samples`
+        samples: how many there are in all, and which are its own.
+        """
         rows = leading * self.processes if leading == samples else max(self.groupings, leading)
         first = self.rank * rows // self.processes
         return rows, slice(first, first + leading)
@@ -72,10 +80,11 @@ class Share(NamedTuple):
 class Tape:
     """Answers a policy's questions and records them by step and name, in the order in which they were asked.
 
-    `generator` is of the CPU whatever the device of the logits, so that a seed means the same choices on all.
-    `noise` is the largest amplitude of the exploration noise on every logit (Gaussian, of half that standard deviation, cut off there).
-    A tape answers one episode of `samples` parallel placements; a question whose leading axis is a divisor of `samples` is shared. The
-    questions of `given` have those answers in the first step, without noise: groups that are known, say, while devices are sampled.
+    `generator` is of the CPU whatever the device of the logits, so that a seed means the same choices on all. `noise`
+    is the largest amplitude of the exploration noise on every logit (Gaussian, of half that standard deviation, cut off
+    there). A tape answers one episode of `samples` parallel placements; a question whose leading axis is a divisor of
+    `samples` is shared. The questions of `given` have those answers in the first step, without noise: groups that are
+    known, say, while devices are sampled.
     """
 
     def __init__(
@@ -89,13 +98,21 @@ class Tape:
     ) -> None:
         if answer == "sample" and generator is None:
             raise ValueError("a tape that samples needs a generator")
-        self.answer, self.samples, self.generator, self.largest_noise, self.share = answer, samples, generator, noise, share or Share()
+        self.answer, self.samples, self.generator, self.largest_noise, self.share = (
+            answer,
+            samples,
+            generator,
+            noise,
+            share or Share(),
+        )
         self.steps: list[dict[str, Decisions]] = [{}]
         self._recorded: list[Recorded] = [{name: (choice, None) for name, choice in (given or {}).items()}]
 
     @classmethod
     def replaying(cls, tape: Tape, rows: slice | None = None) -> Tape:
-        """A tape that gives the choices of `tape`, and its noise, to the same questions; of the samples `rows` where they are given."""
+        """A tape that gives the choices of `tape`, and its noise, to the same
+        questions; of the samples `rows` where they are given.
+        """
         first, last, _ = (rows or slice(None)).indices(tape.samples)
         replay = cls("replay", last - first)
 
@@ -114,7 +131,10 @@ class Tape:
 
     @classmethod
     def of(cls, choices: Mapping[str, Int[Tensor, "leading *shape"]], samples: int) -> Tape:
-        """A tape that gives these choices: what imitation of a known placement replays. It answers no other question."""
+        """A tape that gives these choices: what imitation of a known placement replays.
+
+        It answers no other question.
+        """
         return cls("replay", samples, given=choices)
 
     @classmethod
@@ -127,7 +147,10 @@ class Tape:
     def choices(self, sample: int) -> list[dict[str, Int[Tensor, "1 *shape"]]]:
         """The choices of one sample in every step, which `recorded` replays."""
         return [
-            {name: (rows := made.choice())[(at := sample * len(rows) // self.samples) : at + 1].cpu() for name, made in step.items()}
+            {
+                name: (rows := made.choice())[(at := sample * len(rows) // self.samples) : at + 1].cpu()
+                for name, made in step.items()
+            }
             for step in self.steps
         ]
 
@@ -205,7 +228,9 @@ class Tape:
         return self.by_step(Decisions.entropy).sum(0)
 
     def by_step(self, of: Callable[[Decisions], Tensor], names: Sequence[str] = ()) -> Float[Tensor, "steps samples"]:
-        """A value of decisions, such as `Decisions.entropy`, summed over those of each step; of these names alone where there are any."""
+        """A value of decisions, such as `Decisions.entropy`, summed over those
+        of each step; of these names alone where there are any.
+        """
         chosen = [{name: made for name, made in step.items() if not names or name in names} for step in self.steps]
         return torch.stack([self._each(step, of).sum(1) for step in chosen])
 
@@ -222,11 +247,15 @@ class Tape:
         """Where the decisions are."""
         return next((made.logits[0].device for step in self.steps for made in step.values()), torch.device("cpu"))
 
-    def _each(self, step: Mapping[str, Decisions], of: Callable[[Decisions], Tensor]) -> Float[Tensor, "samples decisions"]:
+    def _each(
+        self, step: Mapping[str, Decisions], of: Callable[[Decisions], Tensor]
+    ) -> Float[Tensor, "samples decisions"]:
         if not step:
             return torch.zeros(self.samples, 0, device=self._device)
         values = [of(made) for made in step.values()]
-        return torch.cat([value.reshape(len(value), -1).repeat_interleave(self.samples // len(value), 0) for value in values], dim=1)
+        return torch.cat(
+            [value.reshape(len(value), -1).repeat_interleave(self.samples // len(value), 0) for value in values], dim=1
+        )
 
 
 def _stack(questions: list[Tensor]) -> Tensor:

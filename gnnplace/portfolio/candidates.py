@@ -1,4 +1,7 @@
-"""What planners propose: a placement with its simulated step. Candidates of one problem are compared by their scores."""
+"""What planners propose: a placement with its simulated step.
+
+Candidates of one problem are compared by their scores.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +32,9 @@ BY_SCORE = attrgetter("score")
 class Candidate:
     """What a planner proposes: a placement, its step, and what that scores.
 
-    `planning_ns` is how long the planner took, 0 where nobody measured it. No step of the problem without fused ops is shorter than
-    `proved_ns`, as searches on the way proved; 0 where none did. A planner that `failed` proposes nothing: the reason is
-    `result.infeasible`, and `placement` is a placeholder.
+    `planning_ns` is how long the planner took, 0 where nobody measured it. No step of the problem without fused ops is
+    shorter than `proved_ns`, as searches on the way proved; 0 where none did. A planner that `failed` proposes nothing:
+    the reason is `result.infeasible`, and `placement` is a placeholder.
     """
 
     planner: str
@@ -58,7 +61,9 @@ class Candidate:
         return self.step_time_ns is not None and self.step_time_ns <= known_ns
 
     def predicted(self, problem: Problem) -> Predicted:
-        """The step as documents describe it, with the lower bound of its problem; where ops run fused, that of every fusion."""
+        """The step as documents describe it, with the lower bound of its
+        problem; where ops run fused, that of every fusion.
+        """
         fused = self.placement.fusion is not None
         return predicted(problem.cluster, self.result, lower_bound(problem, fused), bound_name(problem, fused))
 
@@ -82,21 +87,28 @@ def candidate(problem: Problem, evaluate: Evaluator, planner: str, placement: Pl
 
 def failed(problem: Problem, planner: str, why: str, planning_ns: int) -> Candidate:
     """The candidate of a planner that failed."""
-    placement, nothing = Placement(np.zeros(problem.num_ops, dtype=np.int32)), np.zeros(problem.num_devices, dtype=np.int64)
+    placement, nothing = (
+        Placement(np.zeros(problem.num_ops, dtype=np.int32)),
+        np.zeros(problem.num_devices, dtype=np.int64),
+    )
     result = StepResult(placement.schedule, None, why, None, nothing, transferred_bytes=0, transfers=0)
     return Candidate(planner, placement, result, score(problem, result), planning_ns, failed=True)
 
 
 def identity(placement: Placement) -> Identity:
     """What is equal of equal placements, and differs of others."""
-    priority, fusion = (None if values is None else values.tobytes() for values in (placement.priority, placement.fusion))
+    priority, fusion = (
+        None if values is None else values.tobytes() for values in (placement.priority, placement.fusion)
+    )
     return placement.device.tobytes(), placement.schedule, priority, fusion
 
 
 def of_whole(proposed: Candidate, under: Constrained) -> Candidate:
     """A candidate of a problem under a constraint as one of the whole problem."""
     whole = candidate(under.whole, simulate, proposed.planner, under.said(proposed.placement))
-    return replace(whole, planning_ns=proposed.planning_ns, proved_ns=proposed.proved_ns if under.problem is under.whole else 0)
+    return replace(
+        whole, planning_ns=proposed.planning_ns, proved_ns=proposed.proved_ns if under.problem is under.whole else 0
+    )
 
 
 def expanded(proposed: Candidate, fused: Fused) -> Candidate:
@@ -114,8 +126,8 @@ def _rank(result: StepResult) -> tuple[bool, bool, int]:
 
 
 def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
-    """Candidates of a problem, a row each in their order: graph, cluster, bound, step time, metrics; what each device does in columns of
-    its own (`busy_ns.gpu:0`).
+    """Candidates of a problem, a row each in their order: graph, cluster, bound, step time, metrics; what each device
+    does in columns of its own (`busy_ns.gpu:0`).
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("dlrm", cluster="k40-2")
@@ -123,7 +135,12 @@ def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
     >>> bool(rows.step_time_ns.min() == rows.step_time_ns[0]), "peak_memory_bytes.gpu:0" in rows
     (True, True)
     """
-    where = {"graph": problem.graph.name, "cluster": problem.cluster.name, "ops": problem.num_ops, "bound_ns": lower_bound(problem)}
+    where = {
+        "graph": problem.graph.name,
+        "cluster": problem.cluster.name,
+        "ops": problem.num_ops,
+        "bound_ns": lower_bound(problem),
+    }
     import pandas as pd  # a quarter of a second, which only tables for programs need
 
     return pd.json_normalize([where | candidate.row(problem) for candidate in found])

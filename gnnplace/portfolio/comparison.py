@@ -24,7 +24,9 @@ from gnnplace.simulator.simulator import simulate
 Say = Callable[[Candidate], object]
 
 
-def candidates(problem: Problem, asked: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None) -> list[Candidate]:
+def candidates(
+    problem: Problem, asked: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None
+) -> list[Candidate]:
     """What each planner proposes under a schedule, the fastest feasible first; `say` hears of each as it comes.
 
     A planner whose process dies is infeasible, and the others go on.
@@ -43,7 +45,9 @@ def _proposed(problem: Problem, name: str, planner: Planner, schedule: Schedule)
     except ChildProcessError as error:
         return failed(problem, name, str(error), time.perf_counter_ns() - start)
     planning_ns, proved_ns = time.perf_counter_ns() - start, placement.bound_ns if isinstance(placement, Proved) else 0
-    return replace(candidate(problem, simulate, name, planned(placement, schedule)), planning_ns=planning_ns, proved_ns=proved_ns)
+    return replace(
+        candidate(problem, simulate, name, planned(placement, schedule)), planning_ns=planning_ns, proved_ns=proved_ns
+    )
 
 
 def best(problem: Problem, budget: Budget, options: Options = USUAL) -> Candidate:
@@ -62,8 +66,9 @@ def compared(
     more: Mapping[str, Planner] | None = None,
     say: Say = lambda candidate: None,
 ) -> list[Candidate]:
-    """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower, nothing is planned
-    twice. The fastest feasible first. Where stages are binding, it is the nearest ones to what each planner but the searches proposes.
+    """Every planner's placement, those of `more`, and the portfolio's, which begins with them: it is never slower,
+    nothing is planned twice. The fastest feasible first. Where stages are binding, it is the nearest ones to what each
+    planner but the searches proposes.
     """
     asked = asked_planners(problem, options.seed, options.schedule, options.stages)
     asked |= {name: staged(plan, options.stages) for name, plan in (more or {}).items()}
@@ -76,11 +81,16 @@ def compared(
 
 def asked_planners(problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> dict[str, Planner]:
     """Every planner by name, with stages where there are any (`planners.with_stages`)."""
-    return planners.with_stages(problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule)
+    return planners.with_stages(
+        problem, stages, planners.planners(problem, simulate, seed, schedule), simulate, schedule
+    )
 
 
 def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, stages: Stages | None) -> Planner:
-    """The planner that a user names, with stages where there are any. Raises ValueError with the names that there are."""
+    """The planner that a user names, with stages where there are any.
+
+    Raises ValueError with the names that there are.
+    """
     if name in planners.missing():
         raise ValueError(f"planner {name!r}: {planners.missing()[name]}")
     named = asked_planners(problem, seed, schedule, stages)
@@ -90,7 +100,9 @@ def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, st
 
 
 def priced(found: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
-    """Of each planner under a constraint its step time without, None where that is infeasible; `best` by that name, whoever won."""
+    """Of each planner under a constraint its step time without, None where
+    that is infeasible; `best` by that name, whoever won.
+    """
     times = {_first_name(each): each.step_time_ns for each in free}
     return {each.planner: times[_first_name(each)] for each in found if _first_name(each) in times}
 
@@ -100,7 +112,9 @@ def _first_name(found: Candidate) -> str:
 
 
 def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:
-    """A proof that nothing fits `under` a constraint, with the finer one that nothing speaks against; None where none is found."""
+    """A proof that nothing fits `under` a constraint, with the finer one
+    that nothing speaks against; None where none is found.
+    """
     if (proof := shortage(under)) is None:
         return None
     for finer in (*constraint.finer(), Constraint()):

@@ -1,4 +1,6 @@
-"""Every legal placement of a problem that has few: the fastest is an optimum under its schedule, and nothing else need be asked."""
+"""Every legal placement of a problem that has few: the fastest is an
+optimum under its schedule, and nothing else need be asked.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ BATCH = 1024  # placements evaluated together
 
 def placements(problem: Problem) -> float:
     """How many legal placements there are. Raises ValueError where a colocation group is allowed on no device."""
-    return prod(allowed(problem, units(problem.graph, "ops")).sum(axis=1).tolist(), start=1.0)  # infinite where a float can't count them
+    # infinite where a float can't count them
+    return prod(allowed(problem, units(problem.graph, "ops")).sum(axis=1).tolist(), start=1.0)
 
 
 def every_placement(problem: Problem, schedule: Schedule = "critical-path") -> Iterator[Placement]:
@@ -31,7 +34,10 @@ def every_placement(problem: Problem, schedule: Schedule = "critical-path") -> I
 
 
 def enumerated(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
-    """The fastest legal placement under a schedule; the first on a tie. Raises ValueError where a group is allowed on no device."""
+    """The fastest legal placement under a schedule; the first on a tie.
+
+    Raises ValueError where a group is allowed on no device.
+    """
     every, best = every_placement(problem, schedule), list[Placement]()
     while batch := list(islice(every, BATCH)):
         best = [fastest(problem, [*best, *batch], evaluate)]

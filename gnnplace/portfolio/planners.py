@@ -1,8 +1,9 @@
-"""Names to planners: with `gnnplace.policies.registry`, the one place where a string becomes a function. Needs no torch.
+"""Names to planners: with `gnnplace.policies.registry`, the one place where a string becomes a function. Needs no
+torch.
 
-A new baseline is a name and a `case` here, one that places units a name and a row of `PLACE_UNITS`; contract tests and commands take the
-names from `PlannerName`. Other packages add theirs by entry points of the group `gnnplace.planners` (`gnnplace/installed.py`): functions
-`(problem, evaluate, schedule=...) -> Placement`.
+A new baseline is a name and a `case` here, one that places units a name and a row of `PLACE_UNITS`; contract tests and
+commands take the names from `PlannerName`. Other packages add theirs by entry points of the group `gnnplace.planners`
+(`gnnplace/installed.py`): functions `(problem, evaluate, schedule=...) -> Placement`.
 """
 
 from __future__ import annotations
@@ -42,13 +43,17 @@ from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
 from gnnplace.units.units import UnitsName
 
-UnitPlannerName = Literal["heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct", "metis", "scotch", "min-cut"]  # slow last
+# slow last
+UnitPlannerName = Literal[
+    "heft", "peft", "critical-path-first", "m-topo", "m-etf", "m-sct", "metis", "scotch", "min-cut"
+]
 PlannerName = Literal[
     "cpu", "gpu", "expert", "pipeline",
     UnitPlannerName,
     "random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact",
 ]  # fmt: skip
-SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact")  # take what they are given
+# take what they are given
+SEARCHES: tuple[PlannerName, ...] = ("random", "hill-climb", "ranked-climb", "annealing", "genetic", "exact")
 SCOTCH: tuple[PlannerName, ...] = ("scotch", "min-cut")  # need a library that is not Python's
 UNITS: tuple[UnitsName, ...] = ("ops", "weights", "coarse")
 
@@ -57,9 +62,11 @@ SEARCH_EVALUATIONS = 500
 EXACT_S = 3.0  # of CP-SAT's work
 
 
-def planners(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> dict[str, Planner]:
-    """Every baseline that a problem's cluster and this machine allow, by name: `cpu` needs a CPU, `SCOTCH` its library. Then those of
-    other packages.
+def planners(
+    problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path"
+) -> dict[str, Planner]:
+    """Every baseline that a problem's cluster and this machine allow, by name: `cpu` needs a CPU, `SCOTCH` its library.
+    Then those of other packages.
     """
     absent = [*missing()] + ([] if any(device.kind == "cpu" for device in problem.cluster.devices) else ["cpu"])
     names: tuple[PlannerName, ...] = get_args(PlannerName)
@@ -79,9 +86,11 @@ def missing() -> dict[str, str]:
 
 
 def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedule = "critical-path") -> Planner:
-    """The baseline of a name; searches draw from `seed`, the others are deterministic. What places units is the best of all `UNITS`.
+    """The baseline of a name; searches draw from `seed`, the others are deterministic. What places units is the best of
+    all `UNITS`.
 
-    With the schedule `given`, `genetic` and `exact` propose priorities; the others plan for the schedule of the critical path.
+    With the schedule `given`, `genetic` and `exact` propose priorities; the others plan for the schedule of the
+    critical path.
     """
     rule = rule_of(schedule)
     match name:
@@ -115,15 +124,19 @@ def without_one(problem: Problem, evaluate: Rationed, schedule: Schedule) -> dic
     names: tuple[UnitPlannerName, ...] = get_args(UnitPlannerName)
     for device, part in parts(problem).items():
         judge = OnPart(evaluate, part)
-        found |= {f"{name} without {device}": on_part(planner(name, judge, 0, schedule), part) for name in names if name not in missing()}
+        found |= {
+            f"{name} without {device}": on_part(planner(name, judge, 0, schedule), part)
+            for name in names
+            if name not in missing()
+        }
     return found
 
 
 def with_stages(
     problem: Problem, stages: Stages | None, named: Mapping[str, Planner], evaluate: Evaluator, schedule: Schedule
 ) -> dict[str, Planner]:
-    """Planners by name, and `stages`, which plans these, where there are any; where they are binding, the others but searches are followed
-    by the nearest stages to what they propose.
+    """Planners by name, and `stages`, which plans these, where there are any; where they are binding, the others but
+    searches are followed by the nearest stages to what they propose.
     """
     if stages is None:
         return dict(named)
@@ -152,12 +165,15 @@ def best_heuristic(problem: Problem, evaluate: Evaluator, schedule: Schedule = "
 class _PlacesUnits(Protocol):
     """A baseline that places units of any name."""
 
-    def __call__(self, problem: Problem, evaluate: Evaluator, *, units_name: UnitsName, schedule: Schedule) -> Placement: ...
+    def __call__(
+        self, problem: Problem, evaluate: Evaluator, *, units_name: UnitsName, schedule: Schedule
+    ) -> Placement: ...
 
 
 PLACE_UNITS: dict[UnitPlannerName, _PlacesUnits] = {
     "scotch": scotch, "min-cut": min_cut, "metis": metis,
-    "heft": heft, "peft": peft, "critical-path-first": critical_path_first, "m-topo": m_topo, "m-etf": m_etf, "m-sct": m_sct,
+    "heft": heft, "peft": peft, "critical-path-first": critical_path_first, "m-topo": m_topo, "m-etf": m_etf,
+    "m-sct": m_sct,
 }  # fmt: skip
 
 
@@ -168,14 +184,20 @@ def _on_units(problem: Problem, baseline: _PlacesUnits, evaluate: Evaluator, sch
 
 
 def _random(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:
-    return random_units(problem, evaluate, np.random.default_rng(seed), evaluations=RANDOM_EVALUATIONS, schedule=schedule)
+    return random_units(
+        problem, evaluate, np.random.default_rng(seed), evaluations=RANDOM_EVALUATIONS, schedule=schedule
+    )
 
 
-def _from_best_heuristic(search: Callable[..., Placement], evaluate: Evaluator, seed: int, schedule: Schedule) -> Planner:
+def _from_best_heuristic(
+    search: Callable[..., Placement], evaluate: Evaluator, seed: int, schedule: Schedule
+) -> Planner:
     """A search of `SEARCH_EVALUATIONS` from the best heuristic, so that it is never worse."""
 
     def plan(problem: Problem) -> Placement:
         start, generator = best_heuristic(problem, evaluate, schedule), np.random.default_rng(seed)
-        return search(problem, evaluate, generator, start=start, budget=Budget(evaluations=SEARCH_EVALUATIONS), schedule=schedule)
+        return search(
+            problem, evaluate, generator, start=start, budget=Budget(evaluations=SEARCH_EVALUATIONS), schedule=schedule
+        )
 
     return plan

@@ -1,4 +1,5 @@
-"""The portfolio behind `best`: all planners, repairs, an exact search of small problems, and searches that go on from the best few.
+"""The portfolio behind `best`: all planners, repairs, an exact search of small problems, and searches that go on from
+the best few.
 
 Searches rank moves by the learned ranking that comes with the package, unless they are told not to. Needs no torch.
 """
@@ -46,24 +47,28 @@ from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, Evaluator, Planner
 
 SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
-HELD_OUT = SHIPPED.with_stem("improver-held-out")  # on those of the training and validation split, for claims about the others
-CLIMBED = 400  # evaluations in which a climb gains more than annealing does; seconds are worth more to annealing, which chooses faster
+# on those of the training and validation split, for claims about the others
+HELD_OUT = SHIPPED.with_stem("improver-held-out")
+# evaluations in which a climb gains more than annealing does; seconds are worth more to annealing, which chooses faster
+CLIMBED = 400
 LEARNED_DRAWN = 300  # moves drawn where a learned ranking chooses among them
 
 ORDER_S, LEAST_EXACT_S = 10.0, 1.0  # of CP-SAT's work; of a clock's budget at least so much, to start it
 LEAST_EVALUATIONS, MOST_EVALUATIONS, SIMULATED_OPS = 300, 5000, 4 * 10**7
-ENUMERATED_OPS = 4 * 10**6  # ops of all legal placements together, so many at most, where all of them are simulated: about a second
+# ops of all legal placements together, so many at most, where all of them are simulated: about a second
+ENUMERATED_OPS = 4 * 10**6
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Options:
     """How `best` searches.
 
-    With the schedule `given`, planners and searches plan for that of the critical path, and the last of the budget goes to a search for a
-    faster order. A "learned" `search` ranks moves by the shipped checkpoint and by `path_estimate` in turns, a "plain" one by the latter
-    alone. A `policy` is asked beside the planners, `starts` instead of them. Where there are `stages`, which are one way to keep modules
-    whole, a share of the budget searches among them, from the nearest to what planners proposed; where they are binding, all of it does.
-    `progress` is told what is better than all before.
+    With the schedule `given`, planners and searches plan for that of the critical path, and the last of the budget goes
+    to a search for a faster order. A "learned" `search` ranks moves by the shipped checkpoint and by `path_estimate` in
+    turns, a "plain" one by the latter alone. A `policy` is asked beside the planners, `starts` instead of them. Where
+    there are `stages`, which are one way to keep modules whole, a share of the budget searches among them, from the
+    nearest to what planners proposed; where they are binding, all of it does. `progress` is told what is better than
+    all before.
     """
 
     seed: int = 0
@@ -79,13 +84,16 @@ USUAL = Options()
 
 
 def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Options = USUAL) -> Candidate:
-    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the best few.
+    """All planners but searches, single devices first, then a policy's placement if there is one, and searches from the
+    best few.
 
-    The nearest whole modules to the best few are tried too. A small problem is searched exactly. Then a climb over ranked moves goes on
-    from the best few, and annealing from the best of these. Everything ends once a step takes no longer than the budget's bound.
+    The nearest whole modules to the best few are tried too. A small problem is searched exactly. Then a climb over
+    ranked moves goes on from the best few, and annealing from the best of these. Everything ends once a step takes no
+    longer than the budget's bound.
 
-    Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a policy, `starts` or
-    binding stages are given; a search for a faster order, with the schedule `given`, is all that can follow.
+    Where there are few legal placements, all of them are tried instead of asking planners and searching, unless a
+    policy, `starts` or binding stages are given; a search for a faster order, with the schedule `given`, is all that
+    can follow.
     """
     run = _Run(problem, evaluate, Rationed(evaluate, budget), budget, options, improvements(options.progress))
     binding = options.stages is not None and options.stages.binding
@@ -94,14 +102,21 @@ def portfolio(problem: Problem, evaluate: Evaluator, budget: Budget, options: Op
         starts = run.starts() if options.starts is None else options.starts
         starts = starts if options.policy is None else {**starts, "policy": staged(run.policy, options.stages)}
         if options.stages is not None and binding:
-            return best_stages(problem, options.stages, evaluate, options.seed, budget, options.schedule, starts, run.progress)
-        winner = run.refined(*run.proposed(starts), [path_estimate] if options.search == "plain" else [shipped(), path_estimate])
+            return best_stages(
+                problem, options.stages, evaluate, options.seed, budget, options.schedule, starts, run.progress
+            )
+        winner = run.refined(
+            *run.proposed(starts), [path_estimate] if options.search == "plain" else [shipped(), path_estimate]
+        )
     return winner if options.schedule == run.rule else run.ordered(winner)
 
 
 @dataclass(frozen=True, eq=False)
 class _Run:
-    """One run of the portfolio. `progress` is told what is better than all before, that of the options whatever is to be said."""
+    """One run of the portfolio.
+
+    `progress` is told what is better than all before, that of the options whatever is to be said.
+    """
 
     problem: Problem
     evaluate: Evaluator
@@ -126,36 +141,56 @@ class _Run:
         return self.problem.num_ops * self.problem.num_devices <= MAX_CHOICES
 
     def best_of_all(self) -> Candidate | None:
-        """The best of all legal placements; None where they are too many for half of the budget, or none of them fits."""
+        """The best of all legal placements; None where they are too
+        many for half of the budget, or none of them fits.
+        """
         number, part = placements(self.problem), self.budget.left(FOR_PLANNERS)
         too_short = part.seconds_left is not None and part.seconds_left < LEAST_EXACT_S
         if number * self.problem.num_ops > ENUMERATED_OPS or too_short or part.allows(int(number)) < number:
             return None
         metered = self.budget.metered(self.evaluate)
-        winner = candidate(self.problem, metered, f"all {number:,.0f} placements", enumerated(self.problem, metered, schedule=self.rule))
+        winner = candidate(
+            self.problem,
+            metered,
+            f"all {number:,.0f} placements",
+            enumerated(self.problem, metered, schedule=self.rule),
+        )
         self.progress(winner.planner, winner.score)
         return winner if winner.score.feasibility == FEASIBLE else None
 
     def starts(self) -> dict[str, Planner]:
-        """All planners but searches, with the one of `stages` where these bind; those without a device take time, but few evaluations."""
+        """All planners but searches, with the one of `stages` where these
+        bind; those without a device take time, but few evaluations.
+        """
         named = planners.planners(self.problem, self.tried, self.options.seed, self.rule)
         kept = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
         if self.options.stages and self.options.stages.binding:
             return planners.with_stages(self.problem, self.options.stages, kept, self.tried, self.rule)
-        return kept if self.budget.evaluations is None else kept | planners.without_one(self.problem, self.tried, self.rule)
+        return (
+            kept
+            if self.budget.evaluations is None
+            else kept | planners.without_one(self.problem, self.tried, self.rule)
+        )
 
     def proposed(self, starts: Mapping[str, Planner]) -> tuple[list[Candidate], bool]:
-        """What planners propose, nearest modules, stages where there are some, and repairs, best first; whether any is a repair."""
+        """What planners propose, nearest modules, stages where there are
+        some, and repairs, best first; whether any is a repair.
+        """
         problem, budget, tried, progress = self.problem, self.budget, self.tried, self.progress
         winners = with_nearest_modules(problem, tried, best(problem, tried, starts, budget, progress), budget, progress)
         if self.options.stages is not None and budget.allows(1):
-            winners = with_best_stages(problem, self.evaluate, self.options.stages, self.options.seed, budget, self.rule, winners, progress)
-        repairs = _repairs(problem, self.evaluate, [self.rule] if self.options.schedule == self.rule else [self.rule, "memory"], budget)
+            winners = with_best_stages(
+                problem, self.evaluate, self.options.stages, self.options.seed, budget, self.rule, winners, progress
+            )
+        repairs = _repairs(
+            problem, self.evaluate, [self.rule] if self.options.schedule == self.rule else [self.rule, "memory"], budget
+        )
         found = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
         return found, len(found) > len(winners)
 
     def refined(self, winners: list[Candidate], repaired: bool, ranks: Sequence[Rank]) -> Candidate:
-        """What searches make of the best few winners; the last of the budget is left to that for an order where there is one.
+        """What searches make of the best few winners; the last of the budget is left to that for an order where there
+        is one.
 
         Where evaluations are counted, a climb goes on from the best of the few, and annealing from there.
         """
@@ -163,7 +198,10 @@ class _Run:
         before = self.budget if self.options.schedule == self.rule else self.budget.until(1 - for_order)
         if self.small:
             solved = partial(self._solved, most_s=planners.EXACT_S, schedule=self.rule)
-            winners = [searched(self.problem, self.evaluate, winners[0], "exact", solved, before, self.progress), *winners[1:]]
+            winners = [
+                searched(self.problem, self.evaluate, winners[0], "exact", solved, before, self.progress),
+                *winners[1:],
+            ]
         climb, anneal = ("ranked-climb", partial(self._climbed, ranks=ranks)), ("annealing", self._annealed)
         if before.evaluations is not None and (left := before.allows(before.evaluations)):
             first = before.left(min(1.0, CLIMBED / left))
@@ -176,20 +214,42 @@ class _Run:
         search = solved if self.small else partial(reordered, evaluate=self.evaluate, seed=self.options.seed)
         return searched(self.problem, self.evaluate, winner, "order", search, self.budget, self.progress)
 
-    def _climbed(self, problem: Problem, start: Placement, budget: Budget, found: Found, *, ranks: Sequence[Rank]) -> Placement:
-        climb = partial(ranked_climb, ranks=ranks, drawn=LEARNED_DRAWN if len(ranks) > 1 else DRAWN, schedule=rule_of(start.schedule))
-        return climb(problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found)
+    def _climbed(
+        self, problem: Problem, start: Placement, budget: Budget, found: Found, *, ranks: Sequence[Rank]
+    ) -> Placement:
+        climb = partial(
+            ranked_climb,
+            ranks=ranks,
+            drawn=LEARNED_DRAWN if len(ranks) > 1 else DRAWN,
+            schedule=rule_of(start.schedule),
+        )
+        return climb(
+            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found
+        )
 
     def _annealed(self, problem: Problem, start: Placement, budget: Budget, found: Found) -> Placement:
         anneal = partial(annealing, schedule=rule_of(start.schedule))
-        return anneal(problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found)
+        return anneal(
+            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found
+        )
 
-    def _solved(self, problem: Problem, start: Placement, budget: Budget, found: Found, *, most_s: float, schedule: Schedule) -> Placement:
-        """What an exact search finds; the start where there is no time for one, and where its process dies, which is said."""
+    def _solved(
+        self, problem: Problem, start: Placement, budget: Budget, found: Found, *, most_s: float, schedule: Schedule
+    ) -> Placement:
+        """What an exact search finds; the start where there is no time
+        for one, and where its process dies, which is said.
+        """
         if (limit := _exact_limit(budget, most_s)) is None:
             return start
         try:
-            solved = exact(problem, budget.metered(self.evaluate), start=start, least_times=least_times, limit=limit, schedule=schedule)
+            solved = exact(
+                problem,
+                budget.metered(self.evaluate),
+                start=start,
+                least_times=least_times,
+                limit=limit,
+                schedule=schedule,
+            )
         except ChildProcessError as error:
             winner = candidate(problem, self.evaluate, f"exact: {error}; it goes on from", start)
             self.options.progress(winner.planner, winner.score)
@@ -200,12 +260,15 @@ class _Run:
 
 
 def planned(placement: Placement, schedule: Schedule) -> Placement:
-    """What a planner proposed, under a schedule; where that is `given`, in its own order or under the schedule that it planned for."""
+    """What a planner proposed, under a schedule; where that is `given`, in
+    its own order or under the schedule that it planned for.
+    """
     return placement if schedule == "given" else scheduled(placement, schedule)
 
 
 def repaired(problem: Problem, evaluate: Evaluator, placement: Placement, budget: Budget) -> Placement:
-    """A placement that overflows as the best of all repairs makes it, which may overflow less and still; one that fits as it is.
+    """A placement that overflows as the best of all repairs makes it, which may overflow less and still; one that fits
+    as it is.
 
     The schedule stays. Of the ways of a repair, more are tried where the budget allows it.
     """
@@ -218,23 +281,36 @@ def _repairs(problem: Problem, evaluate: Evaluator, schedules: Sequence[Schedule
     return [Repair(problem, budget.metered(evaluate), way, schedules, budget) for way in WAYS]
 
 
-def improved(problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None) -> Placement:
-    """The placement that a learned ranking of moves makes of `start`, or of random list schedules, beside `path_estimate`."""
+def improved(
+    problem: Problem, evaluate: Evaluator, rank: Rank, seed: int, budget: Budget, start: Placement | None = None
+) -> Placement:
+    """The placement that a learned ranking of moves makes of `start`, or
+    of random list schedules, beside `path_estimate`.
+    """
     schedule: Schedule = "critical-path" if start is None else rule_of(start.schedule)
     generator, ranks = np.random.default_rng(seed), (rank, path_estimate)
-    return improve(problem, evaluate, generator, budget=budget, start=start, schedule=schedule, ranks=ranks, drawn=LEARNED_DRAWN)
+    return improve(
+        problem, evaluate, generator, budget=budget, start=start, schedule=schedule, ranks=ranks, drawn=LEARNED_DRAWN
+    )
 
 
-def improved_by(search: SearchName, problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, start: Placement) -> Placement:
+def improved_by(
+    search: SearchName, problem: Problem, evaluate: Evaluator, seed: int, budget: Budget, start: Placement
+) -> Placement:
     """The placement that a search, `learned` or `plain`, makes of `start`, and nothing else."""
     if search == "learned":
         return improved(problem, evaluate, shipped(), seed, budget, start)
-    return improve(problem, evaluate, np.random.default_rng(seed), budget=budget, start=start, schedule=rule_of(start.schedule))
+    return improve(
+        problem, evaluate, np.random.default_rng(seed), budget=budget, start=start, schedule=rule_of(start.schedule)
+    )
 
 
 @cache
 def shipped() -> Ranking:
-    """The learned ranking that comes with the package. Raises ValueError (one line) where its file is damaged or of another version."""
+    """The learned ranking that comes with the package.
+
+    Raises ValueError (one line) where its file is damaged or of another version.
+    """
     return read_ranking(SHIPPED)
 
 
@@ -247,7 +323,8 @@ def _exact_limit(budget: Budget, most_s: float) -> Limit | None:
 
 
 def budget(problem: Problem, seconds: float | None = None, evaluations: int | None = None) -> Budget:
-    """The budget of a portfolio, which counts from now on, the lower bound included, and ends early where a step reaches that bound.
+    """The budget of a portfolio, which counts from now on, the lower bound included, and ends early where a step
+    reaches that bound.
 
     Where neither is given: evaluations that take some ten seconds on a core, the same on every machine.
     """

@@ -1,10 +1,11 @@
-"""A portfolio (Huberman, Lukose and Hogg, 1997): planners one after another, then searches from the best placements, until the budget ends.
+"""A portfolio (Huberman, Lukose and Hogg, 1997): planners one after another, then searches from the best placements,
+until the budget ends.
 
-Planners get the first half of the budget and the searches the rest, because searches find better placements. Where evaluations are
-counted, each planner has a share of that half (`searching/rations`), so that none is left out because others have more to try on one
-device more or with more memory. Placements that overflow a memory but would be faster than all that fit are repaired in between. Which
-start leads to the best result is unknown in advance: the best few share a tenth of the rest for a search that is quick to improve, and the
-best result of these gets what is left.
+Planners get the first half of the budget and the searches the rest, because searches find better placements. Where
+evaluations are counted, each planner has a share of that half (`searching/rations`), so that none is left out because
+others have more to try on one device more or with more memory. Placements that overflow a memory but would be faster
+than all that fit are repaired in between. Which start leads to the best result is unknown in advance: the best few
+share a tenth of the rest for a search that is quick to improve, and the best result of these gets what is left.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ LEAST_BRIEF = 5  # evaluations: the start and one round of moves
 TELLING = 0.99  # a search reports a step time that is at most this share of the last one reported
 
 Progress = Callable[[str, Score], object]
-Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]  # reports its scores; never worse than its start
+# reports its scores; never worse than its start
+Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Placement]
 
 
 @runtime_checkable
@@ -49,11 +51,12 @@ def best(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
-    """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct placements, best first.
+    """Runs the planners in order until half of the budget is used, the first one in any case. Returns distinct
+    placements, best first.
 
-    Evaluations of that half are shared out evenly among the planners that `evaluate` rations; what one leaves goes to those after it. None
-    is asked once one has used more than is left. A placement that can't be faster than one that fits is left out.
-    Raises ValueError if there are no planners.
+    Evaluations of that half are shared out evenly among the planners that `evaluate` rations; what one leaves goes to
+    those after it. None is asked once one has used more than is left. A placement that can't be faster than one that
+    fits is left out. Raises ValueError if there are no planners.
     """
     found: dict[Identity, Candidate] = {}
     used = last = 0.0
@@ -74,7 +77,9 @@ def best(
 
 
 def _ration(budget: Budget, planners: int) -> int | None:
-    """What the next of so many planners may evaluate: twice its part, since most leave something; None where time is what is short."""
+    """What the next of so many planners may evaluate: twice its part, since
+    most leave something; None where time is what is short.
+    """
     if budget.evaluations is None:
         return None
     left = budget.until(FOR_PLANNERS).allows(budget.evaluations)
@@ -89,11 +94,12 @@ def with_repairs(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
-    """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is not repaired.
+    """The winners and the repairs of those that overflow, best first. A step that is no faster than one that fits is
+    not repaired.
 
-    The one that is fast and has least to move is repaired in every way, for half of the time that there is, and the others in the way that
-    serves it best. The best `FEW` repairs are hastened, and the first that fits at once, so that one repair is complete on a large graph
-    too. Evaluations count against the budget.
+    The one that is fast and has least to move is repaired in every way, for half of the time that there is, and the
+    others in the way that serves it best. The best `FEW` repairs are hastened, and the first that fits at once, so that
+    one repair is complete on a large graph too. Evaluations count against the budget.
     """
     made, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
     for winner in sorted(winners, key=partial(_repaired_ns, problem)):
@@ -144,7 +150,9 @@ class _Repairs:
 
 
 def _repaired_ns(problem: Problem, winner: Candidate) -> float:
-    """What the step of a repair may take: what is too much on some devices crosses a link at each step, the slowest that there is."""
+    """What the step of a repair may take: what is too much on some devices
+    crosses a link at each step, the slowest that there is.
+    """
     slowest = min((link.bandwidth_bytes_per_s for link in problem.cluster.links), default=1)
     return winner.score.step_time_ns + 1e9 * winner.score.excess_bytes / slowest
 
@@ -164,7 +172,9 @@ def searched(
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> Candidate:
-    """The result of a search from `winner` with the rest of the budget, or `winner` itself where the result is no better."""
+    """The result of a search from `winner` with the rest of the budget,
+    or `winner` itself where the result is no better.
+    """
     if not budget.allows(1):
         return winner
     name = winner.planner if winner.planner.startswith(f"{name} from") else f"{name} from {winner.planner}"
@@ -187,7 +197,8 @@ def searched_from_few(
 ) -> Candidate:
     """A brief search from each of the best `FEW` winners, then a long one from the best result; both have names.
 
-    The brief ones share `FOR_FEW` of the budget; there are fewer where that is less than `LEAST_BRIEF` evaluations for each.
+    The brief ones share `FOR_FEW` of the budget; there are fewer where that is less than `LEAST_BRIEF` evaluations for
+    each.
     """
     few = list(winners[: max(1, min(FEW, budget.left(FOR_FEW).allows(FEW * LEAST_BRIEF) // LEAST_BRIEF))])
     for place, winner in enumerate(few if len(few) > 1 else []):
@@ -210,7 +221,9 @@ def improvements(say: Progress) -> Progress:
 
 
 def _sparing(say: Callable[[Score], object], said: Score) -> Callable[[Score], object]:
-    """Reports a score only if it improves on the last one by a share of 1 - `TELLING`: a search finds hundreds of small improvements."""
+    """Reports a score only if it improves on the last one by a share of 1 -
+    `TELLING`: a search finds hundreds of small improvements.
+    """
 
     def found(score: Score) -> None:
         nonlocal said
@@ -222,8 +235,8 @@ def _sparing(say: Callable[[Score], object], said: Score) -> Callable[[Score], o
 
 
 def nearest_modules(problem: Problem, placement: Placement) -> Placement:
-    """Whole modules near a placement: each on the device that has most of its work (in ns of the fastest device), of those that are
-    allowed for all its ops.
+    """Whole modules near a placement: each on the device that has most of its work (in ns of the fastest device), of
+    those that are allowed for all its ops.
 
     A module for which there is none stays as it is; so do the schedule and the priorities.
     """
@@ -234,19 +247,26 @@ def nearest_modules(problem: Problem, placement: Placement) -> Placement:
     np.logical_and.at(legal, made.module, problem.allowed)
     most = np.where(legal, work, -1).argmax(axis=1)
     whole = np.flatnonzero(legal.any(axis=1))
-    return replace(placement, device=np.where(np.isin(made.module, whole), most[made.module], placement.device).astype(np.int32))
+    return replace(
+        placement, device=np.where(np.isin(made.module, whole), most[made.module], placement.device).astype(np.int32)
+    )
 
 
 def with_nearest_modules(
-    problem: Problem, evaluate: Evaluator, winners: Sequence[Candidate], budget: Budget, progress: Progress = lambda planner, score: None
+    problem: Problem,
+    evaluate: Evaluator,
+    winners: Sequence[Candidate],
+    budget: Budget,
+    progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
-    """The winners and the nearest whole modules to the best `FEW`, best first; no modules that are worse and take longer than the best.
+    """The winners and the nearest whole modules to the best `FEW`, best first; no modules that are worse and take
+    longer than the best.
 
-    What places single ops splits modules where it sees no cost, and searches of single ops rarely join them again; a placement with the
-    same modules whole is sometimes faster, or close to one that is.
+    What places single ops splits modules where it sees no cost, and searches of single ops rarely join them again; a
+    placement with the same modules whole is sometimes faster, or close to one that is.
 
-    Those that are faster may overflow a memory: repairs follow. The budget meters the evaluator, which is not asked of modules that
-    are whole already.
+    Those that are faster may overflow a memory: repairs follow. The budget meters the evaluator, which is not asked of
+    modules that are whole already.
     """
     first, near, known = winners[0].score, list[Candidate](), {identity(each.placement) for each in winners}
     for winner in winners[:FEW]:

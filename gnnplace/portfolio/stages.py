@@ -1,9 +1,10 @@
 """Stages: each device has one run of a row of modules, or none (`constraints.Stages`).
 
-Three ways lead there: the splits of `pipeline` on this row; the nearest stages to any placement, by dynamic programming; and a search
-that moves cuts and devices, which the evaluator judges. It draws one change after another and takes what is not worse: a cut moves by 1,
-2, 4 or more items, two devices change places, or an idle device takes over a part of a run. `best_stages` is the portfolio among stages:
-the best few of some starts, and searches that go on from these.
+Three ways lead there: the splits of `pipeline` on this row; the nearest stages to any placement, by dynamic
+programming; and a search that moves cuts and devices, which the evaluator judges. It draws one change after another and
+takes what is not worse: a cut moves by 1, 2, 4 or more items, two devices change places, or an idle device takes over a
+part of a run. `best_stages` is the portfolio among stages: the best few of some starts, and searches that go on from
+these.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ DRAWS = 200  # in a row that lead to nothing new: then a search has seen all tha
 Items = Int64[np.ndarray, " items"]  # the device of each item
 
 
-def planned_stages(problem: Problem, evaluate: Evaluator, *, stages: Stages, schedule: Schedule = "critical-path") -> Placement:
+def planned_stages(
+    problem: Problem, evaluate: Evaluator, *, stages: Stages, schedule: Schedule = "critical-path"
+) -> Placement:
     """The fastest of the splits of `pipeline` into at most so many stages, and of single devices.
 
     Raises ValueError where no stages are allowed.
@@ -54,7 +57,9 @@ def planned_stages(problem: Problem, evaluate: Evaluator, *, stages: Stages, sch
 
 
 def staged(plan: Planner, stages: Stages | None) -> Planner:
-    """A planner whose placements are the nearest stages to those of `plan`; `plan` itself where nothing asks for stages."""
+    """A planner whose placements are the nearest stages to those of
+    `plan`; `plan` itself where nothing asks for stages.
+    """
     if stages is None or not stages.binding:
         return plan
 
@@ -99,7 +104,8 @@ def search_stages(
     budget: Budget,
     found: Callable[[Score], object] = lambda score: None,
 ) -> Placement:
-    """The best stages that the search finds from `start`, which is one; never worse. `found` hears of each better score.
+    """The best stages that the search finds from `start`, which is one; never worse. `found` hears of each better
+    score.
 
     It ends early when it has seen all that it can draw.
     """
@@ -170,7 +176,9 @@ def _like(start: Placement, stages: Stages, row: Items) -> Placement:
 @kernel
 @no_type_check
 def _best_runs(gain, most):
-    """The place of each item: places rise, at most `most` are used, and their gains have the largest sum; -1 where none is finite."""
+    """The place of each item: places rise, at most `most` are used, and
+    their gains have the largest sum; -1 where none is finite.
+    """
     items, places = gain.shape
     best = np.full((places + 1, most + 1, items + 1), -np.inf)
     begin = np.full((places + 1, most + 1, items + 1), -1)  # of the run that ends here; -1: the place is not used
@@ -240,12 +248,18 @@ def with_best_stages(
     near = {each.planner: nearest_if_any(problem, stages, each.placement) for each in winners}
     starts = {name: known(placement) for name, placement in near.items() if placement is not None}
     if nearest_if_any(problem, stages, on_each(problem, [0])[0]) is not None:
-        starts = {"stages": partial(planned_stages, evaluate=part.metered(evaluate), stages=stages, schedule=schedule)} | starts
+        starts = {
+            "stages": partial(planned_stages, evaluate=part.metered(evaluate), stages=stages, schedule=schedule)
+        } | starts
     if not starts:
         return winners
     found = best_stages(problem, stages, evaluate, seed, part, schedule, starts, progress)
     return sorted([*winners, found], key=BY_SCORE)
 
 
-def _cut(problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, stages: Stages) -> Placement:
-    return search_stages(problem, evaluate, np.random.default_rng(seed), start=start, stages=stages, budget=budget, found=found)
+def _cut(
+    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, stages: Stages
+) -> Placement:
+    return search_stages(
+        problem, evaluate, np.random.default_rng(seed), start=start, stages=stages, budget=budget, found=found
+    )

@@ -1,4 +1,6 @@
-"""The critical chain of a step in words: stretches of time in which one device or link works on one part of the network."""
+"""The critical chain of a step in words: stretches of time in which one
+device or link works on one part of the network.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ MOST_STRETCHES = 30
 
 
 class Stretch(NamedTuple):
-    """A part of the critical chain in one place: ops of one device, or transfers of one link. `why` says why its first one started then."""
+    """A part of the critical chain in one place: ops of one device, or transfers of one link.
+
+    `why` says why its first one started then.
+    """
 
     start_ns: int
     end_ns: int
@@ -31,7 +36,10 @@ class Stretch(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A placement, simulated with a timeline, and what its ops and transfers waited for. Of fused ops, the fused problem."""
+    """A placement, simulated with a timeline, and what its ops and transfers waited for.
+
+    Of fused ops, the fused problem.
+    """
 
     problem: Problem
     placement: Placement
@@ -66,7 +74,9 @@ def stretches(step: Step) -> list[Stretch]:
     ends = np.append(waits.start_ns[chain[1:]], step.step_time_ns)
     found: list[Stretch] = []
     if waits.start_ns[chain[0]]:
-        found.append(Stretch(0, int(waits.start_ns[chain[0]]), "-", "a copy or a receiving channel", 1, "the step begins"))
+        found.append(
+            Stretch(0, int(waits.start_ns[chain[0]]), "-", "a copy or a receiving channel", 1, "the step begins")
+        )
     for node, end in zip(chain.tolist(), ends.tolist(), strict=True):
         where, what = _where(step, node), _what(step, node)
         if found and (found[-1].where, found[-1].what) == (where, what):
@@ -77,7 +87,9 @@ def stretches(step: Step) -> list[Stretch]:
 
 
 def shortened(stretches: list[Stretch]) -> list[Stretch]:
-    """At most `MOST_STRETCHES`: first neighbours in one place are joined, then the shortest with the neighbour before them."""
+    """At most `MOST_STRETCHES`: first neighbours in one place are joined,
+    then the shortest with the neighbour before them.
+    """
     if len(stretches) <= MOST_STRETCHES:
         return stretches
     joined: list[Stretch] = []
@@ -126,7 +138,11 @@ def because(step: Step, node: int) -> str:
         return f"the channel of {place} was busy"
     if before == NONE:
         return "the step begins" if not waits.start_ns[node] else "a device copied, or a receiving channel was busy"
-    return f"{_named_node(step, before)} ended" if before < ops else f"{_named_node(step, before)} arrived over {_where(step, before)}"
+    return (
+        f"{_named_node(step, before)} ended"
+        if before < ops
+        else f"{_named_node(step, before)} arrived over {_where(step, before)}"
+    )
 
 
 def _named_node(step: Step, node: int) -> str:

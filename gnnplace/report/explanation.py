@@ -1,7 +1,8 @@
-"""Why a step takes as long as it does: its critical chain in words, what would shorten it, and what modules would do elsewhere.
+"""Why a step takes as long as it does: its critical chain in words, what would shorten it, and what modules would do
+elsewhere.
 
-Everything is read off the simulated step, or simulated: a faster device or link runs the same placement again. A module that moves takes
-its variables, gradients and updates with it.
+Everything is read off the simulated step, or simulated: a faster device or link runs the same placement again. A module
+that moves takes its variables, gradients and updates with it.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True)
 class Explanation:
-    """A step: its critical chain from the start to the end, the time of the chain by place, what would be gained by what.
+    """A step: its critical chain from the start to the end, the time of the chain by place, what would be gained by
+    what.
 
-    `changes` and `moves` are sorted by step time. Moves that gain nothing are left out; those that need more memory are not.
+    `changes` and `moves` are sorted by step time. Moves that gain nothing are left out; those that need more memory are
+    not.
     """
 
     step_time_ns: int
@@ -61,7 +64,8 @@ class Explanation:
 
 @dataclass(frozen=True)
 class PartExplanation:
-    """A module, several or an op in a step: where it stands, its time on the critical chain, what it waited for, where else it could be.
+    """A module, several or an op in a step: where it stands, its time on the critical chain, what it waited for, where
+    else it could be.
 
     `work_ns` is by device. `waits` goes back from its first op that computes. `moves` has every other device.
     """
@@ -77,7 +81,8 @@ class PartExplanation:
 
 
 def explain(problem: Problem, placement: Placement) -> Explanation:
-    """Explains a step of a placement. Raises ValueError where it has none (a missing link, an op on a device where it is not allowed).
+    """Explains a step of a placement. Raises ValueError where it has none (a missing link, an op on a device where it
+    is not allowed).
 
     >>> import gnnplace as gp
     >>> problem = gp.problem("gpt2", cluster="k40-2")
@@ -95,7 +100,8 @@ def explain(problem: Problem, placement: Placement) -> Explanation:
 
 
 def explain_part(problem: Problem, placement: Placement, name: str) -> PartExplanation:
-    """Explains where a module (`h.0.attn.c_attn`), all modules of a name's beginning (`h.0`), or an op stands, and what moving it would do.
+    """Explains where a module (`h.0.attn.c_attn`), all modules of a name's beginning (`h.0`), or an op stands, and what
+    moving it would do.
 
     Raises ValueError for a name that is none of these, and where the placement has no step.
 
@@ -140,7 +146,10 @@ def _faster(problem: Problem, result: StepResult) -> Iterator[tuple[str, Problem
     """Each device that computes and each channel that carries something, `FASTER` times as fast."""
     for device in np.flatnonzero(result.busy_ns).tolist():
         contended = None if problem.contended_ns is None else _divided(problem.contended_ns, device)
-        yield problem.cluster.device_names[device], Problem(problem.graph, problem.cluster, _divided(problem.time_ns, device), contended)
+        yield (
+            problem.cluster.device_names[device],
+            Problem(problem.graph, problem.cluster, _divided(problem.time_ns, device), contended),
+        )
     assert result.occupied_ns is not None
     for channel in np.flatnonzero(result.occupied_ns).tolist():
         kind, name = problem.cluster.channels[channel]
@@ -158,7 +167,9 @@ def _with_faster(cluster: Cluster, channel: int) -> Cluster:
     """The links that share a channel, `FASTER` times as fast; their latencies stay."""
 
     def changed(link: Link) -> Link:
-        return replace(link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * FASTER, overhead_ns=link.overhead_ns // FASTER)
+        return replace(
+            link, bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * FASTER, overhead_ns=link.overhead_ns // FASTER
+        )
 
     shared = np.flatnonzero((cluster.link_channel == channel) | (cluster.link_receive_channel == channel))
     links = [changed(link) if index in shared else link for index, link in enumerate(cluster.links)]
@@ -167,7 +178,9 @@ def _with_faster(cluster: Cluster, channel: int) -> Cluster:
 
 def _tried(step: Step) -> list[tuple[str, Bool[np.ndarray, " ops"], int]]:
     """Moves of whole modules, those with most time on the critical chain first, as many as take some seconds."""
-    on_chain = np.bincount(step.modules.module, chain_ns(step.problem, step.placement.device, step.timeline), step.modules.num_modules)
+    on_chain = np.bincount(
+        step.modules.module, chain_ns(step.problem, step.placement.device, step.timeline), step.modules.num_modules
+    )
     most = max(step.problem.num_devices, MOST_SIMULATED_OPS // step.problem.num_ops)
     found: list[tuple[str, Bool[np.ndarray, " ops"], int]] = []
     for module in np.argsort(-on_chain, kind="stable").tolist():
@@ -196,7 +209,8 @@ def _simulated(step: Step, moved: list[tuple[str, Bool[np.ndarray, " ops"], int]
     placements = [replace(step.placement, device=_elsewhere(step, ops, device)) for _, ops, device in moved]
     results = simulate(step.problem, placements)
     return [
-        Move(name, names[device], result.step_time_ns, result.infeasible) for (name, _, device), result in zip(moved, results, strict=True)
+        Move(name, names[device], result.step_time_ns, result.infeasible)
+        for (name, _, device), result in zip(moved, results, strict=True)
     ]
 
 
@@ -213,9 +227,15 @@ def _named(step: Step, name: str) -> Bool[np.ndarray, " ops"]:
     if name in graph.op_names:
         closure = colocation_closure(graph)
         return closure == closure[graph.op_names.index(name)]
-    raise ValueError(strict_json.unknown("module or op of the graph", name, tuple(dict.fromkeys((*step.modules.names, *graph.op_names)))))
+    raise ValueError(
+        strict_json.unknown(
+            "module or op of the graph", name, tuple(dict.fromkeys((*step.modules.names, *graph.op_names)))
+        )
+    )
 
 
 def _with_prefix(found: Modules, name: str) -> Bool[np.ndarray, " ops"]:
-    begins = [index for index, each in enumerate(found.names) if each == name or each.startswith((f"{name}.", f"{name}/"))]
+    begins = [
+        index for index, each in enumerate(found.names) if each == name or each.startswith((f"{name}.", f"{name}/"))
+    ]
     return np.isin(found.module, begins)

@@ -1,7 +1,8 @@
 """Draws a graph before placement: its parallelism over time, and when each of its layers could run.
 
-Every op starts when its inputs are ready and takes its time on its fastest device; transfers are free. The picture is as wide as the
-critical path. The mean height of its upper part is work / critical path, an upper bound on the speed-up of several devices.
+Every op starts when its inputs are ready and takes its time on its fastest device; transfers are free. The picture is
+as wide as the critical path. The mean height of its upper part is work / critical path, an upper bound on the speed-up
+of several devices.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ MOST_NAMES = 40
 HALF = 0.45  # of a layer's row
 
 
-def write_graph_picture(path: str | os.PathLike[str], graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]) -> None:
+def write_graph_picture(
+    path: str | os.PathLike[str], graph: ComputationGraph, time_ns: Int64[np.ndarray, " ops"]
+) -> None:
     """Draws a graph whose op i takes `time_ns[i]`, in the format of the extension of `path` (see `picture.FORMATS`).
 
     Raises ValueError for another extension, OSError if the file can't be written.
@@ -36,11 +39,17 @@ def write_graph_picture(path: str | os.PathLike[str], graph: ComputationGraph, t
     draw_layers(below, graph, start_ns, start_ns + time_ns)
     width = int((start_ns + time_ns).max())
     work = f"work / critical path {time_ns.sum() / width:.2f}"
-    above.set_title(f"{label(graph.name)}: {graph.num_ops:,} ops, critical path {width / 1e6:,.3f} ms, {work}", loc="left", fontsize=10)
+    above.set_title(
+        f"{label(graph.name)}: {graph.num_ops:,} ops, critical path {width / 1e6:,.3f} ms, {work}",
+        loc="left",
+        fontsize=10,
+    )
     save(figure, path)
 
 
-def draw_parallelism(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"]) -> None:
+def draw_parallelism(
+    axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"]
+) -> None:
     """Draws the mean number of concurrent ops in each interval, stacked by phase."""
     edges = np.linspace(0, int(end_ns.max()), INTERVALS + 1)
     phases, floor = coloured_phases(graph), np.zeros(INTERVALS)
@@ -52,8 +61,11 @@ def draw_parallelism(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.nda
     axes.set(ylabel="ops at once", ylim=(0, None))
 
 
-def draw_layers(axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"]) -> None:
-    """Draws a row for each layer, in order of earliest start, with a line for each phase; ops without a layer come last.
+def draw_layers(
+    axes: Axes, graph: ComputationGraph, start_ns: Int64[np.ndarray, " ops"], end_ns: Int64[np.ndarray, " ops"]
+) -> None:
+    """Draws a row for each layer, in order of earliest start, with a line for each phase; ops without a layer come
+    last.
 
     If there are many layers, only some are labelled.
     """

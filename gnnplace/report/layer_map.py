@@ -1,7 +1,8 @@
-"""Which device runs each module at each time step: the picture of a placement in Mirhoseini et al. (2018), with backward passes.
+"""Which device runs each module at each time step: the picture of a placement in Mirhoseini et al. (2018), with
+backward passes.
 
-Rows are modules, columns the time steps of an unrolled network; ops without a time step have a column for each phase. A cell has the colour
-of the device that does most of its work.
+Rows are modules, columns the time steps of an unrolled network; ops without a time step have a column for each phase. A
+cell has the colour of the device that does most of its work.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def panels(step: Step) -> list[Panel]:
     graph = step.problem.graph
     backward = graph.phase.among(["backward_data", "backward_weight"])
     timed = graph.time_step != NONE
-    found = [_steps(step, "time step, forward", timed & ~backward), _steps(step, "time step, backward", timed & backward)]
+    found = [
+        _steps(step, "time step, forward", timed & ~backward),
+        _steps(step, "time step, backward", timed & backward),
+    ]
     phases = [phase for phase in coloured_phases(graph) if (phase.ops & ~timed).any()]
     column = np.full(step.problem.num_ops, NONE, dtype=np.int64)
     for number, phase in enumerate(phases):
@@ -63,7 +67,8 @@ def figure(step: Step) -> dict[str, Any]:
         axis = "" if number == 1 else str(number)
         layout[f"xaxis{axis}"] = {
             "domain": [float(end - width + (GAP if number > 1 else 0)), float(end)], "anchor": "y",
-            "title": {"text": panel.title}, **_ticks(panel.columns, MOST_TICKS), "tickangle": 90 if panel.title == TIMELESS else 0,
+            "title": {"text": panel.title}, **_ticks(panel.columns, MOST_TICKS),
+            "tickangle": 90 if panel.title == TIMELESS else 0,
         }  # fmt: skip
         data.append(_heat_map(step, panel, colours) | {"xaxis": f"x{axis}", "yaxis": "y"})
     data += [_key(name, colour) for name, colour in zip(names, colours, strict=True)]
@@ -74,7 +79,9 @@ def work_ns(step: Step, panel: Panel) -> Int64[np.ndarray, "modules columns devi
     """The work of each device in each cell."""
     device, rows = step.placement.device, np.flatnonzero(panel.column != NONE)
     found = np.zeros((step.modules.num_modules, len(panel.columns), step.problem.num_devices), dtype=np.int64)
-    np.add.at(found, (step.modules.module[rows], panel.column[rows], device[rows]), step.problem.time_ns[rows, device[rows]])
+    np.add.at(
+        found, (step.modules.module[rows], panel.column[rows], device[rows]), step.problem.time_ns[rows, device[rows]]
+    )
     return found
 
 
@@ -94,7 +101,9 @@ def _heat_map(step: Step, panel: Panel, colours: list[str]) -> dict[str, Any]:
     work, names = work_ns(step, panel), step.problem.cluster.device_names
     most = [[int(cell.argmax()) if cell.any() else None for cell in row] for row in work]
     edges = np.linspace(0, 1, len(colours) + 1).tolist()
-    scale = [[edge, colour] for low, high, colour in zip(edges, edges[1:], colours, strict=False) for edge in (low, high)]
+    scale = [
+        [edge, colour] for low, high, colour in zip(edges, edges[1:], colours, strict=False) for edge in (low, high)
+    ]
     return {
         "type": "heatmap", "z": most, "zmin": -0.5, "zmax": len(colours) - 0.5, "colorscale": scale, "showscale": False,
         "xgap": 1, "ygap": 1,

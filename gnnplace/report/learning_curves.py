@@ -60,9 +60,13 @@ def colours(methods: Sequence[str]) -> dict[str, str]:
 
 
 def curves(
-    lines: Mapping[tuple[str, str], Sequence[History]], colour: Mapping[str, str], levels: Mapping[str, float], unit: str
+    lines: Mapping[tuple[str, str], Sequence[History]],
+    colour: Mapping[str, str],
+    levels: Mapping[str, float],
+    unit: str,
 ) -> dict[str, Any]:
-    """A figure of the means over seeds by update; `lines` are by method and by what is said of it. `levels` are lines across, by name.
+    """A figure of the means over seeds by update; `lines` are by method and by what is said of it. `levels` are lines
+    across, by name.
 
     What is said first is drawn solid with its interval as a band, what is said second dotted.
     """
@@ -94,7 +98,9 @@ def curves(
 
 
 def beside(rated: Sequence[Rated], bound: float | None, unit: str) -> dict[str, Any]:
-    """A figure of policies beside heuristics: a dot each, the fastest on top, intervals over seeds, the bound as a line."""
+    """A figure of policies beside heuristics: a dot each, the fastest
+    on top, intervals over seeds, the bound as a line.
+    """
     ordered = sorted(rated, key=lambda each: each.value.mean)
     seen = [each.value.mean for each in rated] + ([] if bound is None else [bound])
     data = []
@@ -105,9 +111,11 @@ def beside(rated: Sequence[Rated], bound: float | None, unit: str) -> dict[str, 
             "arrayminus": [each.value.mean - each.value.low for each in shown],
         }  # fmt: skip
         data.append({
-            "type": "scatter", "mode": "markers", "x": [each.value.mean for each in shown], "y": [plain(each.name) for each in shown],
+            "type": "scatter", "mode": "markers", "x": [each.value.mean for each in shown],
+            "y": [plain(each.name) for each in shown],
             "error_x": errors,
-            "marker": {"color": shade, "size": 9}, "name": name, "hovertemplate": f"%{{y}}: %{{x:.4~f}} {unit}<extra></extra>",
+            "marker": {"color": shade, "size": 9}, "name": name,
+            "hovertemplate": f"%{{y}}: %{{x:.4~f}} {unit}<extra></extra>",
         })  # fmt: skip
     layout = _layout(170 + 24 * len(ordered)) | {
         "xaxis": _times(unit, seen),
@@ -119,13 +127,32 @@ def beside(rated: Sequence[Rated], bound: float | None, unit: str) -> dict[str, 
         },
     }
     if bound is not None:
-        line = {"type": "line", "x0": bound, "x1": bound, "yref": "paper", "y0": 0, "y1": 1, "line": {"color": RED, "dash": "dot"}}
-        layout |= {"shapes": [line], "annotations": [_named(BOUND, float(np.log10(bound)) if _logarithmic(seen) else bound)]}
+        line = {
+            "type": "line",
+            "x0": bound,
+            "x1": bound,
+            "yref": "paper",
+            "y0": 0,
+            "y1": 1,
+            "line": {"color": RED, "dash": "dot"},
+        }
+        layout |= {
+            "shapes": [line],
+            "annotations": [_named(BOUND, float(np.log10(bound)) if _logarithmic(seen) else bound)],
+        }
     return {"data": data, "layout": layout}
 
 
 def _named(name: str, at: float) -> dict[str, Any]:
-    return {"text": name, "x": at, "yref": "paper", "y": 1, "yanchor": "bottom", "showarrow": False, "font": {"color": RED}}
+    return {
+        "text": name,
+        "x": at,
+        "yref": "paper",
+        "y": 1,
+        "yanchor": "bottom",
+        "showarrow": False,
+        "font": {"color": RED},
+    }
 
 
 def _times(unit: str, values: Sequence[float]) -> dict[str, Any]:
@@ -157,7 +184,9 @@ def _band(updates: list[int], found: Sequence[Estimate], colour: str, name: str)
 
 
 def _together(histories: Sequence[History]) -> tuple[list[int], Float64[np.ndarray, "seeds updates"]]:
-    """All seeds at the updates of any, from the first on that every seed has a value for; a value holds until the seed's next."""
+    """All seeds at the updates of any, from the first on that every seed
+    has a value for; a value holds until the seed's next.
+    """
     begin = max(min(history) for history in histories)
     updates = sorted({update for history in histories for update in history if update >= begin})
     values = np.empty((len(histories), len(updates)))

@@ -15,7 +15,8 @@ from gnnplace.formats import atomic
 from gnnplace.printable import printable
 
 ENDING = ".html"
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"  # nothing is fetched
+# nothing is fetched
+POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
 class Section(NamedTuple):
@@ -26,15 +27,21 @@ class Section(NamedTuple):
 
 
 def check(path: str | os.PathLike[str]) -> None:
-    """Raises ValueError where no report can be written: the path does not end in `.html`, or plotly is missing. Said before the work."""
+    """Raises ValueError where no report can be written: the path does not end in `.html`, or plotly is missing.
+
+    Said before the work.
+    """
     if not os.fspath(path).endswith(ENDING):
         raise ValueError(f"{os.fspath(path)}: a report is HTML; the ending is {ENDING}")
     if find_spec("plotly") is None:
-        raise ValueError(f'{os.fspath(path)}: writing a report needs the package plotly: pip install "gnnplace[report]"')
+        raise ValueError(
+            f'{os.fspath(path)}: writing a report needs the package plotly: pip install "gnnplace[report]"'
+        )
 
 
 def write_page(path: str | os.PathLike[str], title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> None:
-    """Writes a page, whole or not at all. `data` is what its scripts draw: `figures` of plotly by the id of an element, and `timeline`.
+    """Writes a page, whole or not at all. `data` is what its scripts draw: `figures` of plotly by the id of an element,
+    and `timeline`.
 
     Raises ValueError as `check` does, OSError where the file can't be written.
     """
@@ -46,7 +53,9 @@ def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> st
     """The HTML of a page."""
     from plotly.offline import get_plotlyjs  # plotly is an extra
 
-    body = "\n".join(f"<section><h2>{shown(each.title)}</h2>\n{each.body}\n</section>" for each in sections if each.body)
+    body = "\n".join(
+        f"<section><h2>{shown(each.title)}</h2>\n{each.body}\n</section>" for each in sections if each.body
+    )
     embedded = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     parts = [
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{shown(title)}</title>',
@@ -54,13 +63,17 @@ def page(title: str, sections: Sequence[Section], data: Mapping[str, Any]) -> st
         f"<style>{_asset('page.css')}</style>",
         f"</head>\n<body>\n<h1>{shown(title)}</h1>\n{body}",
         f'<script type="application/json" id="data">{embedded}</script>',
-        f"<script>{get_plotlyjs()}</script>\n<script>{_asset('timeline.js')}{_asset('page.js')}</script>\n</body>\n</html>\n",
+        f"<script>{get_plotlyjs()}</script>",
+        f"<script>{_asset('timeline.js')}{_asset('page.js')}</script>\n</body>\n</html>\n",
     ]
     return "\n".join(parts)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], attributes: Iterable[str] = ()) -> str:
-    """A table of texts; columns after the first are right-aligned where they hold numbers. `attributes` are those of the rows."""
+    """A table of texts; columns after the first are right-aligned where they hold numbers.
+
+    `attributes` are those of the rows.
+    """
     given = list(attributes)
     lines = [f"<tr>{''.join(f'<th>{shown(name)}</th>' for name in header)}</tr>"]
     for number, row in enumerate(rows):
@@ -80,7 +93,8 @@ def shown(text: str) -> str:
 
 
 def plain(name: str) -> str:
-    """A name in a figure of plotly, which has tags, entities, templates and formulas of its own; `timeline.js` has the same for its names.
+    """A name in a figure of plotly, which has tags, entities, templates and formulas of its own; `timeline.js` has the
+    same for its names.
 
     >>> plain("100 % <b> %{x} $y$")
     '100 &#37; &#60;b&#62; &#37;{x} &#36;y&#36;'

@@ -49,19 +49,29 @@ def write_picture(path: str | os.PathLike[str], problem: Problem, placement: Pla
     bound = f"bound {lower_bound(problem, fused) / 1e6:,.3f} ms ({bound_name(problem, fused)})"
     names = map(label, (problem.graph.name, problem.cluster.name))
     title = f"{' on '.join(names)}, {placement.schedule}: {result.step_time_ns / 1e6:,.3f} ms; {bound}"
-    axes.set_title(title if result.infeasible is None else f"{title}\ninfeasible: {label(result.infeasible)}", loc="left", fontsize=10)
+    axes.set_title(
+        title if result.infeasible is None else f"{title}\ninfeasible: {label(result.infeasible)}",
+        loc="left",
+        fontsize=10,
+    )
     save(figure, path)
 
 
 def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline) -> None:
-    """Draws the ops of each device, coloured by phase, and in black above them its transfers (sent, and received copies); time in ms."""
+    """Draws the ops of each device, coloured by phase, and in black above them its transfers (sent, and received
+    copies); time in ms.
+    """
     phases = coloured_phases(problem.graph)
     for phase in phases:
-        start_ns, end_ns, device = (column[phase.ops] for column in (timeline.start_ns, timeline.end_ns, placement.device))
+        start_ns, end_ns, device = (
+            column[phase.ops] for column in (timeline.start_ns, timeline.end_ns, placement.device)
+        )
         axes.add_collection(PolyCollection(bars(start_ns, end_ns, device, *OPS), facecolors=phase.colour, linewidths=0))
     sent = bars(timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.transfer_src, *TRANSFERS)
     copied = timeline.receive_start_ns >= 0
-    received = bars(timeline.receive_start_ns[copied], timeline.receive_end_ns[copied], timeline.transfer_dst[copied], *TRANSFERS)
+    received = bars(
+        timeline.receive_start_ns[copied], timeline.receive_end_ns[copied], timeline.transfer_dst[copied], *TRANSFERS
+    )
     axes.add_collection(PolyCollection([*sent, *received], facecolors="black", linewidths=0))
     name_colours(axes, [*((phase.colour, phase.name) for phase in phases), ("black", "transfers")])
     axes.set(xlim=(0, max(1, int(timeline.end_ns.max())) / 1e6), ylim=(-0.5, problem.num_devices - 0.5), xlabel="ms")
@@ -90,11 +100,15 @@ def label(name: str) -> str:
 def name_colours(axes: Axes, colours: Sequence[tuple[str, str]]) -> None:
     """Adds a legend above the axes, from pairs of a colour and its name."""
     handles = [Patch(color=colour, label=name) for colour, name in colours]
-    axes.legend(handles=handles, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), frameon=False)
+    axes.legend(
+        handles=handles, fontsize=7, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(handles), frameon=False
+    )
 
 
 def bars(start_ns: np.ndarray, end_ns: np.ndarray, row: np.ndarray, low: float, high: float) -> list[np.ndarray]:
-    """The corners `[4, 2]` of one rectangle for each entry: from start to end in ms, from `row + low` to `row + high`."""
+    """The corners `[4, 2]` of one rectangle for each entry: from start
+    to end in ms, from `row + low` to `row + high`.
+    """
     left, right = start_ns / 1e6, end_ns / 1e6
     corners = [(left, row + low), (right, row + low), (right, row + high), (left, row + high)]
     return list(np.stack([np.stack(corner, axis=1) for corner in corners], axis=1))
@@ -107,7 +121,10 @@ def check_ending(path: str | os.PathLike[str]) -> None:
 
 
 def save(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Writes a figure atomically; equal figures give equal bytes. `$x$` in names is no formula, powers of ten are. Raises OSError."""
+    """Writes a figure atomically; equal figures give equal bytes.
+
+    `$x$` in names is no formula, powers of ten are. Raises OSError.
+    """
     buffer = io.BytesIO()
     axes = [axis for each in figure.axes for axis in (each.xaxis, each.yaxis) if axis.get_scale() == "log"]
     powers = {label for axis in axes for label in axis.get_ticklabels(which="both")}

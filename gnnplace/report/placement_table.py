@@ -39,8 +39,9 @@ class LayerRow(NamedTuple):
 
 
 def layer_rows(problem: Problem, placement: Placement) -> list[LayerRow]:
-    """The layers of a placement in the order in which they begin, at most `MOST_ROWS`: names as deep as fit, neighbours on the same
-    single device in one row; where the shortest names are still too many, those with most work, and all others in one row.
+    """The layers of a placement in the order in which they begin, at most `MOST_ROWS`: names as deep as fit, neighbours
+    on the same single device in one row; where the shortest names are still too many, those with most work, and all
+    others in one row.
     """
     rows: list[LayerRow] = []
     for depth in range(DEEPEST, 0, -1):
@@ -55,7 +56,12 @@ def print_layers(problem: Problem, placement: Placement) -> None:
     """The table of `layer_rows` on stdout."""
     names = problem.cluster.device_names
     rows = [
-        (row.name, _devices(names, row.work_ns), f"{row.work_ns.sum() / 1e6:,.3f}", f"{row.persistent_bytes / 2**20:,.1f}")
+        (
+            row.name,
+            _devices(names, row.work_ns),
+            f"{row.work_ns.sum() / 1e6:,.3f}",
+            f"{row.persistent_bytes / 2**20:,.1f}",
+        )
         for row in layer_rows(problem, placement)
     ]
     terminal.print_table(("layer", "devices, by work", "work\nms", "variables\nMiB"), rows)
@@ -66,15 +72,32 @@ def print_devices(problem: Problem, placement: Placement, step: Predicted) -> No
     ops = np.bincount(placement.device, minlength=problem.num_devices).tolist()
     rows = []
     for device, count in zip(problem.cluster.devices, ops, strict=True):
-        peak, idle = (None if values is None else values[device.name] for values in (step.peak_memory_bytes, step.idle_ns))
+        peak, idle = (
+            None if values is None else values[device.name] for values in (step.peak_memory_bytes, step.idle_ns)
+        )
         share = terminal.NONE if peak is None or not device.memory_bytes else f"{100 * peak / device.memory_bytes:.1f}"
-        busy, held = terminal.milliseconds(step.busy_ns[device.name]), terminal.NONE if peak is None else f"{peak / 2**30:,.2f}"
-        rows.append((device.name, f"{count:,}", busy, terminal.milliseconds(idle), held, f"{device.memory_bytes / 2**30:,.1f}", share))
+        busy, held = (
+            terminal.milliseconds(step.busy_ns[device.name]),
+            terminal.NONE if peak is None else f"{peak / 2**30:,.2f}",
+        )
+        rows.append(
+            (
+                device.name,
+                f"{count:,}",
+                busy,
+                terminal.milliseconds(idle),
+                held,
+                f"{device.memory_bytes / 2**30:,.1f}",
+                share,
+            )
+        )
     terminal.print_table(("device", "ops", "busy", "idle", "peak memory\nGiB", "of\nGiB", "\n%"), rows)
 
 
 def beside_one_device(problem: Problem, placement: Placement, step_time_ns: int) -> str:
-    """What a step takes on the fastest device alone, under the same schedule, and how the placement compares with it."""
+    """What a step takes on the fastest device alone, under the same
+    schedule, and how the placement compares with it.
+    """
     found = best_device(problem, simulate, rule_of(placement.schedule))
     if found is None or not found.fits:
         return "fits on no device alone"
@@ -82,11 +105,16 @@ def beside_one_device(problem: Problem, placement: Placement, step_time_ns: int)
     on = f"{terminal.milliseconds(found.step_time_ns)} on {problem.cluster.device_names[found.device]}"
     if step_time_ns == found.step_time_ns:
         return f"{on}, as long as this placement"
-    return f"{on}; this placement takes {f'{change:.1f} % less' if change > 0 else f'{-change:.1f} % more, so prefer that device'}"
+    return (
+        f"{on}; this placement takes "
+        f"{f'{change:.1f} % less' if change > 0 else f'{-change:.1f} % more, so prefer that device'}"
+    )
 
 
 def said_as(problem: Problem, placement: Placement) -> str:
-    """The granularity of a placement, with what it takes to say it: stages, modules that are whole, or how many are split."""
+    """The granularity of a placement, with what it takes to say it:
+    stages, modules that are whole, or how many are split.
+    """
     names, device = problem.cluster.device_names, devices_of_modules(problem.graph, placement.device)
     made = modules(problem.graph)
     match granularity(problem, placement):
@@ -115,7 +143,9 @@ def _rows(problem: Problem, placement: Placement, depth: int) -> list[LayerRow]:
 def _labels(graph: ComputationGraph, depth: int) -> list[str]:
     """The layer of each op, shortened; its block or its kind where it has none."""
     short = ["/".join(SEPARATORS.split(layer)[:depth]) for layer in graph.layer.values]
-    return [short[layer] if layer != NONE else _unnamed(graph, op) for op, layer in enumerate(graph.layer.index.tolist())]
+    return [
+        short[layer] if layer != NONE else _unnamed(graph, op) for op, layer in enumerate(graph.layer.index.tolist())
+    ]
 
 
 def _unnamed(graph: ComputationGraph, op: int) -> str:
@@ -149,12 +179,16 @@ def _alone(row: LayerRow) -> int:
 
 
 def _sum(rows: list[LayerRow], first: str, last: str) -> LayerRow:
-    return LayerRow(first, last, np.sum([row.work_ns for row in rows], axis=0), sum(row.persistent_bytes for row in rows))
+    return LayerRow(
+        first, last, np.sum([row.work_ns for row in rows], axis=0), sum(row.persistent_bytes for row in rows)
+    )
 
 
 def _devices(names: tuple[str, ...], work_ns: Int64[np.ndarray, " devices"]) -> str:
     busy = [device for device in np.argsort(-work_ns, kind="stable").tolist() if work_ns[device]]
     if len(busy) == 1:
         return names[busy[0]]
-    shown = ", ".join(f"{names[device]} {100 * work_ns[device] / work_ns.sum():.0f} %" for device in busy[:MOST_DEVICES])
+    shown = ", ".join(
+        f"{names[device]} {100 * work_ns[device] / work_ns.sum():.0f} %" for device in busy[:MOST_DEVICES]
+    )
     return shown if len(busy) <= MOST_DEVICES else f"{shown}, {len(busy) - MOST_DEVICES} more"

@@ -13,7 +13,8 @@ from typing import Any
 
 from gnnplace.formats.atomic import write_bytes
 
-SOURCES = (":/gnnplace", ":/datasets", ":/configs", ":/experiments/*.py")  # of the whole repository, in whichever folder git is asked
+# of the whole repository, in whichever folder git is asked
+SOURCES = (":/gnnplace", ":/datasets", ":/configs", ":/experiments/*.py")
 
 
 def provenance(repository: Path) -> dict[str, Any]:
@@ -30,7 +31,9 @@ def provenance(repository: Path) -> dict[str, Any]:
 
 
 def commit(repository: Path) -> str | None:
-    """The commit of a repository's folder, with "+changes" where sources differ from it; None without a commit, and without git."""
+    """The commit of a repository's folder, with "+changes" where sources
+    differ from it; None without a commit, and without git.
+    """
     found = _git(repository, "rev-parse", "--short=12", "HEAD")
     changed = _git(repository, "status", "--porcelain", "--", *SOURCES)
     return found and found + ("+changes" if changed else "")

@@ -1,4 +1,6 @@
-"""A placed step as a page that people look at: its timeline, memory, devices by module and time step, critical chain, planners, origin."""
+"""A placed step as a page that people look at: its timeline, memory, devices by
+module and time step, critical chain, planners, origin.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Rival(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where a placement comes from: the command that wrote the report, and who made the placement, as far as that is known."""
+    """Where a placement comes from: the command that wrote the report,
+    and who made the placement, as far as that is known.
+    """
 
     command: str
     provenance: Provenance | None = None
@@ -50,7 +54,10 @@ def write_step_report(
     sections = [
         Section("The step", _summary(step, bound_ns, bound)),
         Section("What runs and what is sent, over time", _timeline()),
-        Section("Devices by module and time", note("The device that does most of the work; the pointer shows all.") + _place("layers")),
+        Section(
+            "Devices by module and time",
+            note("The device that does most of the work; the pointer shows all.") + _place("layers"),
+        ),
         Section("The critical chain: what the end of the step waited for, back to its start", _chain(found)),
         Section("What would help", _help(found)),
         Section("Devices", _devices(step)),
@@ -69,7 +76,10 @@ def _summary(step: Step, bound_ns: int, bound: str) -> str:
     said = [
         (terminal.milliseconds(result.step_time_ns), "step time"),
         (terminal.milliseconds(bound_ns), f"bound ({bound}): no placement takes less"),
-        (terminal.percent(max(0.0, 1 - bound_ns / step.step_time_ns)), "of the step a placement could still gain, at most"),
+        (
+            terminal.percent(max(0.0, 1 - bound_ns / step.step_time_ns)),
+            "of the step a placement could still gain, at most",
+        ),
         (f"{step.problem.num_ops:,}", "ops"),
         (terminal.mebibytes(result.transferred_bytes), f"sent in {result.transfers:,} transfers"),
         (step.placement.schedule, "schedule"),
@@ -81,12 +91,16 @@ def _summary(step: Step, bound_ns: int, bound: str) -> str:
 
 def _timeline() -> str:
     tools = (
-        '<div class="tools"><span class="search"><input type="search" id="search" placeholder="Find an op or a module" autocomplete="off">'
+        '<div class="tools"><span class="search">'
+        '<input type="search" id="search" placeholder="Find an op or a module" autocomplete="off">'
         '<ul id="matches"></ul></span><label>colours: <select id="colouring"><option value="phase">phases</option>'
         '<option value="module">modules, first to last</option></select></label>'
         '<button id="whole">whole step</button></div>'
     )
-    said = "Drag to zoom, double-click to zoom out, click on the legend to hide. Below: the memory of each device, in % of what it has."
+    said = (
+        "Drag to zoom, double-click to zoom out, click on the legend to hide. Below: the memory of each device, "
+        "in % of what it has."
+    )
     return f'{tools}{note(said)}{_place("timeline")}<div id="tip"></div>'
 
 
@@ -117,10 +131,13 @@ def _chain(found: Explanation) -> str:
 
 def _help(found: Explanation) -> str:
     now = found.step_time_ns
-    moved = table(("module", "on", "step ms", "change", "feasible"), [_move(each, now) for each in found.moves[:MOST_MOVES]])
+    moved = table(
+        ("module", "on", "step ms", "change", "feasible"), [_move(each, now) for each in found.moves[:MOST_MOVES]]
+    )
     none = note("No module by itself would be better elsewhere.")
     return (
-        f'<div class="columns"><div><h3>Modules that would be better elsewhere, each by itself</h3>{moved if found.moves else none}</div>'
+        '<div class="columns"><div><h3>Modules that would be better elsewhere, each by itself</h3>'
+        f"{moved if found.moves else none}</div>"
         f"<div><h3>With the same placement, {FASTER} times as fast</h3>"
         f"{table(('what', 'step ms', 'change'), [_change(each, now) for each in found.changes])}</div></div>"
     )
@@ -131,7 +148,13 @@ def _change(each: Change, now_ns: int) -> tuple[str, ...]:
 
 
 def _move(each: Move, now_ns: int) -> tuple[str, ...]:
-    return each.module, each.device, _ms(each.step_time_ns), _change_of(each.step_time_ns, now_ns), each.infeasible or "yes"
+    return (
+        each.module,
+        each.device,
+        _ms(each.step_time_ns),
+        _change_of(each.step_time_ns, now_ns),
+        each.infeasible or "yes",
+    )
 
 
 def _devices(step: Step) -> str:
@@ -175,7 +198,8 @@ def _origin(problem: Problem, placement: Placement, origin: Origin) -> str:
     ]
     if (made := origin.provenance) is not None:
         pairs += [
-            ("placement by", f"{made.tool}, {made.planner}, seed {made.seed}, in {terminal.milliseconds(made.wall_ns)}"),
+            ("placement by", f"{made.tool}, {made.planner}, seed {made.seed}, in "
+                             f"{terminal.milliseconds(made.wall_ns)}"),
             ("encoder", made.encoder), ("checkpoint", made.checkpoint_sha256 and f"sha256 {made.checkpoint_sha256}"),
         ]  # fmt: skip
     if placement.fusion is not None:

@@ -1,4 +1,7 @@
-"""Printing of commands: values with units, lines, tables, one line of JSON, progress on stderr. Text is printed as `printable` has it."""
+"""Printing of commands: values with units, lines, tables, one line of JSON, progress on stderr.
+
+Text is printed as `printable` has it.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,11 @@ def warn(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, most_width: int = WIDTH_OF_A_FILE) -> None:
-    """Prints a table to stdout, folded at the width of the terminal or `most_width`; columns after the first are right-aligned.
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], title: str | None = None, most_width: int = WIDTH_OF_A_FILE
+) -> None:
+    """Prints a table to stdout, folded at the width of the terminal or `most_width`; columns after the first are
+    right-aligned.
 
     Headers after the first, which may be a name of others, may have several lines; all else has one.
     """
@@ -44,7 +50,13 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], title: st
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, title=None if title is None else printable(title), title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(
+        box=SIMPLE_HEAD,
+        title=None if title is None else printable(title),
+        title_justify="left",
+        show_edge=False,
+        pad_edge=False,
+    )
     for index, column in enumerate(columns):
         header = "\n".join(map(printable, column.split("\n"))) if index else printable(column)
         table.add_column(header, justify="right" if index else "left", overflow="fold")
@@ -62,7 +74,9 @@ def progress(quiet: bool) -> Say:
 
 
 class Wait:
-    """What takes long, on stderr: a line, the first time that it begins, and on a terminal a bar each time, until it ends."""
+    """What takes long, on stderr: a line, the first time that it begins,
+    and on a terminal a bar each time, until it ends.
+    """
 
     def __init__(self, what: str, line: str) -> None:
         self._what, self._line = what, line

@@ -1,4 +1,6 @@
-"""What the timeline of a report shows, as columns of JSON: rows (streams of devices, channels), bars, ops, the critical chain, memory."""
+"""What the timeline of a report shows, as columns of JSON: rows (streams of
+devices, channels), bars, ops, the critical chain, memory.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ class Bars(NamedTuple):
 
 
 def timeline_data(step: Step) -> dict[str, Any]:
-    """The columns by name. Times are in ns, memory in bytes; bars are sorted by row, then by start, and those of a row don't overlap."""
+    """The columns by name.
+
+    Times are in ns, memory in bytes; bars are sorted by row, then by start, and those of a row don't overlap.
+    """
     rows, bars = _rows(step)
     order = np.lexsort((bars.start_ns, bars.row))
     chain = step.waits.chain(int(step.timeline.end_ns.argmax()))[::-1]
@@ -43,7 +48,11 @@ def timeline_data(step: Step) -> dict[str, Any]:
         "step_ns": step.step_time_ns,
         "rows": rows,
         "bars": {name: column[order].tolist() for name, column in bars._asdict().items()},
-        "chain": {"node": chain.tolist(), "row": row_of[chain].tolist(), "start_ns": step.waits.start_ns[chain].tolist()},
+        "chain": {
+            "node": chain.tolist(),
+            "row": row_of[chain].tolist(),
+            "start_ns": step.waits.start_ns[chain].tolist(),
+        },
         "ops": _ops(step),
         "transfers": _transfers(step),
         "memory": _memory(step),
@@ -58,14 +67,21 @@ def device_colours(count: int) -> list[str]:
 
 
 def _rows(step: Step) -> tuple[list[dict[str, Any]], Bars]:
-    """The rows, and the bars in them. Every device has a row; further streams, and channels, have one where they are used."""
+    """The rows, and the bars in them.
+
+    Every device has a row; further streams, and channels, have one where they are used.
+    """
     cluster, timeline, ops = step.problem.cluster, step.timeline, step.problem.num_ops
     link = cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
     sends, receives = cluster.link_channel[link], cluster.link_receive_channel[link]
     received = np.flatnonzero(receives != NO_CHANNEL)
     stream = streams(step.problem, step.placement.device, timeline)
     place = np.concatenate(
-        [np.arange(cluster.num_devices), step.placement.device, cluster.num_devices + np.append(sends, receives[received])]
+        [
+            np.arange(cluster.num_devices),
+            step.placement.device,
+            cluster.num_devices + np.append(sends, receives[received]),
+        ]
     )
     key = place * int(cluster.streams.max())
     key[cluster.num_devices :][:ops] += stream
@@ -88,7 +104,9 @@ def _row(cluster: Cluster, place: int, stream: int) -> dict[str, Any]:
 
 
 def _ops(step: Step) -> dict[str, Any]:
-    """Ops by name, with codes of their kinds, phases and modules, the colours of these, and the bytes of their outputs."""
+    """Ops by name, with codes of their kinds, phases and modules, the
+    colours of these, and the bytes of their outputs.
+    """
     graph, modules = step.problem.graph, step.modules
     phases = coloured_phases(graph)
     shades = [to_hex(colormaps["viridis"](shade / (SHADES - 1))) for shade in range(SHADES)]
@@ -117,7 +135,10 @@ def _transfers(step: Step) -> dict[str, Any]:
     return {
         "op": graph.output_op[timeline.transfer_output].tolist(),
         "bytes": graph.output_bytes[timeline.transfer_output].tolist(),
-        "link": [f"{names[src]} → {names[dst]}" for src, dst in zip(timeline.transfer_src, timeline.transfer_dst, strict=True)],
+        "link": [
+            f"{names[src]} → {names[dst]}"
+            for src, dst in zip(timeline.transfer_src, timeline.transfer_dst, strict=True)
+        ],
     }
 
 

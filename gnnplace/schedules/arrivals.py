@@ -15,7 +15,9 @@ from gnnplace.schedules.ranks import NOTHING, delays
 
 
 class Arrivals(NamedTuple):
-    """For each edge: when its tensor or control signal is on the consumer's device, and the transfer that brings it (`NONE`: none does)."""
+    """For each edge: when its tensor or control signal is on the consumer's device, and the transfer that brings it
+    (`NONE`: none does).
+    """
 
     time_ns: Int64[np.ndarray, " edges"]
     transfer: Int64[np.ndarray, " edges"]
@@ -38,7 +40,9 @@ def arrivals(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Time
 
 
 def arrived_ns(problem: Problem, timeline: Timeline) -> Int64[np.ndarray, " transfers"]:
-    """The arrival of each transfer: the latency after it leaves its last channel (the receive channel where the link has one)."""
+    """The arrival of each transfer: the latency after it leaves its last
+    channel (the receive channel where the link has one).
+    """
     link = problem.cluster.link_index[timeline.transfer_src, timeline.transfer_dst]
     return np.maximum(timeline.transfer_end_ns, timeline.receive_end_ns) + problem.cluster.link_latency_ns[link]
 
@@ -46,7 +50,8 @@ def arrived_ns(problem: Problem, timeline: Timeline) -> Int64[np.ndarray, " tran
 @kernel
 @no_type_check
 def _arrivals(delays, outputs, device, end_ns, transfer_output, transfer_dst, arrived_ns):
-    brings = np.empty((outputs, delays.time_ns.shape[1]), np.int32)  # the transfer that brings an output to a device, where there is one
+    # the transfer that brings an output to a device, where there is one
+    brings = np.empty((outputs, delays.time_ns.shape[1]), np.int32)
     for transfer in range(len(transfer_output)):
         brings[transfer_output[transfer], transfer_dst[transfer]] = transfer
     time_ns, through = np.empty(len(delays.edges), np.int64), np.full(len(delays.edges), NONE, np.int64)

@@ -15,9 +15,9 @@ from gnnplace.schedules.ranks import compact
 class Buffers(NamedTuple):
     """The roots of a graph, numbered `0..roots-1`, and its touches, sorted by op.
 
-    A root is an output that owns a buffer. A touch is a pair (op, root) where the op consumes or produces the root; each pair occurs once.
-    Where a device keeps parts of a root in separate buffers, an alias may lie in another buffer than its root. Then every output counts as
-    a root, an alias as one of 0 bytes.
+    A root is an output that owns a buffer. A touch is a pair (op, root) where the op consumes or produces the root;
+    each pair occurs once. Where a device keeps parts of a root in separate buffers, an alias may lie in another buffer
+    than its root. Then every output counts as a root, an alias as one of 0 bytes.
     """
 
     output_root: UInt32[np.ndarray, " outputs"]
@@ -38,7 +38,10 @@ _buffers: WeakKeyDictionary[ComputationGraph, dict[bool, Buffers]] = WeakKeyDict
 
 
 def buffers(graph: ComputationGraph, apart: bool = False) -> Buffers:
-    """The buffers of a graph, built once and kept as long as the graph lives. `apart`: some device keeps parts of a root separately."""
+    """The buffers of a graph, built once and kept as long as the graph lives.
+
+    `apart`: some device keeps parts of a root separately.
+    """
     known = _buffers.setdefault(graph, {})
     if apart not in known:
         known[apart] = _build(graph, apart)

@@ -1,7 +1,8 @@
-"""The critical chain of a step: what its last op waited for, what that op or transfer waited for, and so on back to the start.
+"""The critical chain of a step: what its last op waited for, what that op or transfer waited for, and so on back to the
+start.
 
-An op waits for an input or for an idle stream of its device. A transfer waits for the op that sends it or for its channel. So the chain is
-the critical path of the step, with waiting for busy devices and channels included.
+An op waits for an input or for an idle stream of its device. A transfer waits for the op that sends it or for its
+channel. So the chain is the critical path of the step, with waiting for busy devices and channels included.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from gnnplace.schedules.arrivals import Arrivals, arrivals
 
 
 class Waiting(NamedTuple):
-    """What every op and every transfer of a step waited for. The nodes are the ops, then the transfers: transfer t is node t + ops.
+    """What every op and every transfer of a step waited for. The nodes are the ops, then the transfers: transfer t is
+    node t + ops.
 
-    `behind` is the node whose end let a node start. It is `NONE` where a node waited for nothing, or for something else (a device
-    that copies by itself, a receive channel). `op` is the op itself, or the sender of a transfer. `queued` is True where a node waited for
-    its device or for a channel, so that another order may shorten the step.
+    `behind` is the node whose end let a node start. It is `NONE` where a node waited for nothing, or for something else
+    (a device that copies by itself, a receive channel). `op` is the op itself, or the sender of a transfer. `queued` is
+    True where a node waited for its device or for a channel, so that another order may shorten the step.
     """
 
     behind: Int64[np.ndarray, " nodes"]
@@ -33,12 +35,18 @@ class Waiting(NamedTuple):
     ready_ns: Int64[np.ndarray, " ops"]  # the arrival of the last input
 
     def chain(self, node: int) -> Int64[np.ndarray, " chain"]:
-        """The node itself, the node it waited for, the node that one waited for, and so on back to the start of the step."""
+        """The node itself, the node it waited for, the node that one
+        waited for, and so on back to the start of the step.
+        """
         return _chain(self.behind, node)
 
 
-def waiting(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, found: Arrivals | None = None) -> Waiting:
-    """What ops and transfers waited for; `device` and `timeline` are the placement of the step and its timeline, `found` its arrivals."""
+def waiting(
+    problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, found: Arrivals | None = None
+) -> Waiting:
+    """What ops and transfers waited for; `device` and `timeline` are the placement of the step and its timeline,
+    `found` its arrivals.
+    """
     graph, cluster = problem.graph, problem.cluster
     found = arrivals(problem, device, timeline) if found is None else found
     source = graph.output_op[timeline.transfer_output].astype(np.int64)
@@ -47,12 +55,17 @@ def waiting(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timel
         device, timeline.start_ns, timeline.end_ns, graph.edge_src, graph.edge_dst, found,
         source, channel, timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.receive_start_ns,
     )  # fmt: skip
-    starts, ops = np.concatenate([timeline.start_ns, timeline.transfer_start_ns]), np.concatenate([np.arange(problem.num_ops), source])
+    starts, ops = (
+        np.concatenate([timeline.start_ns, timeline.transfer_start_ns]),
+        np.concatenate([np.arange(problem.num_ops), source]),
+    )
     return Waiting(behind, starts, ops, queued, ready_ns)
 
 
 def chain_ns(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Int64[np.ndarray, " ops"]:
-    """The part of the step time that each op and its transfers take on the critical chain: 0 off the chain, the step time in total."""
+    """The part of the step time that each op and its transfers take on the
+    critical chain: 0 off the chain, the step time in total.
+    """
     waits, last = waiting(problem, device, timeline), int(timeline.end_ns.argmax())
     chain = waits.chain(last)
     start_ns = waits.start_ns[chain]
@@ -63,14 +76,31 @@ def chain_ns(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Time
 
 @kernel
 @no_type_check
-def _waiting(device, start_ns, end_ns, edge_src, edge_dst, arrivals, source, channel, transfer_start_ns, transfer_end_ns, receive_start_ns):
+def _waiting(
+    device,
+    start_ns,
+    end_ns,
+    edge_src,
+    edge_dst,
+    arrivals,
+    source,
+    channel,
+    transfer_start_ns,
+    transfer_end_ns,
+    receive_start_ns,
+):
     """`Waiting.behind`, `queued` and `ready_ns`.
 
-    Behind an op is the last input that arrives as it starts (or the transfer that brings it) if there is one, else an op that ends then on
-    its device. Behind a transfer is its sender if that ends as it starts, else the transfer that ends then on the channel, else the sender.
+    Behind an op is the last input that arrives as it starts (or the transfer that brings it) if there is one, else an
+    op that ends then on its device. Behind a transfer is its sender if that ends as it starts, else the transfer that
+    ends then on the channel, else the sender.
     """
     ops, transfers = len(device), len(source)
-    behind, queued, ready_ns = np.full(ops + transfers, NONE), np.zeros(ops + transfers, np.bool_), np.zeros(ops, np.int64)
+    behind, queued, ready_ns = (
+        np.full(ops + transfers, NONE),
+        np.zeros(ops + transfers, np.bool_),
+        np.zeros(ops, np.int64),
+    )
     ended = _table(device, end_ns)
     for op in range(ops):
         behind[op] = _ending(ended, device, end_ns, device[op], start_ns[op])

@@ -60,7 +60,11 @@ def _slots(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
     makers = graph.output_op[made]
     received = _received(problem, timeline.transfer_output, timeline.transfer_dst)
     keys, slot = np.unique(np.concatenate([own[made], received]), return_inverse=True)
-    taken_ns, size, left_ns = np.full(len(keys), timeline.end_ns.max()), np.zeros(len(keys), np.int64), np.zeros(len(keys), np.int64)
+    taken_ns, size, left_ns = (
+        np.full(len(keys), timeline.end_ns.max()),
+        np.zeros(len(keys), np.int64),
+        np.zeros(len(keys), np.int64),
+    )
     np.minimum.at(taken_ns, slot, np.concatenate([timeline.start_ns[makers], timeline.transfer_start_ns]))
     np.maximum.at(size, slot[len(made) :], graph.output_bytes[timeline.transfer_output])
     size[slot[: len(made)]] = graph.output_bytes[made]  # what is received again lies in the buffer that is there
@@ -69,13 +73,17 @@ def _slots(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
     touched = _on(problem, own, device, np.concatenate([graph.edge_data[data], np.arange(len(own))]), device[touching])
     results = np.flatnonzero(graph.output_is_result)
     holders = np.concatenate([touched, own[timeline.transfer_output], own[results]])
-    ends = np.concatenate([timeline.end_ns[touching], timeline.transfer_end_ns, np.full(len(results), timeline.end_ns.max())])
+    ends = np.concatenate(
+        [timeline.end_ns[touching], timeline.transfer_end_ns, np.full(len(results), timeline.end_ns.max())]
+    )
     np.maximum.at(left_ns, np.searchsorted(keys, holders), ends)
     return _Slots(keys, taken_ns, left_ns, size)
 
 
 def _own(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " outputs"]:
-    """The slot of each output on its op's device; an alias lies in that of the output it names, made or received there."""
+    """The slot of each output on its op's device; an alias lies in that
+    of the output it names, made or received there.
+    """
     graph, count = problem.graph, problem.num_devices
     own = np.arange(len(graph.output_op)) * count + device[graph.output_op]
     held = buffers(graph)
@@ -86,14 +94,17 @@ def _own(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarra
 
 
 def _on(
-    problem: Problem, own: Int64[np.ndarray, " outputs"], device: Int32[np.ndarray, " ops"], output: Int64[np.ndarray, " n"],
+    problem: Problem, own: Int64[np.ndarray, " outputs"], device: Int32[np.ndarray, " ops"], output: Int64[np.ndarray,
+    " n"],
     here: Int32[np.ndarray, " n"],
 ) -> Int64[np.ndarray, " n"]:  # fmt: skip
     """The slots of outputs on devices, where they are made or which receive them."""
     return np.where(device[problem.graph.output_op[output]] == here, own[output], _received(problem, output, here))
 
 
-def _received(problem: Problem, output: Int64[np.ndarray, " n"], there: Int32[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def _received(
+    problem: Problem, output: Int64[np.ndarray, " n"], there: Int32[np.ndarray, " n"]
+) -> Int64[np.ndarray, " n"]:
     """The slots of outputs on devices that receive them."""
     graph, mode = problem.graph, problem.cluster.device_received[there]
     root = graph.output_root[output]

@@ -1,17 +1,18 @@
-"""The memory order of a placement, for the schedule `memory`: a sequence of all ops that keeps few bytes alive at a time.
+"""The memory order of a placement, for the schedule `memory`: a sequence of all ops that keeps few bytes alive at a
+time.
 
-The sequence is built greedily. An op is a candidate once all its inputs are in the sequence. The next op is the candidate that adds the
-fewest bytes; ties go to the highest rank (that of the schedule critical-path), then to the lowest index. An op adds, by the rules for
-buffers of docs/execution-model.md#buffers,
+The sequence is built greedily. An op is a candidate once all its inputs are in the sequence. The next op is the
+candidate that adds the fewest bytes; ties go to the highest rank (that of the schedule critical-path), then to the
+lowest index. An op adds, by the rules for buffers of docs/execution-model.md#buffers,
 
 - the buffers of its outputs on its device, aliases excepted,
 - a buffer on another device for each root that it sends there, unless that device produces the root,
-- minus each buffer on its device that it is the last to use: every other op there that consumes or produces the root is already in the
-  sequence, and no result holds the buffer.
+- minus each buffer on its device that it is the last to use: every other op there that consumes or produces the root is
+  already in the sequence, and no result holds the buffer.
 
-Its workspace does not count, because it is freed when the op ends. The priority of an op is the number of ops from it to the end of the
-sequence, itself included. Sethi and Ullman (1970) order trees for the fewest registers in this way; Eyraud-Dubois, Marchal, Sinnen and
-Vivien (2015) schedule parallel processors along such a sequential order.
+Its workspace does not count, because it is freed when the op ends. The priority of an op is the number of ops from it
+to the end of the sequence, itself included. Sethi and Ullman (1970) order trees for the fewest registers in this way;
+Eyraud-Dubois, Marchal, Sinnen and Vivien (2015) schedule parallel processors along such a sequential order.
 """
 
 from __future__ import annotations
@@ -71,9 +72,11 @@ def _fill_order(delays, buffers, device, num_devices, rank):
 @part
 @no_type_check
 def _buffers(delays, buffers, device, num_devices):
-    """The bytes that each op adds at the start, and for each slot its bytes, its number of users, and the exclusive or of their indices.
+    """The bytes that each op adds at the start, and for each slot its bytes, its number of users, and the exclusive or
+    of their indices.
 
-    The slot of root r on device d is `r * devices + d`. Once a slot has one user left, the exclusive or is the index of that user.
+    The slot of root r on device d is `r * devices + d`. Once a slot has one user left, the exclusive or is the index of
+    that user.
     """
     root_op, touch_ptr, touch_root = buffers.root_op, buffers.touch_ptr, buffers.touch_root
     num_slots = len(root_op) * num_devices
@@ -83,7 +86,8 @@ def _buffers(delays, buffers, device, num_devices):
         size[root * num_devices + device[root_op[root]]] = buffers.root_bytes[root]
         adds[root_op[root]] += buffers.root_bytes[root]
     for result in range(len(buffers.result_op)):
-        users[buffers.result_root[result] * num_devices + device[buffers.result_op[result]]] += 2  # so that no op is ever the last user
+        # so that no op is ever the last user
+        users[buffers.result_root[result] * num_devices + device[buffers.result_op[result]]] += 2
     for op in range(len(device)):
         for touch in range(touch_ptr[op], touch_ptr[op + 1]):
             slot = touch_root[touch] * num_devices + device[op]
@@ -99,7 +103,9 @@ def _buffers(delays, buffers, device, num_devices):
 @part
 @no_type_check
 def _add_sent(delays, buffers, device, num_devices, adds, size):
-    """Adds the buffers of sent outputs, one for each root and each device that receives it: the size of the largest output sent there."""
+    """Adds the buffers of sent outputs, one for each root and each device that
+    receives it: the size of the largest output sent there.
+    """
     edges, out_ptr, output_root, output_bytes = delays.edges, delays.out_ptr, buffers.output_root, buffers.output_bytes
     slot_of = np.full(len(edges), -1, np.int64)
     for op in range(len(device)):

@@ -12,7 +12,9 @@ from gnnplace.graph import ComputationGraph
 
 
 class Paths(NamedTuple):
-    """Lengths of the longest paths, without transfers: `head_ns` up to the start of the op, `tail_ns` from its start, the op included."""
+    """Lengths of the longest paths, without transfers: `head_ns` up to the
+    start of the op, `tail_ns` from its start, the op included.
+    """
 
     head_ns: Int64[np.ndarray, " ops"]
     tail_ns: Int64[np.ndarray, " ops"]

@@ -1,7 +1,8 @@
 """Schedules: the priorities by which devices choose among ready ops (docs/execution-model.md#schedules).
 
 - `fifo`: no priorities; ops run in the order in which they become ready.
-- `critical-path`: the length of the longest path from the start of the op to the end of the step, under this placement (`ranks`).
+- `critical-path`: the length of the longest path from the start of the op to the end of the step, under this placement
+  (`ranks`).
 - `depth`: the number of ops on the longest path that begins with the op, control edges included:
   `depth[i] = 1 + max(0, max over consumers j of depth[j])`. It does not depend on the placement.
 - `memory`: the position of the op in the memory order of the placement, counted from the end (`memory_order`).
@@ -40,8 +41,12 @@ def priorities(problem: Problem, placement: Placement) -> Int64[np.ndarray, " op
     return computed(problem, [placement.schedule], placement.device.reshape(1, -1).astype(np.uint32))[0]
 
 
-def computed(problem: Problem, schedules: Sequence[Schedule], device: UInt32[np.ndarray, "rows ops"]) -> Int64[np.ndarray, "rows ops"]:
-    """The priorities of each row of devices under its schedule: 0 under `fifo` and `given`, and where a link that ranks need is missing."""
+def computed(
+    problem: Problem, schedules: Sequence[Schedule], device: UInt32[np.ndarray, "rows ops"]
+) -> Int64[np.ndarray, "rows ops"]:
+    """The priorities of each row of devices under its schedule: 0 under `fifo`
+    and `given`, and where a link that ranks need is missing.
+    """
     known, named = delays(problem), np.array(schedules)
     priority = np.zeros(device.shape, dtype=np.int64)
     fill_ranks(known, device, np.isin(named, RANKED), priority)

@@ -1,7 +1,8 @@
 """Ranks, the priorities of the schedule `critical-path` (docs/execution-model.md#schedule-critical-path).
 
-The rank of an op is the length of the longest path from its start to the end of the step under a placement. It is HEFT's upward rank with
-the times of the chosen devices instead of means. Ranks are exact integers and do not depend on the order of ops in the graph's document.
+The rank of an op is the length of the longest path from its start to the end of the step under a placement. It is
+HEFT's upward rank with the times of the chosen devices instead of means. Ranks are exact integers and do not depend on
+the order of ops in the graph's document.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ EDGE = np.dtype([("dst", np.uint32), ("output", np.uint32)])  # the number of an
 class Delays(NamedTuple):
     """A problem as the compiled rank pass reads it.
 
-    Index arrays are unsigned, because numba tests every signed index for being negative, which costs a fifth of a simulation.
+    Index arrays are unsigned, because numba tests every signed index for being negative, which costs a fifth of a
+    simulation.
     """
 
     order: UInt32[np.ndarray, " ops"]
@@ -64,7 +66,9 @@ def delays(problem: Problem) -> Delays:
 
 
 def compact(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
-    """The array as compiled code takes it: contiguous, of this dtype, and read-only, so that each function is compiled once."""
+    """The array as compiled code takes it: contiguous, of this dtype, and
+    read-only, so that each function is compiled once.
+    """
     view: np.ndarray = np.ascontiguousarray(array).astype(dtype, copy=False).view()
     view.setflags(write=False)
     return view
@@ -78,7 +82,8 @@ def rank_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.nda
     if (reason := missing_link(problem, device)) is not None:
         raise ValueError(f"critical-path: {reason}")
     rank = np.zeros((1, problem.num_ops), dtype=np.int64)
-    writable = device.reshape(1, -1).astype(np.uint32)  # the dtype of the simulator's rows, so that one compiled function serves both
+    # the dtype of the simulator's rows, so that one compiled function serves both
+    writable = device.reshape(1, -1).astype(np.uint32)
     fill_ranks(delays(problem), writable, np.array([True]), rank)
     return rank[0]
 
@@ -105,7 +110,9 @@ def fill_ranks(delays, device, wanted, rank):
                         linked = False
                         break
                     latency = delays.link_latency_ns[link]
-                    occupation = 0 if output == NOTHING else transfer_ns[output, delays.link_rate[link]] * delays.link_hops[link]
+                    occupation = (
+                        0 if output == NOTHING else transfer_ns[output, delays.link_rate[link]] * delays.link_hops[link]
+                    )
                     path += max(1, latency) if output == NOTHING else latency + occupation
                 behind = max(behind, path)
             rank[row, op] = delays.time_ns[op, here] + behind

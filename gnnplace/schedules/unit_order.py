@@ -31,8 +31,8 @@ class UnitStarts(NamedTuple):
 def unit_starts(problem: Problem, units: Units) -> UnitStarts:
     """When the work of units can start.
 
-    The earliest start of an op is its head: the longest path to it with fastest devices and free transfers. Contracting ops into units may
-    create cycles, so the order comes from the op graph.
+    The earliest start of an op is its head: the longest path to it with fastest devices and free transfers. Contracting
+    ops into units may create cycles, so the order comes from the op graph.
     """
     work = problem.time_ns.min(axis=1).astype(np.float64)
     head = longest_paths(problem.graph, problem.time_ns.min(axis=1)).head_ns * work

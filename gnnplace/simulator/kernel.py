@@ -1,21 +1,25 @@
-"""The simulated step, compiled: docs/execution-model.md to the nanosecond and the byte, for many placements of one problem.
+"""The simulated step, compiled: docs/execution-model.md to the nanosecond and the byte, for many placements of one
+problem.
 
-The setup of a step takes time linear in ops, edges and buffers. Then the step runs event by event. All times and sizes are integers, and
-the result does not depend on the number of threads.
+The setup of a step takes time linear in ops, edges and buffers. Then the step runs event by event. All times and sizes
+are integers, and the result does not depend on the number of threads.
 
 - A *root* is an output that owns a buffer; an alias shares the buffer of its root.
-- A *slot* is the buffer of one root on one device. A *touch* is a pair (op, root) where the op consumes or produces the root. An op holds
-  the slots of its touches until it ends.
-- A device may keep parts of one root in separate buffers (`received`). A slot may then belong to a part, and an alias lies in the slot of
-  the output that it names.
-- A *message* is an output on its way to one other device. It exists from the end of its op, and it waits in the queue of a channel.
+- A *slot* is the buffer of one root on one device. A *touch* is a pair (op, root) where the op consumes or produces the
+  root. An op holds the slots of its touches until it ends.
+- A device may keep parts of one root in separate buffers (`received`). A slot may then belong to a part, and an alias
+  lies in the slot of the output that it names.
+- A *message* is an output on its way to one other device. It exists from the end of its op, and it waits in the queue
+  of a channel.
 - A message occupies the channel of its link and then, if the link has one, its receive channel.
-- An *event source* is a device (`0..D-1`) or a channel (after the devices). `next_ns` is the time of its next event, or `NEVER`.
-- A device may itself be a channel. A transfer then occupies one of its streams and goes before every ready op. Where no stream is idle,
-  the transfer waits for one.
-- An op that starts while another device with the same memory runs an op takes its contended time. The other op keeps its time. Of two ops
-  that start at the same time, the one on the later device takes its contended time.
-- A step stops early once it can't end by its limit: the ops that a device has not started are a lower bound on the time it still needs.
+- An *event source* is a device (`0..D-1`) or a channel (after the devices). `next_ns` is the time of its next event, or
+  `NEVER`.
+- A device may itself be a channel. A transfer then occupies one of its streams and goes before every ready op. Where no
+  stream is idle, the transfer waits for one.
+- An op that starts while another device with the same memory runs an op takes its contended time. The other op keeps
+  its time. Of two ops that start at the same time, the one on the later device takes its contended time.
+- A step stops early once it can't end by its limit: the ops that a device has not started are a lower bound on the time
+  it still needs.
 """
 
 from __future__ import annotations
@@ -38,7 +42,10 @@ NO_LIMIT = 2**62
 @intrinsic
 @no_type_check
 def prefetch(context, array, row):
-    """Requests the cache line of a row that is read soon, without waiting for it. A row that does not exist is harmless."""
+    """Requests the cache line of a row that is read soon, without waiting for it.
+
+    A row that does not exist is harmless.
+    """
 
     def emit(context, builder, signature, values):
         rows = context.make_array(signature.args[0])(context, builder, values[0])
@@ -47,7 +54,10 @@ def prefetch(context, array, row):
         word = ir.IntType(32)
         request = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
         to_read, to_keep, is_data = word(0), word(3), word(1)
-        builder.call(builder.module.declare_intrinsic("llvm.prefetch", [address.type], request), [address, to_read, to_keep, is_data])
+        builder.call(
+            builder.module.declare_intrinsic("llvm.prefetch", [address.type], request),
+            [address, to_read, to_keep, is_data],
+        )
         return context.get_dummy_value()
 
     return types.void(array, types.uint64), emit
@@ -56,7 +66,10 @@ def prefetch(context, array, row):
 @kernel
 @no_type_check
 def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
-    """Simulates every row of `device`. Writes one row of `steps` each, and of `trace` if it has rows; `run_events` explains the limit."""
+    """Simulates every row of `device`.
+
+    Writes one row of `steps` each, and of `trace` if it has rows; `run_events` explains the limit.
+    """
     for sample in range(len(device)):
         clear_slots(tables, device[sample], scratch.slots)
         if tables.apart:
@@ -69,7 +82,9 @@ def simulate_rows(tables, device, priority, limit_ns, scratch, steps, trace):
 @part
 @no_type_check
 def clear_slots(tables, device, slots):
-    """Resets every slot to empty and held by no one, then sets the size of the slots on the devices that produce their roots."""
+    """Resets every slot to empty and held by no one, then sets the size of
+    the slots on the devices that produce their roots.
+    """
     num_devices = np.uint32(len(tables.streams))
     for row in range(len(slots)):
         slot = slots[row]
@@ -93,12 +108,16 @@ def find_slots(tables, device, own_slot, touch_slot):
     for place in range(len(held.alias)):
         output, named = held.alias[place], held.alias_of[place]
         here = device[held.output_op[output]]
-        own_slot[output] = own_slot[named] if device[held.output_op[named]] == here else received_slot(tables, named, here)
+        own_slot[output] = (
+            own_slot[named] if device[held.output_op[named]] == here else received_slot(tables, named, here)
+        )
     for op in range(len(device)):
         here = device[op]
         for touch in range(held.touch_ptr[op], held.touch_ptr[op + 1]):
             output = held.touch_root[touch]
-            touch_slot[touch] = own_slot[output] if device[held.output_op[output]] == here else received_slot(tables, output, here)
+            touch_slot[touch] = (
+                own_slot[output] if device[held.output_op[output]] == here else received_slot(tables, output, here)
+            )
 
 
 @part
@@ -117,14 +136,18 @@ def received_slot(tables, output, there):
     """The slot of an output on a device that receives it."""
     number = output
     if tables.received[there] < 2:
-        number = tables.buffers.output_part[output] if tables.received[there] == 1 else tables.buffers.output_root[output]
+        number = (
+            tables.buffers.output_part[output] if tables.received[there] == 1 else tables.buffers.output_root[output]
+        )
     return np.uint32(number * np.uint32(len(tables.streams)) + there)
 
 
 @part
 @no_type_check
 def place_ops(tables, device, priority, scratch, steps, sample):
-    """Sets the device and times of each op, counts the holders of each slot, and fills all of `steps` that is known before the events."""
+    """Sets the device and times of each op, counts the holders of each slot,
+    and fills all of `steps` that is known before the events.
+    """
     ops, slots, first_row = scratch.ops, scratch.slots, scratch.first_row
     edges, link_index, held = tables.delays.edges, tables.delays.link_index, tables.buffers
     num_devices = np.uint32(len(tables.streams))
@@ -161,7 +184,9 @@ def place_ops(tables, device, priority, scratch, steps, sample):
                     transferred += size
     for result in range(len(held.result_op)):
         root = held.result_root[result]
-        slots[scratch.own_slot[root] if tables.apart else np.uint32(root * num_devices + device[held.result_op[result]])].holds += 1
+        slots[
+            scratch.own_slot[root] if tables.apart else np.uint32(root * num_devices + device[held.result_op[result]])
+        ].holds += 1
     for d in range(num_devices):
         first_row[d + 1] += first_row[d]
     steps.legal[sample], steps.linked[sample] = legal, linked
@@ -171,7 +196,8 @@ def place_ops(tables, device, priority, scratch, steps, sample):
 @part
 @no_type_check
 def run_events(tables, limit_ns, scratch, steps, trace, sample):
-    """Runs the events in order of time. At each time, ops and transfers end first, then channels start transfers, then devices start ops.
+    """Runs the events in order of time. At each time, ops and transfers end first, then channels start transfers, then
+    devices start ops.
 
     A step that turns out to last longer than the limit stops and gets the step time `NEVER`.
     """
@@ -179,7 +205,13 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
     edges, transfer_ns, latency_ns = tables.delays.edges, tables.delays.transfer_ns, tables.delays.link_latency_ns
     link_index, link_rate, link_channel = tables.delays.link_index, tables.delays.link_rate, tables.link_channel
     link_src, link_dst, output_root, apart = tables.link_src, tables.link_dst, tables.buffers.output_root, tables.apart
-    ops, slots, messages, behind, first_row = scratch.ops, scratch.slots, scratch.messages, scratch.behind, scratch.first_row
+    ops, slots, messages, behind, first_row = (
+        scratch.ops,
+        scratch.slots,
+        scratch.messages,
+        scratch.behind,
+        scratch.first_row,
+    )
     streams, device_channel, channel_device = tables.streams, tables.device_channel, tables.channel_device
     link_receive_channel = tables.link_receive_channel
     touched, per_root, per_device = slots_of_touches(tables, scratch)
@@ -187,10 +219,12 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
     num_devices, num_channels = np.uint32(len(streams)), tables.num_channels
     peak, occupied = steps.peak_memory_bytes[sample], steps.occupied_ns[sample]
     memory = peak.copy()
-    latest_ns = limit_ns - (busy + streams - 1) // streams  # the latest start of an op on each device if the step is to end by the limit
+    # the latest start of an op on each device if the step is to end by the limit
+    latest_ns = limit_ns - (busy + streams - 1) // streams
     occupied[:] = 0
 
-    # three heaps per device: pending ops by (ready time, op), ready ops by (priority, order of readiness), running ops by (end, op)
+    # three heaps per device: pending ops by (ready time, op), ready ops by (priority, order of readiness), running ops
+    # by (end, op)
     pending, num_pending = scratch.queues[0], np.zeros(num_devices, np.int64)
     ready, num_ready = scratch.queues[1], np.zeros(num_devices, np.int64)
     running, num_running = scratch.queues[2], np.zeros(num_devices, np.int64)
@@ -236,7 +270,9 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 receiving = link_receive_channel[link]
             if receiving == NOTHING:
                 there, arrival = link_dst[link], now + latency_ns[link]
-                earliest = deliver(ops, edges, touched, behind, message.edge, arrival, pending, first_row[there], num_pending, there)
+                earliest = deliver(
+                    ops, edges, touched, behind, message.edge, arrival, pending, first_row[there], num_pending, there
+                )
                 if num_running[there] < streams[there]:
                     next_ns[there] = min(next_ns[there], earliest)
             else:
@@ -299,16 +335,32 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                     if output == NOTHING:
                         arrival = now + max(1, latency_ns[link])
                         earliest = deliver(
-                            ops, edges, touched, behind, consumer[there], arrival, pending, first_row[there], num_pending, there
+                            ops,
+                            edges,
+                            touched,
+                            behind,
+                            consumer[there],
+                            arrival,
+                            pending,
+                            first_row[there],
+                            num_pending,
+                            there,
                         )
                         if num_running[there] < streams[there]:
                             next_ns[there] = min(next_ns[there], earliest)
                     else:
                         message, root = messages[sent], output_root[output] * num_devices
-                        message.time_ns, message.edge, message.link = transfer_ns[output, link_rate[link]], consumer[there], link
+                        message.time_ns, message.edge, message.link = (
+                            transfer_ns[output, link_rate[link]],
+                            consumer[there],
+                            link,
+                        )
                         message.from_slot, message.to_slot, message.next = root + here, root + there, NOTHING
                         if apart:
-                            message.from_slot, message.to_slot = scratch.own_slot[output], received_slot(tables, output, there)
+                            message.from_slot, message.to_slot = (
+                                scratch.own_slot[output],
+                                received_slot(tables, output, there),
+                            )
                         slots[message.from_slot].holds += 1
                         channel = link_channel[link]
                         if head[channel] == NOTHING:
@@ -422,7 +474,8 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
 def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pending, there):
     """Delivers an input to each consumer in the list that begins with `edge`.
 
-    Consumers that have all their inputs join the pending ops of their device. Returns the earliest ready time among them, or `NEVER`.
+    Consumers that have all their inputs join the pending ops of their device. Returns the earliest ready time among
+    them, or `NEVER`.
     """
     earliest = NEVER
     while edge != NOTHING:
@@ -459,9 +512,13 @@ def push(heap, at, size, a, b):
 @part
 @no_type_check
 def pop(heap, at, size):
-    """Removes the smallest pair from the heap of `size` pairs that begins at row `at`. The caller has read the pair already."""
+    """Removes the smallest pair from the heap of `size` pairs that begins at row `at`.
+
+    The caller has read the pair already.
+    """
     last, row, child = size - 1, 0, 1
-    while child < last:  # down to a leaf along the smaller child, chosen without a branch: its direction is unpredictable
+    # down to a leaf along the smaller child, chosen without a branch: its direction is unpredictable
+    while child < last:
         left, right = heap[np.uint32(at + child)], heap[np.uint32(at + child + 1)]
         child += right.b < left.b if left.a == right.a else right.a < left.a
         here, below = heap[np.uint32(at + row)], heap[np.uint32(at + child)]

@@ -1,8 +1,9 @@
 """The simulator: docs/execution-model.md exactly, for many placements of one problem at once.
 
-Samples run in parallel on all cores; results do not depend on the number of cores. An infeasible placement gives a result that states
-the reason. A placement with the wrong shape or an unknown device raises ValueError. Samples with different fusions run in parallel, too:
-the kernel gets the fused problem of each (`gnnplace.fused`), and results are those of all ops.
+Samples run in parallel on all cores; results do not depend on the number of cores. An infeasible placement gives a
+result that states the reason. A placement with the wrong shape or an unknown device raises ValueError. Samples with
+different fusions run in parallel, too: the kernel gets the fused problem of each (`gnnplace.fused`), and results are
+those of all ops.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ MAX_SAMPLES_PER_TASK = 16
 
 
 class Batch(NamedTuple):
-    """Samples of one problem; `priority(low, high)` computes the priorities of rows. The kernel fills `steps` and `trace`."""
+    """Samples of one problem; `priority(low, high)` computes the priorities of rows.
+
+    The kernel fills `steps` and `trace`.
+    """
 
     problem: Problem
     device: UInt32[np.ndarray, "samples ops"]
@@ -42,9 +46,9 @@ def simulate(
 ) -> tuple[StepResult, ...]:
     """Simulates one step of every placement; the results are in the order of the placements.
 
-    With `timeline`, each result has the start and end of every op and transfer. The simulation of a step stops as soon as it is certain
-    to exceed `limit_ns`; its result is then infeasible and has no step time. Raises ValueError where a placement has another number of
-    ops than the problem or an unknown device.
+    With `timeline`, each result has the start and end of every op and transfer. The simulation of a step stops as soon
+    as it is certain to exceed `limit_ns`; its result is then infeasible and has no step time. Raises ValueError where a
+    placement has another number of ops than the problem or an unknown device.
     """
     if not placements:
         return ()
@@ -53,7 +57,9 @@ def simulate(
         if placement.priority is not None and placement.priority.shape != placement.device.shape:
             raise ValueError(f"priority: {len(placement.priority)} entries for {problem.num_ops} ops")
     shared, stepless = _by_fusion(problem, placements)
-    batches = [_batch(problem, made, [placements[number] for number in numbers], timeline) for made, numbers in shared.items()]
+    batches = [
+        _batch(problem, made, [placements[number] for number in numbers], timeline) for made, numbers in shared.items()
+    ]
     _run(batches, usable_cores(), NO_LIMIT if limit_ns is None else limit_ns)
     results = {number: _stepless(problem, placements[number], reason) for number, reason in stepless.items()}
     for (made, numbers), batch in zip(shared.items(), batches, strict=True):
@@ -63,12 +69,17 @@ def simulate(
 
 
 def simulate_devices(
-    problem: Problem, device: Int32[np.ndarray, "samples ops"], schedule: Schedule = "critical-path", *, threads: int | None = None
+    problem: Problem,
+    device: Int32[np.ndarray, "samples ops"],
+    schedule: Schedule = "critical-path",
+    *,
+    threads: int | None = None,
 ) -> Steps:
-    """Simulates one step for every row of `device`, all under `schedule`. Returns arrays and no reasons, which is faster than `simulate`.
+    """Simulates one step for every row of `device`, all under `schedule`. Returns arrays and no reasons, which is
+    faster than `simulate`.
 
-    `threads` is the number of threads; None uses all cores. Raises ValueError where a row does not fit the problem, and for the schedule
-    `given`, which needs priorities.
+    `threads` is the number of threads; None uses all cores. Raises ValueError where a row does not fit the problem, and
+    for the schedule `given`, which needs priorities.
     """
     if schedule not in RULES:
         raise ValueError(f"schedule: {schedule!r} needs priorities; use simulate")
@@ -96,7 +107,9 @@ def _require_cover(problem: Problem, device: Int32[np.ndarray, "*samples ops"]) 
         raise ValueError(f"device: {wrong} is none of the {problem.num_devices} devices of {problem.cluster.name}")
 
 
-def _priorities(problem: Problem, placements: Sequence[Placement], device: UInt32[np.ndarray, "rows ops"]) -> Int64[np.ndarray, "rows ops"]:
+def _priorities(
+    problem: Problem, placements: Sequence[Placement], device: UInt32[np.ndarray, "rows ops"]
+) -> Int64[np.ndarray, "rows ops"]:
     rows = computed(problem, [placement.schedule for placement in placements], device)
     for row, placement in zip(rows, placements, strict=True):
         if placement.priority is not None:
@@ -110,8 +123,12 @@ def _empty_trace(problem: Problem, rows: int) -> Trace:
     return Trace(start_ns, end_ns, np.empty((rows, most, 7), dtype=np.int64))
 
 
-def _by_fusion(problem: Problem, placements: Sequence[Placement]) -> tuple[dict[Fused | None, list[int]], dict[int, str]]:
-    """The numbers of the placements that share a fused problem (None: nothing is fused), and why others have no step."""
+def _by_fusion(
+    problem: Problem, placements: Sequence[Placement]
+) -> tuple[dict[Fused | None, list[int]], dict[int, str]]:
+    """The numbers of the placements that share a fused problem (None:
+    nothing is fused), and why others have no step.
+    """
     known: dict[bytes, Fused | str] = {}
     shared: dict[Fused | None, list[int]] = {}
     stepless: dict[int, str] = {}
@@ -137,7 +154,13 @@ def _batch(problem: Problem, made: Fused | None, placements: Sequence[Placement]
     def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
         return _priorities(problem, placements[low:high], device[low:high])
 
-    return Batch(problem, device, priority, _empty_steps(problem, len(device)), _empty_trace(problem, len(device) if timeline else 0))
+    return Batch(
+        problem,
+        device,
+        priority,
+        _empty_steps(problem, len(device)),
+        _empty_trace(problem, len(device) if timeline else 0),
+    )
 
 
 def _run(batches: Sequence[Batch], threads: int, limit_ns: int = NO_LIMIT) -> None:
@@ -149,8 +172,12 @@ def _run(batches: Sequence[Batch], threads: int, limit_ns: int = NO_LIMIT) -> No
     def work() -> None:
         for prepared, batch, rows in tasks:  # threads share the iterator; each takes the next task
             with borrowed_scratch(batch.problem) as own:
-                part, traced = (type(columns)(*(column[rows] for column in columns)) for columns in (batch.steps, batch.trace))
-                simulate_rows(prepared, batch.device[rows], batch.priority(rows.start, rows.stop), limit_ns, own, part, traced)
+                part, traced = (
+                    type(columns)(*(column[rows] for column in columns)) for columns in (batch.steps, batch.trace)
+                )
+                simulate_rows(
+                    prepared, batch.device[rows], batch.priority(rows.start, rows.stop), limit_ns, own, part, traced
+                )
 
     if threads == 1 or len(pieces) <= 1:
         work()
@@ -183,7 +210,9 @@ def _stepless(problem: Problem, placement: Placement, reason: str) -> StepResult
     return StepResult(placement.schedule, None, reason, None, busy, 0, 0)
 
 
-def _result(problem: Problem, placement: Placement, made: Fused | None, batch: Batch, sample: int, limit_ns: int | None) -> StepResult:
+def _result(
+    problem: Problem, placement: Placement, made: Fused | None, batch: Batch, sample: int, limit_ns: int | None
+) -> StepResult:
     steps, trace = batch.steps, batch.trace
     legal, linked, time_ns = bool(steps.legal[sample]), bool(steps.linked[sample]), int(steps.step_time_ns[sample])
     ended = linked and time_ns != NEVER
@@ -210,7 +239,10 @@ def _result(problem: Problem, placement: Placement, made: Fused | None, batch: B
 def _overflow(problem: Problem, peak: Int64[np.ndarray, " devices"]) -> str | None:
     over = peak - problem.cluster.memory_bytes
     names = problem.cluster.device_names
-    parts = [f"{names[d]} needs {over[d]} bytes more than its {problem.cluster.memory_bytes[d]}" for d in np.flatnonzero(over > 0)]
+    parts = [
+        f"{names[d]} needs {over[d]} bytes more than its {problem.cluster.memory_bytes[d]}"
+        for d in np.flatnonzero(over > 0)
+    ]
     return f"memory: {', '.join(parts)}" if parts else None
 
 

@@ -1,4 +1,7 @@
-"""The arrays that the simulator's kernel reads and writes. The arrays of a problem are built once and kept as long as the problem lives."""
+"""The arrays that the simulator's kernel reads and writes.
+
+The arrays of a problem are built once and kept as long as the problem lives.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,8 @@ MESSAGE = np.dtype(
 PAIR = np.dtype([("a", np.int64), ("b", np.int64)])
 
 _tables: WeakKeyDictionary[Problem, Tables] = WeakKeyDictionary()
-_idle: WeakKeyDictionary[Problem, list[Scratch]] = WeakKeyDictionary()  # kept for reuse: the first use of new memory is slow
+# kept for reuse: the first use of new memory is slow
+_idle: WeakKeyDictionary[Problem, list[Scratch]] = WeakKeyDictionary()
 
 
 class Tables(NamedTuple):
@@ -84,11 +88,15 @@ class Tables(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """The results, one row per sample. `legal` is False where an op is not allowed on its device or a colocation group is split."""
+    """The results, one row per sample.
+
+    `legal` is False where an op is not allowed on its device or a colocation group is split.
+    """
 
     step_time_ns: Int64[np.ndarray, " samples"]
     legal: Bool[np.ndarray, " samples"]
-    linked: Bool[np.ndarray, " samples"]  # False where a needed link is missing; the step time and the peak are then undefined
+    # False where a needed link is missing; the step time and the peak are then undefined
+    linked: Bool[np.ndarray, " samples"]
     peak_memory_bytes: Int64[np.ndarray, "samples devices"]
     busy_ns: Int64[np.ndarray, "samples devices"]
     transferred_bytes: Int64[np.ndarray, " samples"]
@@ -101,14 +109,15 @@ class Trace(NamedTuple):
 
     start_ns: Int64[np.ndarray, "rows ops"]
     end_ns: Int64[np.ndarray, "rows ops"]
-    transfer: Int64[np.ndarray, "rows transfers 7"]  # output, source, destination, start, end, receive start, receive end (-1: none)
+    # output, source, destination, start, end, receive start, receive end (-1: none)
+    transfer: Int64[np.ndarray, "rows transfers 7"]
 
 
 class Scratch(NamedTuple):
     """Working memory of one thread.
 
-    The events of a large graph spend more time on memory access than on arithmetic. So all fields of an op, a slot or a message form one
-    record within one cache line, and the kernel prefetches it.
+    The events of a large graph spend more time on memory access than on arithmetic. So all fields of an op, a slot or a
+    message form one record within one cache line, and the kernel prefetches it.
     """
 
     ops: Shaped[np.ndarray, " ops"]  # of `OP`
@@ -141,7 +150,10 @@ def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
 
 
 def scratch(tables: Tables) -> Scratch:
-    """New working memory for one thread, large enough for any placement of the problem. No step leaves anything behind in it."""
+    """New working memory for one thread, large enough for any placement of the problem.
+
+    No step leaves anything behind in it.
+    """
     (num_ops, num_devices), num_edges = tables.allowed.shape, len(tables.delays.edges)
     held, num_slots = tables.buffers, len(tables.buffers.root_op) * num_devices
     assert num_slots < 2**32  # 64 GiB of slots
@@ -182,7 +194,9 @@ def _build(problem: Problem) -> Tables:
         received=compact(cluster.device_received, np.uint32),
         apart=apart,
         streams=compact(cluster.streams, np.int64),
-        device_memory=compact(cluster.device_memory if problem.contended_ns is not None else np.full(cluster.num_devices, NONE), np.uint32),
+        device_memory=compact(
+            cluster.device_memory if problem.contended_ns is not None else np.full(cluster.num_devices, NONE), np.uint32
+        ),
         contended_ns=compact(problem.slowest_ns, np.int64),
         link_channel=compact(cluster.link_channel, np.uint32),
         link_receive_channel=compact(cluster.link_receive_channel, np.uint32),

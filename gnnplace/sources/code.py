@@ -1,4 +1,5 @@
-"""Loads a user's function by reference (`FILE.py:FUNCTION` or `package.module:FUNCTION`) and reports its errors with their line.
+"""Loads a user's function by reference (`FILE.py:FUNCTION` or `package.module:FUNCTION`) and reports its errors with
+their line.
 
 Call it only in a child process, never in the process of the command.
 """
@@ -31,7 +32,8 @@ def is_code(text: str) -> bool:
 
 
 def function(text: str) -> tuple[str, Callable[[], Any]]:
-    """The name of what the function makes that a text refers to, and the function. Raises ValueError if it does not exist.
+    """The name of what the function makes that a text refers to, and the function. Raises ValueError if it does not
+    exist.
 
     The name is that of file (or module) and function: `nets/net.py:step` makes `net.step`.
     """
@@ -67,13 +69,18 @@ def _from_file(path: Path) -> ModuleType:
 
 
 def _around(path: Path) -> list[Path]:
-    """Where a file finds modules: beside it, and in the current folder where that is its own, too. Whose file it is not adds nothing."""
+    """Where a file finds modules: beside it, and in the current folder where that is its own, too.
+
+    Whose file it is not adds nothing.
+    """
     file, here = Path(os.path.abspath(path)), Path.cwd()
     return [file.parent, here] if file.is_relative_to(here) else [file.parent]
 
 
 def _look_in(*folders: Path) -> None:
-    """Adds folders to the import path, after the standard library: a workload in profile.py must not hide the module `profile`."""
+    """Adds folders to the import path, after the standard library: a
+    workload in profile.py must not hide the module `profile`.
+    """
     sys.path[:0] = [get_path("stdlib"), *map(str, folders)]
 
 
@@ -102,7 +109,9 @@ def theirs(what: str) -> Iterator[None]:
 
 
 def _place(error: BaseException, libraries: bool = True) -> str:
-    """`FILE, line N: ` of the last line of the user's code that led to an error, or else of a library's; empty if there is neither."""
+    """`FILE, line N: ` of the last line of the user's code that led to an
+    error, or else of a library's; empty if there is neither.
+    """
     frames = [(frame.filename, frame.lineno) for frame in extract_tb(error.__traceback__)]
     theirs = [frame for frame in frames if not frame[0].startswith((OURS, "<")) and frame[0] != importlib.__file__]
     folders = tuple(get_path(name) for name in ("stdlib", "purelib", "platlib"))

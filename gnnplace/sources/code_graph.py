@@ -1,9 +1,10 @@
-"""Reads a GRAPH given as code (`FILE.py:FUNCTION` or `package.module:FUNCTION`): the computation graph of what the function returns.
+"""Reads a GRAPH given as code (`FILE.py:FUNCTION` or `package.module:FUNCTION`): the computation graph of what the
+function returns.
 
-The function takes no arguments and returns a `TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction`, `KerasModel` or
-`ComputationGraph`, or a tuple of what the first two are made of: `(module, inputs)` is inference, `(module, loss, inputs)` and
-`(module, loss, inputs, optimizer)` are training steps. It is called with seeded generators. The step is not run, so its tensors may be on
-the `meta` device.
+The function takes no arguments and returns a `TorchStep`, `TorchInference`, `TensorFlowStep`, `TensorFlowFunction`,
+`KerasModel` or `ComputationGraph`, or a tuple of what the first two are made of: `(module, inputs)` is inference,
+`(module, loss, inputs)` and `(module, loss, inputs, optimizer)` are training steps. It is called with seeded
+generators. The step is not run, so its tensors may be on the `meta` device.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def load(text: str) -> Loaded:
 
 
 def as_step(made: Any) -> Any:
-    """The step of which a tuple holds the module, the loss unless it is inference, the inputs and, if it is given, the optimiser.
+    """The step of which a tuple holds the module, the loss unless it is inference, the inputs and, if it is given, the
+    optimiser.
 
     Anything else as it is.
     """
@@ -100,14 +102,20 @@ def as_step(made: Any) -> Any:
 
 
 def graph_of(made: Any, name: str, verb: str = "is") -> ComputationGraph:
-    """The graph of a step, of a network with example inputs, or a graph itself. Raises ValueError, after `verb`, for anything else."""
+    """The graph of a step, of a network with example inputs, or a graph itself.
+
+    Raises ValueError, after `verb`, for anything else.
+    """
     match made := as_step(made):
         case ComputationGraph():
             return made
         case GraphSource():
             graph = made.computation_graph(name)
             if not isinstance(graph, ComputationGraph):
-                raise ValueError(f"{type(made).__name__}.computation_graph returned a {type(graph).__name__}, which is no ComputationGraph")
+                raise ValueError(
+                    f"{type(made).__name__}.computation_graph returned a {type(graph).__name__}, which is no "
+                    "ComputationGraph"
+                )
             return graph
         case TensorFlowStep():
             from gnnplace.execution.tensorflow.workload import TensorFlowWorkload

@@ -31,8 +31,9 @@ FILES = "ONNX file (*.onnx) or GraphDef (*.pb, *.pbtxt)"
 class Reading(NamedTuple):
     """How a graph is read.
 
-    `dims` are the sizes of dimensions that a file leaves open, `fetches` what the step of a GraphDef computes. `format` is that of a
-    published file, or `gnnplace` where the file's ending says what it is; `mode` is what is taken of a profile of PipeDream.
+    `dims` are the sizes of dimensions that a file leaves open, `fetches` what the step of a GraphDef computes. `format`
+    is that of a published file, or `gnnplace` where the file's ending says what it is; `mode` is what is taken of a
+    profile of PipeDream.
     """
 
     dims: tuple[tuple[str, int], ...] = ()
@@ -88,11 +89,20 @@ def _corpus(name: str, how: Reading) -> ComputationGraph:
 
 
 JSON, CODE, CORPUS, GRAPHDEF = Form(_json), Form(_code), Form(_corpus), Form(_graphdef, sized=True, fetched=True)
-ENDINGS = {".onnx": Form(_onnx, sized=True), ".xml": Form(_openvino), ".pb": GRAPHDEF, ".pbtxt": GRAPHDEF, ".json": JSON}
+ENDINGS = {
+    ".onnx": Form(_onnx, sized=True),
+    ".xml": Form(_openvino),
+    ".pb": GRAPHDEF,
+    ".pbtxt": GRAPHDEF,
+    ".json": JSON,
+}
 
 
 def graph(text: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
-    """The graph that `text` refers to. Raises ValueError (one line) if it is none or can't be read so, OSError if it is unreadable."""
+    """The graph that `text` refers to.
+
+    Raises ValueError (one line) if it is none or can't be read so, OSError if it is unreadable.
+    """
     return _read(text, _form(text), how) if how.format == "gnnplace" else _published(text, how)
 
 
@@ -115,7 +125,8 @@ def graph_file(path: str, how: Reading = BY_ITS_ENDING) -> ComputationGraph:
 
 
 def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, ComputationGraph]:
-    """The graphs that several texts refer to. A size in `dims` holds for all files that take sizes or, as FILE:NAME, for that file alone.
+    """The graphs that several texts refer to. A size in `dims` holds for all files that take sizes or, as FILE:NAME,
+    for that file alone.
 
     Raises ValueError for a size without a dimension, and for sizes if no file takes any.
     """
@@ -126,7 +137,8 @@ def graphs(texts: Sequence[str], dims: Sequence[tuple[str, int]]) -> dict[str, C
 
 
 def cluster(text: str | os.PathLike[str]) -> Cluster:
-    """The cluster that `text` refers to: a JSON file (ends in .json or has a '/'), this machine (`here`), a preset, or a description.
+    """The cluster that `text` refers to: a JSON file (ends in .json or has a '/'), this machine (`here`), a preset, or
+    a description.
 
     Raises ValueError (one line) if it is none, OSError for an unreadable file.
 
@@ -146,8 +158,8 @@ def cluster(text: str | os.PathLike[str]) -> Cluster:
 def costed(graph: ComputationGraph, cluster: Cluster, costs: str | None, say: Callable[[str], object]) -> Problem:
     """The problem of a graph on a cluster, with measured costs (a file) or, if `costs` is None, roofline costs.
 
-    Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is told which links were not
-    measured.
+    Measured links change the cluster and its checksum; placements refer to the changed cluster. `say` is told which
+    links were not measured.
     """
     if costs is None:
         return roofline.problem(graph, cluster)
@@ -180,7 +192,9 @@ def _refuse_choices(text: str, form: Form, how: Reading) -> None:
     if how.dims and not form.sized:
         raise ValueError(f"--dim {how.dims[0][0]}={how.dims[0][1]}: {text} is no {FILES}, so its dimensions have sizes")
     if how.fetches and not form.fetched:
-        raise ValueError(f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes")
+        raise ValueError(
+            f"--fetch {how.fetches[0]}: {text} is no GraphDef (*.pb, *.pbtxt), so it says itself what its step computes"
+        )
 
 
 def _published(path: str, how: Reading) -> ComputationGraph:

@@ -1,6 +1,7 @@
 """Resolves WORKLOAD, given as text: `FILE.py:FUNCTION`, `package.module:FUNCTION` or a name of the corpus.
 
-The function takes no arguments and returns a `TorchStep`, a tuple of its parts, or a `TensorFlowStep`. It is called with seeded generators.
+The function takes no arguments and returns a `TorchStep`, a tuple of its parts, or a `TensorFlowStep`. It is called
+with seeded generators.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def load(text: str, seed: int) -> Workload:
 
         if isinstance(step, TorchStep):
             return TorchWorkload(step, name)
-    raise ValueError(f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep or a TensorFlowStep")
+    raise ValueError(
+        f"{text}: returned a {type(step).__name__}; a workload's function returns a TorchStep or a TensorFlowStep"
+    )
 
 
 def _builder(text: str) -> tuple[str, Callable[[], Any]]:
@@ -47,6 +50,8 @@ def _builder(text: str) -> tuple[str, Callable[[], Any]]:
         raise ValueError(f"{text}: the corpus has only its graph ({entry.builder}), which can't be run")
     if manifest.installed():
         where = "set GNNPLACE_DATASETS to the folder datasets of a checkout"
-        raise ValueError(f"{text}: a script builds its network ({entry.builder}), which an installed package does not hold; {where}")
+        raise ValueError(
+            f"{text}: a script builds its network ({entry.builder}), which an installed package does not hold; {where}"
+        )
     module = imported(entry.builder.removeprefix(BUILT).split()[0], manifest.folder().parent)
     return text, lambda: module.workload(text)

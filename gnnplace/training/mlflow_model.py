@@ -1,6 +1,7 @@
 """A trained policy as a model of MLflow: `mlflow.pyfunc.load_model("models:/NAME/1")` places graphs.
 
-The model is code and a checkpoint (models from code, `mlflow_code.py`): nothing is pickled. It needs this package where it is loaded.
+The model is code and a checkpoint (models from code, `mlflow_code.py`): nothing is pickled. It needs this package where
+it is loaded.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ REQUIREMENTS = [f"gnnplace=={VERSION}"]
 SIGNATURE = ModelSignature(
     inputs=Schema([ColSpec("string", "graph"), ColSpec("string", "cluster")]),
     outputs=Schema(
-        [ColSpec("string", "placement"), ColSpec("long", "step_time_ns", required=False), ColSpec("string", "infeasible", required=False)]
+        [
+            ColSpec("string", "placement"),
+            ColSpec("long", "step_time_ns", required=False),
+            ColSpec("string", "infeasible", required=False),
+        ]
     ),
     params=ParamSchema([ParamSpec("samples", "long", 0), ParamSpec("seed", "long", 0)]),
 )
@@ -58,17 +63,21 @@ class PlacementModel(PythonModel):
         self._policy = zero_shot.planner(checkpoint)
         self._sha256 = hashlib.sha256(Path(checkpoint).read_bytes()).hexdigest()
 
-    def predict(self, context: PythonModelContext, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None) -> pd.DataFrame:
+    def predict(
+        self, context: PythonModelContext, model_input: pd.DataFrame, params: Mapping[str, Any] | None = None
+    ) -> pd.DataFrame:
         """What `gnnplace place --checkpoint` finds for every row.
 
         Args:
             context: not used: the checkpoint is read when the model is loaded
-            model_input: columns `graph` (JSON text of a graph document, a name of the corpus or a file) and `cluster` (JSON text, a
-                preset or a file)
-            params: `samples`: the fastest of the greedy placement and so many samples, 0 unless given; `seed`: of the samples
+            model_input: columns `graph` (JSON text of a graph document, a name of the corpus or a file) and `cluster`
+                (JSON text, a preset or a file)
+            params: `samples`: the fastest of the greedy placement and so many samples, 0 unless given; `seed`: of the
+                samples
 
-        Returns columns `placement` (JSON text of a placement document), `step_time_ns` (simulated; none where infeasible) and
-        `infeasible` (the reason, or none). Raises ValueError (one line, with the row) for what is no graph or no cluster.
+        Returns columns `placement` (JSON text of a placement document), `step_time_ns` (simulated; none where
+        infeasible) and `infeasible` (the reason, or none). Raises ValueError (one line, with the row) for what is no
+        graph or no cluster.
         """
         chosen = {"samples": 0, "seed": 0} | dict(params or {})
         at_least(0, "", **chosen)
@@ -80,23 +89,29 @@ class PlacementModel(PythonModel):
     def _row(self, number: int, policy: ZeroShot, graph: str, cluster: str) -> tuple[str, int | None, str | None]:
         started = time.perf_counter_ns()
         try:
-            problem = roofline.problem(_read("graph", graph, read_graph, _graph), _read("cluster", cluster, read_cluster, sources.cluster))
+            problem = roofline.problem(
+                _read("graph", graph, read_graph, _graph), _read("cluster", cluster, read_cluster, sources.cluster)
+            )
             (found,) = candidates(problem, {policy.name: policy}, "given")
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
         provenance = Provenance(
-            tool=f"gnnplace {VERSION}", planner=policy.name, encoder=policy.encoder, checkpoint_sha256=self._sha256, seed=policy.seed,
+            tool=f"gnnplace {VERSION}", planner=policy.name, encoder=policy.encoder, checkpoint_sha256=self._sha256,
+            seed=policy.seed,
             wall_ns=time.perf_counter_ns() - started,
         )  # fmt: skip
-        document = described_placement(problem.graph, problem.cluster, found.placement, found.predicted(problem), provenance)
+        document = described_placement(
+            problem.graph, problem.cluster, found.placement, found.predicted(problem), provenance
+        )
         return json.dumps(document), found.step_time_ns, found.result.infeasible
 
 
 def register(client: mlflow.MlflowClient, run_id: str, checkpoint: Path, name: str, cluster: Cluster) -> int:
-    """Logs the policy of a checkpoint as a model of a run and registers it; returns the version. A run registers a name once.
+    """Logs the policy of a checkpoint as a model of a run and registers it; returns the version. A run registers a name
+    once.
 
-    `cluster` is one that the policy can place on: the model's input example is two ops on it. Raises MlflowException where the store
-    refuses.
+    `cluster` is one that the policy can place on: the model's input example is two ops on it. Raises MlflowException
+    where the store refuses.
     """
     known = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
     if known:

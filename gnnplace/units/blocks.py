@@ -1,7 +1,8 @@
 """Blocks: sets of colocation groups that a search moves together, at several grains from single groups to whole layers.
 
-Good placements of recurrent networks are runs of layers, runs of time steps and wavefronts across both; those of convolutional networks
-are branches. The grains come from the columns of the graph (block, time step, layer, phase), and from the units `weights` and `coarse`.
+Good placements of recurrent networks are runs of layers, runs of time steps and wavefronts across both; those of
+convolutional networks are branches. The grains come from the columns of the graph (block, time step, layer, phase), and
+from the units `weights` and `coarse`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.units.units import Units, units
 
 GRAINS = (
-    "ops", "weights", "coarse", "block", "time step", "block, time step", "layer", "layer, time step", "block, phase", "layer, phase",
+    "ops", "weights", "coarse", "block", "time step", "block, time step", "layer", "layer, time step", "block, phase",
+    "layer, phase",
 )  # fmt: skip
 
 
@@ -47,7 +49,9 @@ def grains(graph: ComputationGraph) -> tuple[Grain, ...]:
 
 
 def _build(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
-    block, step, layer, phase = (column.astype(np.int64) for column in (graph.block, graph.time_step, graph.layer.index, graph.phase.index))
+    block, step, layer, phase = (
+        column.astype(np.int64) for column in (graph.block, graph.time_step, graph.layer.index, graph.phase.index)
+    )
     weights, coarse = (units(graph, name).unit.astype(np.int64) for name in ("weights", "coarse"))
     labels = ([np.arange(graph.num_ops)], [weights], [coarse],
               [block], [step], [block, step], [layer], [layer, step], [block, phase], [layer, phase])  # fmt: skip

@@ -1,7 +1,8 @@
 """Coarse units: cells of layer x time step x phase, contracted to at most 1,000. The state of a layer is one cell.
 
-Layers are cut to the finest depth of name scopes with at most that many cells, so that a placement can express wavefronts over layers and
-time steps. Ops with neither a layer nor a time step join cells only through the contraction of heavy edges.
+Layers are cut to the finest depth of name scopes with at most that many cells, so that a placement can express
+wavefronts over layers and time steps. Ops with neither a layer nor a time step join cells only through the contraction
+of heavy edges.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ STATE = -2  # the phase and time step of a cell of variables
 
 
 def coarse(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels of at most `LIMIT` units, or of one for each set of allowed devices if there are more; `group` is the colocation closure."""
+    """Labels of at most `LIMIT` units, or of one for each set of allowed
+    devices if there are more; `group` is the colocation closure.
+    """
     owner = families(graph, group).owner
     group = merged(group, owner)
     rule = legality(graph, group)
@@ -32,7 +35,10 @@ def coarse(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[n
 
 
 def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """A number for the device rules of each group (`allowed` and given times). Only groups with equal rules may be merged."""
+    """A number for the device rules of each group (`allowed` and given times).
+
+    Only groups with equal rules may be merged.
+    """
     columns = np.concatenate([graph.allowed.index[:, None], graph.given_time_ns != NONE], axis=1)
     rule = row_numbers(columns)
     distinct = np.unique(group * np.int64(len(rule)) + rule)
@@ -45,8 +51,12 @@ def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64
     return number_of[group]
 
 
-def _cells(graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"]) -> Int64[np.ndarray, " ops"]:
-    """Labels at the finest depth of name scopes with at most `LIMIT` cells; one depth further if these are fewer than `ENOUGH`."""
+def _cells(
+    graph: ComputationGraph, group: Int64[np.ndarray, " ops"], key: Int64[np.ndarray, "ops 4"]
+) -> Int64[np.ndarray, " ops"]:
+    """Labels at the finest depth of name scopes with at most `LIMIT` cells;
+    one depth further if these are fewer than `ENOUGH`.
+    """
     deepest = max((len(scopes(layer)) for layer in graph.layer.values), default=0)
     label = _at_depth(graph, group, key, 0)
     for depth in range(1, deepest + 1):

@@ -1,4 +1,6 @@
-"""Contracts units along heavy edges to a given number, as multilevel partitioners coarsen graphs (Karypis and Kumar, 1998)."""
+"""Contracts units along heavy edges to a given number, as multilevel
+partitioners coarsen graphs (Karypis and Kumar, 1998).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ FLOPS_PER_BYTE = 16  # the weight of arithmetic against memory traffic in a load
 def contract(
     graph: ComputationGraph, label: Int64[np.ndarray, " ops"], rules: Int64[np.ndarray, " ops"], limit: int
 ) -> Int64[np.ndarray, " ops"]:
-    """Labels after joining units along edges, heaviest first, until `limit` are left. The cap on the load of a unit doubles each round."""
+    """Labels after joining units along edges, heaviest first, until `limit` are left.
+
+    The cap on the load of a unit doubles each round.
+    """
     unit = np.unique(label, return_inverse=True)[1].reshape(-1)
     work = graph.effective_bytes_accessed + graph.flops // FLOPS_PER_BYTE + 1
     total = int(work.sum())
@@ -28,13 +33,19 @@ def contract(
         first, second = _mergeable(graph, unit, rule)
         if not len(first):
             break  # the remaining units have different device rules
-        unit = np.unique(_merge_under(first, second, load, min(cap, total), count - limit)[unit], return_inverse=True)[1].reshape(-1)
+        unit = np.unique(_merge_under(first, second, load, min(cap, total), count - limit)[unit], return_inverse=True)[
+            1
+        ].reshape(-1)
         cap *= 2
     return unit
 
 
-def _mergeable(graph: ComputationGraph, unit: Int64[np.ndarray, " ops"], rule: Int64[np.ndarray, " units"]) -> Int64[np.ndarray, "2 pairs"]:
-    """Connected pairs of units with equal rules, most bytes first; then units without such a neighbour, paired in graph order."""
+def _mergeable(
+    graph: ComputationGraph, unit: Int64[np.ndarray, " ops"], rule: Int64[np.ndarray, " units"]
+) -> Int64[np.ndarray, "2 pairs"]:
+    """Connected pairs of units with equal rules, most bytes first; then
+    units without such a neighbour, paired in graph order.
+    """
     count = len(rule)
     low, high = np.sort(np.stack([unit[graph.edge_src], unit[graph.edge_dst]]), axis=0)
     inside = (low != high) & (rule[low] == rule[high])

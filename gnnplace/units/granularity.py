@@ -1,7 +1,8 @@
 """The granularity of a placement: how coarse the words are in which it can be said.
 
-`op`: each op has its device. `module`: all ops of a module are on one device, so a device for each module says it. `stage`: besides, the
-modules of each device follow one another in the order in which their forward passes begin, so that a row of cuts says it (a pipeline).
+`op`: each op has its device. `module`: all ops of a module are on one device, so a device for each module says it.
+`stage`: besides, the modules of each device follow one another in the order in which their forward passes begin, so
+that a row of cuts says it (a pipeline).
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Modules: the parts of a network that hold parameters, as its framework names them, and the module of every op.
 
-A module is a layer that holds a variable, or one that multiplies with a variable of another layer (a tied head). Its ops are those of
-its layer, the variables that it holds, and their gradients and updates; a name scope of TensorFlow inside it is part of it. All other code
-(sums of residuals, attention between its projections, the loss) holds nothing and runs where its inputs are, as PyTorch runs it: it belongs
-to the last module whose results it reads, its backward pass likewise to the last module that its gradient goes to, and an input to the
-first that reads it.
+A module is a layer that holds a variable, or one that multiplies with a variable of another layer (a tied head). Its
+ops are those of its layer, the variables that it holds, and their gradients and updates; a name scope of TensorFlow
+inside it is part of it. All other code (sums of residuals, attention between its projections, the loss) holds nothing
+and runs where its inputs are, as PyTorch runs it: it belongs to the last module whose results it reads, its backward
+pass likewise to the last module that its gradient goes to, and an input to the first that reads it.
 
-Where no layer holds a variable, every layer is a module. Where no op has a layer, every colocation group is one, named by its first op.
+Where no layer holds a variable, every layer is a module. Where no op has a layer, every colocation group is one, named
+by its first op.
 """
 
 from __future__ import annotations
@@ -32,7 +33,10 @@ CALLED = ("aten.", "optim.")
 
 @dataclass(frozen=True, eq=False)
 class Modules:
-    """`module[i]` is the module of op i, an index into `names`. Modules are numbered in the order in which their forward passes begin."""
+    """`module[i]` is the module of op i, an index into `names`.
+
+    Modules are numbered in the order in which their forward passes begin.
+    """
 
     names: tuple[str, ...]
     module: Int32[np.ndarray, " ops"]
@@ -49,7 +53,8 @@ _modules: WeakKeyDictionary[ComputationGraph, Modules] = WeakKeyDictionary()
 
 
 def modules(graph: ComputationGraph) -> Modules:
-    """The modules of a graph, derived once and kept as long as the graph lives. Every op has one, and a colocation group has one only.
+    """The modules of a graph, derived once and kept as long as the graph lives. Every op has one, and a colocation
+    group has one only.
 
     >>> import gnnplace as gp
     >>> found = gp.modules(gp.problem("gpt2", cluster="k40-2").graph)
@@ -82,7 +87,8 @@ def _build(graph: ComputationGraph) -> Modules:
 
 
 def _known(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The module of each op as layers and variables say it, as the number of a layer; `NONE` for code that holds nothing.
+    """The module of each op as layers and variables say it, as the number of a layer; `NONE` for code that holds
+    nothing.
 
     A gradient stays with the layer that computes it, even if the variable belongs to another (a tied embedding).
     """
@@ -93,14 +99,19 @@ def _known(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[n
 
 
 def _module_of_layer(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
-    """The layer that is the module of each layer: itself, or a scope around it, or none; the last entry is for ops without a layer."""
+    """The layer that is the module of each layer: itself, or a scope around
+    it, or none; the last entry is for ops without a layer.
+    """
     values = graph.layer.values
     holds = _holding(graph)
     if not holds.any():
         return np.append(np.arange(len(values)), NONE)
     number = {name: index for index, name in enumerate(values) if holds[index]}
-    scopes = {value: [value] if of_pytorch(graph) else _around(value) for value in values}  # PyTorch has "/" in a name, and no scopes
-    return np.array([next((number[name] for name in scopes[value] if name in number), NONE) for value in values] + [NONE])
+    # PyTorch has "/" in a name, and no scopes
+    scopes = {value: [value] if of_pytorch(graph) else _around(value) for value in values}
+    return np.array(
+        [next((number[name] for name in scopes[value] if name in number), NONE) for value in values] + [NONE]
+    )
 
 
 def _holding(graph: ComputationGraph) -> Bool[np.ndarray, " layers"]:
@@ -133,9 +144,9 @@ def _later(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
 
 
 def _spread(graph: ComputationGraph, known: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Modules of all ops: forward code joins the last module whose results it reads, other code the last that reads its own; where there is
-    none, the first that reads it and the last that it reads; then along variables and control edges, too. What nothing reaches joins the
-    first module.
+    """Modules of all ops: forward code joins the last module whose results it reads, other code the last that reads its
+    own; where there is none, the first that reads it and the last that it reads; then along variables and control
+    edges, too. What nothing reaches joins the first module.
     """
     later, module = _later(graph), known.copy()
     rank, position = _begins(graph, known, len(graph.layer.values)), _position(graph)
@@ -162,7 +173,8 @@ def _position(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
 
 
 def _begins(graph: ComputationGraph, module: Int64[np.ndarray, " ops"], count: int) -> Int64[np.ndarray, " modules"]:
-    """Where the forward pass of each module begins: at its first op that computes, or before the first that reads what it only holds.
+    """Where the forward pass of each module begins: at its first op that computes, or before the first that reads what
+    it only holds.
 
     A module without either comes last.
     """

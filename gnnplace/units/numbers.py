@@ -26,7 +26,9 @@ def row_numbers(rows: Integer[np.ndarray, "rows columns"]) -> Int64[np.ndarray, 
 
 
 def block_numbers(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The place of each op's block among those that there are, in the order of their numbers; `NONE` for an op without one."""
+    """The place of each op's block among those that there are, in the
+    order of their numbers; `NONE` for an op without one.
+    """
     return numbered(graph.block)
 
 

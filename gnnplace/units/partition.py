@@ -1,4 +1,6 @@
-"""METIS: parts of the graph of units with balanced work and the least transfer time between parts (Karypis and Kumar, 1998)."""
+"""METIS: parts of the graph of units with balanced work and the least
+transfer time between parts (Karypis and Kumar, 1998).
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,22 @@ _one_at_a_time = Lock()
 
 
 def partition(
-    joined: Adjacency, work: Float[np.ndarray, " units"], shares: Float[np.ndarray, " parts"], seed: int = 0, recursive: bool | None = None
+    joined: Adjacency,
+    work: Float[np.ndarray, " units"],
+    shares: Float[np.ndarray, " parts"],
+    seed: int = 0,
+    recursive: bool | None = None,
 ) -> Int64[np.ndarray, " units"]:
-    """The part of each unit. A part gets its share of the work (shares add up to 1), as nearly as METIS makes it; some may stay empty.
+    """The part of each unit. A part gets its share of the work (shares add up to 1), as nearly as METIS makes it; some
+    may stay empty.
 
-    `recursive` parts come from cutting in two again and again, so that unions of them are good parts, too; None leaves it to METIS.
+    `recursive` parts come from cutting in two again and again, so that unions of them are good parts, too; None leaves
+    it to METIS.
     """
     if len(shares) == 1 or len(work) == 1:
         return np.zeros(len(work), dtype=np.int64)
-    with _one_at_a_time, silenced(1):  # METIS warns on the standard output where there are more parts than units of work
+    # METIS warns on the standard output where there are more parts than units of work
+    with _one_at_a_time, silenced(1):
         made = pymetis.part_graph(
             len(shares),
             pymetis.CSRAdjacency(joined.ptr.tolist(), joined.neighbour.tolist()),

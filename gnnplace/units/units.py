@@ -1,9 +1,10 @@
 """Units: sets of ops that are placed together. Each unit consists of whole colocation groups.
 
-`ops` are the colocation groups alone. `weights` joins a variable with its state and with the gradients and sums that only its update needs,
-and joins the users of a variable by phase and block. `coarse` has at most 1,000 cells of layer, time step and phase. `readers` joins an
-output with its only reader, again and again, and `colocated` these by layer and time step, as ColocRL does. All of them depend on the graph
-alone. Contracting units may create cycles, so orders and levels come from the op graph.
+`ops` are the colocation groups alone. `weights` joins a variable with its state and with the gradients and sums that
+only its update needs, and joins the users of a variable by phase and block. `coarse` has at most 1,000 cells of layer,
+time step and phase. `readers` joins an output with its only reader, again and again, and `colocated` these by layer and
+time step, as ColocRL does. All of them depend on the graph alone. Contracting units may create cycles, so orders and
+levels come from the op graph.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ class Units:
 
 
 class UnitEdges(NamedTuple):
-    """Edges between different units, sorted and distinct. An output counts once for each unit that reads it; a control edge has 0 bytes."""
+    """Edges between different units, sorted and distinct.
+
+    An output counts once for each unit that reads it; a control edge has 0 bytes.
+    """
 
     src: Int32[np.ndarray, " edges"]
     dst: Int32[np.ndarray, " edges"]
@@ -44,7 +48,9 @@ class UnitEdges(NamedTuple):
 
 
 class UnitTransfers(NamedTuple):
-    """Outputs that go from a unit to another, sorted by source, destination and output; output -1 with 0 bytes stands for control edges."""
+    """Outputs that go from a unit to another, sorted by source, destination and
+    output; output -1 with 0 bytes stands for control edges.
+    """
 
     src: Int64[np.ndarray, " transfers"]
     dst: Int64[np.ndarray, " transfers"]
@@ -102,11 +108,15 @@ def unit_edges(graph: ComputationGraph, units: Units) -> UnitEdges:
     if not len(sent.src):
         return UnitEdges(sent.src.astype(np.int32), sent.dst.astype(np.int32), sent.bytes)
     start = np.flatnonzero(_differs(np.stack([sent.src, sent.dst], axis=1)))
-    return UnitEdges(sent.src[start].astype(np.int32), sent.dst[start].astype(np.int32), np.add.reduceat(sent.bytes, start))
+    return UnitEdges(
+        sent.src[start].astype(np.int32), sent.dst[start].astype(np.int32), np.add.reduceat(sent.bytes, start)
+    )
 
 
 def unit_transfers(graph: ComputationGraph, units: Units) -> UnitTransfers:
-    """What goes between different units: each output once for each unit that reads it, and one row for all control edges of a pair."""
+    """What goes between different units: each output once for each unit that
+    reads it, and one row for all control edges of a pair.
+    """
     src, dst = units.unit[graph.edge_src].astype(np.int64), units.unit[graph.edge_dst].astype(np.int64)
     rows = np.stack([src, dst, graph.edge_data, graph.edge_bytes], axis=1)[src != dst]
     rows = rows[np.lexsort(rows.T[2::-1])]
@@ -115,7 +125,9 @@ def unit_transfers(graph: ComputationGraph, units: Units) -> UnitTransfers:
 
 
 def group_edges(sent: UnitTransfers, group: Int64[np.ndarray, " units"], groups: int) -> UnitEdges:
-    """The edges between groups of units, `group[u]` being that of unit u: an output counts once for each group that reads it."""
+    """The edges between groups of units, `group[u]` being that of unit u:
+    an output counts once for each group that reads it.
+    """
     src, dst = group[sent.src], group[sent.dst]
     outputs = int(sent.output.max(initial=NONE)) + 2
     key = ((src * groups + dst) * outputs + sent.output + 1)[src != dst]
@@ -152,10 +164,11 @@ def held_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " uni
 
 
 def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " units"]:
-    """The bytes that each unit holds for most of a step: what is persistent, results, and outputs that a later pass reads.
+    """The bytes that each unit holds for most of a step: what is persistent, results, and outputs that a later pass
+    reads.
 
-    An output of the forward pass that the backward pass or an update reads is kept from one pass to the other. In a graph without phases
-    every output is.
+    An output of the forward pass that the backward pass or an update reads is kept from one pass to the other. In a
+    graph without phases every output is.
     """
     own, forward = graph.output_alias == NONE, graph.phase.among(["forward"])
     kept = graph.output_is_result.copy()
@@ -176,7 +189,9 @@ def allowed(problem: Problem, units: Units) -> Bool[np.ndarray, "units devices"]
     legal[units.unit[op], device] = False
     if not legal.any(axis=1).all():
         name = problem.graph.op_names[int(np.flatnonzero(units.unit == np.argmin(legal.any(axis=1)))[0])]
-        raise ValueError(f"op {name!r}: no device of {problem.cluster.name} is allowed for it and for all ops of its unit")
+        raise ValueError(
+            f"op {name!r}: no device of {problem.cluster.name} is allowed for it and for all ops of its unit"
+        )
     return legal
 
 

@@ -1,8 +1,8 @@
 """The family of a variable: its state and its update, and the gradients and sums that only this update needs.
 
-A weight gradient is as large as its weight. On another device than its sum or its update, it would cross a link at every time step.
-Families need no metadata: state is an op with persistent bytes, and a read or an in-place update is an alias of it. Phases make families
-more precise.
+A weight gradient is as large as its weight. On another device than its sum or its update, it would cross a link at
+every time step. Families need no metadata: state is an op with persistent bytes, and a read or an in-place update is an
+alias of it. Phases make families more precise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Families(NamedTuple):
 
 
 def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """Labels that join every family, and join the users of each family by phase and block; `group` is the colocation closure."""
+    """Labels that join every family, and join the users of each family by
+    phase and block; `group` is the colocation closure.
+    """
     found = families(graph, group)
     used = _used_family(graph, found)
     label = merged(group, found.owner)
@@ -39,7 +41,9 @@ def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) 
 
 
 def families(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Families:
-    """The family of every op: first the state, then the gradients that only its update needs, in reverse order, then their norms."""
+    """The family of every op: first the state, then the gradients that only
+    its update needs, in reverse order, then their norms.
+    """
     large = (graph.edge_bytes > SCALAR_BYTES) | (graph.persistent_bytes[graph.edge_src] > SCALAR_BYTES)
     binds = (graph.edge_output != CONTROL) & large
     stateful = graph.persistent_bytes > SCALAR_BYTES
@@ -86,8 +90,12 @@ def _updates(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
     return graph.phase.among(["update"]) | ((graph.phase.index == NONE) & ~gives)
 
 
-def _eligible(graph: ComputationGraph) -> tuple[Bool[np.ndarray, " ops"], Bool[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:
-    """Masks of the ops that may join a family by their phase, and of those without a phase; and the size of each op's largest output."""
+def _eligible(
+    graph: ComputationGraph,
+) -> tuple[Bool[np.ndarray, " ops"], Bool[np.ndarray, " ops"], Int64[np.ndarray, " ops"]]:
+    """Masks of the ops that may join a family by their phase, and of those
+    without a phase; and the size of each op's largest output.
+    """
     largest = np.zeros(graph.num_ops, dtype=np.int64)
     np.maximum.at(largest, graph.output_op, graph.output_bytes)
     return graph.phase.among(["backward_weight", "update"]), graph.phase.index == NONE, largest
@@ -136,7 +144,10 @@ def _join(label, first, second):
 @kernel
 @no_type_check
 def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, by_size, largest, size, owner):
-    """In reverse order, an op joins a family that reads all its outputs. Then, in order, an op joins a family that gives all its inputs."""
+    """In reverse order, an op joins a family that reads all its outputs.
+
+    Then, in order, an op joins a family that gives all its inputs.
+    """
     for op in order[::-1]:
         if owner[op] == -1 and (by_phase[op] or by_size[op]):
             found = -1

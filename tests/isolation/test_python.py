@@ -17,7 +17,7 @@ from gnnplace.graph import ComputationGraph
 from gnnplace.isolation import python
 from gnnplace.version import VERSION
 
-SOURCES = Path(exact.__file__).parents[1]
+SOURCES = Path(python.__file__).parents[1]
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
-"""The process in which CP-SAT searches: `python -m gnnplace.baselines.cp_sat.child` answers pickled requests of its parent.
+"""The process in which CP-SAT searches: `python -m gnnplace.baselines.cp_sat.child` answers pickled requests of its
+parent.
 
-It ends when its stdin ends, whatever it is at: a parent that was killed leaves no search behind. Output of libraries goes to stderr.
+It ends when its stdin ends, whatever it is at: a parent that was killed leaves no search behind. Output of libraries
+goes to stderr.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Contracts a large problem to a small one whose ops are parts of units, and lifts placements back.
 
-Contracting whole units could create cycles. So an op of the small problem is a part of a unit: the ops at one depth, which is the largest
-number of changes of unit on a path to them. Every edge leads to the same part or to a deeper one, so the graph of parts is acyclic. The
-parts of a unit form a colocation group. A part runs its ops one after another and produces all outputs at its end, so its times and its
-memory are estimates.
+Contracting whole units could create cycles. So an op of the small problem is a part of a unit: the ops at one depth,
+which is the largest number of changes of unit on a path to them. Every edge leads to the same part or to a deeper one,
+so the graph of parts is acyclic. The parts of a unit form a colocation group. A part runs its ops one after another and
+produces all outputs at its end, so its times and its memory are estimates.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class Contracted(NamedTuple):
 
 
 def contracted(problem: Problem, made: Units, max_choices: int) -> Contracted:
-    """Joins units along heavy edges until there are at most `max_choices` ops x devices, or one unit for each set of allowed devices."""
+    """Joins units along heavy edges until there are at most `max_choices` ops
+    x devices, or one unit for each set of allowed devices.
+    """
     graph, limit = problem.graph, max(1, max_choices // problem.num_devices)
     label = made.unit.astype(np.int64)
     rules = legality(graph, label)
@@ -79,7 +81,11 @@ def _problem_of_parts(problem: Problem, unit: Int64[np.ndarray, " ops"], part: I
     count = int(part.max()) + 1
     unit_of = np.zeros(count, dtype=np.int64)
     unit_of[part] = unit
-    times, persistent, workspace = np.zeros((count, problem.num_devices), np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    times, persistent, workspace = (
+        np.zeros((count, problem.num_devices), np.int64),
+        np.zeros(count, np.int64),
+        np.zeros(count, np.int64),
+    )
     np.add.at(times, part, problem.time_ns)
     np.add.at(persistent, part, problem.graph.persistent_bytes)
     np.maximum.at(workspace, part, problem.graph.workspace_bytes)
@@ -88,11 +94,15 @@ def _problem_of_parts(problem: Problem, unit: Int64[np.ndarray, " ops"], part: I
     outputs, edges = _traffic(problem.graph, unit_of, part)
     names = problem.cluster.device_names
     ops = [
-        Op(f"{unit_of[p]}/{p}", "part", tuple(outputs[p]), persistent_bytes=int(persistent[p]), workspace_bytes=int(workspace[p]),
-           time_ns={name: int(times[p, d]) for d, name in enumerate(names) if not forbidden[p, d]}, colocation=str(unit_of[p]))
+        Op(f"{unit_of[p]}/{p}", "part", tuple(outputs[p]), persistent_bytes=int(persistent[p]),
+        workspace_bytes=int(workspace[p]),
+           time_ns={name: int(times[p, d]) for d, name in enumerate(names) if not forbidden[p, d]},
+           colocation=str(unit_of[p]))
         for p in range(count)
     ]  # fmt: skip
-    return Problem(ComputationGraph.from_ops(f"{problem.graph.name}, {count} parts", ops, edges), problem.cluster, times)
+    return Problem(
+        ComputationGraph.from_ops(f"{problem.graph.name}, {count} parts", ops, edges), problem.cluster, times
+    )
 
 
 def _traffic(
@@ -104,7 +114,9 @@ def _traffic(
     """
     takers: dict[int, set[int]] = defaultdict(set)
     edges = set()
-    for output, src, dst in zip(graph.edge_data.tolist(), part[graph.edge_src].tolist(), part[graph.edge_dst].tolist(), strict=True):
+    for output, src, dst in zip(
+        graph.edge_data.tolist(), part[graph.edge_src].tolist(), part[graph.edge_dst].tolist(), strict=True
+    ):
         if src != dst and output == NONE:
             edges.add((src, CONTROL, dst))
         elif src != dst:

@@ -1,7 +1,7 @@
 """Lower bounds as constraints of the program. Every simulated step of a feasible placement satisfies them.
 
-Heads and tails bound the start and end of each op on each device. If all ops of a set start at a or later and have at least b of the step
-left after them, those on one device take at most (step - a - b) times its streams.
+Heads and tails bound the start and end of each op on each device. If all ops of a set start at a or later and have at
+least b of the step left after them, those on one device take at most (step - a - b) times its streams.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""An optimal placement and schedule by constraint programming, with a proof where the search completes (CP-SAT of OR-Tools).
+"""An optimal placement and schedule by constraint programming, with a proof where the search completes (CP-SAT of
+OR-Tools).
 
-`solve` proves a lower bound `bound_ns` on every simulated step of every feasible placement of the given units, under any schedule
-(`cp_sat/model.py` has the argument). The simulator says how long its placement takes. That may be longer than the schedule of the
-program, because a simulated device never idles on purpose.
+`solve` proves a lower bound `bound_ns` on every simulated step of every feasible placement of the given units, under
+any schedule (`cp_sat/model.py` has the argument). The simulator says how long its placement takes. That may be longer
+than the schedule of the program, because a simulated device never idles on purpose.
 
-`exact` is the planner. It starts from a known placement, or else from HEFT and each device alone, and its result is never slower.
-It contracts a problem that is too large to solve; the result then comes without a proof: what comes with one is `Proved`.
+`exact` is the planner. It starts from a known placement, or else from HEFT and each device alone, and its result is
+never slower. It contracts a problem that is too large to solve; the result then comes without a proof: what comes with
+one is `Proved`.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ from gnnplace.units.units import UnitsName, expand, units
 
 MAX_CHOICES = 600  # ops x devices of the largest problem that is solved without contraction
 CONTRACTED_CHOICES = 1000  # parts x devices to which a larger problem is contracted
-MOST_CARRIED = 100_000  # (edges and outputs that they carry) x links of a problem that is searched: a program of so many is written in 3 s
+# (edges and outputs that they carry) x links of a problem that is searched: a program of so many is written in 3 s
+MOST_CARRIED = 100_000
 
 
 @dataclass(frozen=True)
 class Limit:
-    """The length of a search: work of about `seconds` that is the same on every machine (`deterministic`), or wall-clock seconds."""
+    """The length of a search: work of about `seconds` that is the same on
+    every machine (`deterministic`), or wall-clock seconds.
+    """
 
     seconds: float = 10.0
     deterministic: bool = True
@@ -46,7 +51,10 @@ class Limit:
 
 @dataclass(frozen=True)
 class Start:
-    """The start of a search: a placement and its simulated step. If the search has time to read it, its schedule is never longer."""
+    """The start of a search: a placement and its simulated step.
+
+    If the search has time to read it, its schedule is never longer.
+    """
 
     device: Int32[np.ndarray, " ops"]
     result: StepResult
@@ -54,10 +62,11 @@ class Start:
 
 @dataclass(frozen=True)
 class Solution:
-    """The result of CP-SAT. `placement` has the order of ops as priorities; `step_time_ns` is the length of the program's own schedule.
+    """The result of CP-SAT. `placement` has the order of ops as priorities; `step_time_ns` is the length of the
+    program's own schedule.
 
-    Both are None if the search found no placement. `bound_ns` is a lower bound on every simulated step. `proved`: the search is complete.
-    Then the two times are equal; without a placement, no placement is feasible.
+    Both are None if the search found no placement. `bound_ns` is a lower bound on every simulated step. `proved`: the
+    search is complete. Then the two times are equal; without a placement, no placement is feasible.
     """
 
     placement: Placement | None
@@ -68,7 +77,9 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Proved(Placement):
-    """A placement by a search that proved that no step of the problem is shorter than `bound_ns`, under any schedule."""
+    """A placement by a search that proved that no step of the problem
+    is shorter than `bound_ns`, under any schedule.
+    """
 
     bound_ns: int = field(kw_only=True)
 
@@ -83,10 +94,12 @@ def exact(
     units_name: UnitsName = "ops",
     schedule: Schedule = "critical-path",
 ) -> Placement:
-    """The faster of the result of CP-SAT and `start`, or, where that is not given, the fastest of HEFT's placement and each device alone.
+    """The faster of the result of CP-SAT and `start`, or, where that is not given, the fastest of HEFT's placement and
+    each device alone.
 
-    Under the schedule `given`, each has its own priorities. `evaluate` must simulate the costs of the problem. `start` must not split
-    units. The bounds of `least_times` shorten the search. Raises ValueError where a unit is allowed on no device.
+    Under the schedule `given`, each has its own priorities. `evaluate` must simulate the costs of the problem. `start`
+    must not split units. The bounds of `least_times` shorten the search. Raises ValueError where a unit is allowed on
+    no device.
     """
     known = _known(problem, evaluate, units_name) if start is None else start
     if problem.num_ops * problem.num_devices <= MAX_CHOICES and _searchable(problem):
@@ -94,7 +107,9 @@ def exact(
         solution = solve(problem, limit, units_name=units_name, start=begin, least=least)
         found, bound_ns = solution.placement, solution.bound_ns
     else:
-        small = contracted(problem, units(problem.graph, "coarse" if units_name == "ops" else units_name), CONTRACTED_CHOICES)
+        small = contracted(
+            problem, units(problem.graph, "coarse" if units_name == "ops" else units_name), CONTRACTED_CHOICES
+        )
         part = _solved(small.problem, evaluate, limit, least_times) if _searchable(small.problem) else None
         found, bound_ns = None if part is None else lifted(problem, small, part), 0
     candidates = [known] if found is None else [found, known]
@@ -103,20 +118,32 @@ def exact(
 
 
 def _searchable(problem: Problem) -> bool:
-    """Whether the search, not the writing of its program, takes the time: every edge and output has a few constraints for each link."""
+    """Whether the search, not the writing of its program, takes the time:
+    every edge and output has a few constraints for each link.
+    """
     carried = problem.graph.num_edges + len(np.unique(problem.graph.edge_data))
     return carried * len(problem.cluster.links) <= MOST_CARRIED
 
 
-def _solved(problem: Problem, evaluate: Evaluator, limit: Limit, least_times: Callable[[Problem], LeastTimes] | None) -> Placement | None:
+def _solved(
+    problem: Problem, evaluate: Evaluator, limit: Limit, least_times: Callable[[Problem], LeastTimes] | None
+) -> Placement | None:
     begin = _start(problem, evaluate, _known(problem, evaluate, "ops"))
     return solve(problem, limit, start=begin, least=least_times and least_times(problem)).placement
 
 
 def solve(
-    problem: Problem, limit: Limit, *, units_name: UnitsName = "ops", start: Start | None = None, least: LeastTimes | None = None
+    problem: Problem,
+    limit: Limit,
+    *,
+    units_name: UnitsName = "ops",
+    start: Start | None = None,
+    least: LeastTimes | None = None,
 ) -> Solution:
-    """Runs `cp_sat.search.search` in a child process. Raises ChildProcessError if the child fails, and the ValueError of `search`."""
+    """Runs `cp_sat.search.search` in a child process.
+
+    Raises ChildProcessError if the child fails, and the ValueError of `search`.
+    """
     process = _process()
     assert process.stdin is not None and process.stdout is not None
     try:
@@ -144,13 +171,16 @@ def _process() -> subprocess.Popen[bytes]:
     """The child process that searches. It ends when its stdin closes, at the latest with this process."""
     command = python.command("-m", f"{__package__}.child")
     pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=python.environment(), process_group=0)  # Ctrl-C is for this process
+    # Ctrl-C is for this process
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=python.environment(), process_group=0)
 
 
 def _known(problem: Problem, evaluate: Evaluator, units_name: UnitsName) -> Placement:
     """The start of a search: the fastest of HEFT's placement and each device alone, with whole units."""
     made = units(problem.graph, units_name)
-    alone = [expand(made, legalised(problem, made, np.full(made.num_units, device))) for device in range(problem.num_devices)]
+    alone = [
+        expand(made, legalised(problem, made, np.full(made.num_units, device))) for device in range(problem.num_devices)
+    ]
     return fastest(problem, [heft(problem, evaluate, units_name=units_name), *map(Placement, alone)], evaluate)
 
 

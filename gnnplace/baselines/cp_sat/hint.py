@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def hint(program: Program, device: Int32[np.ndarray, " ops"], result: StepResult) -> None:
-    """Adds a step with a timeline as a hint: devices, starts and transfers, with equal devices in the order that `symmetry` asks for.
+    """Adds a step with a timeline as a hint: devices, starts and transfers, with equal devices in the order that
+    `symmetry` asks for.
 
     The times of absent transfers don't matter.
     """
@@ -33,7 +34,9 @@ def hint(program: Program, device: Int32[np.ndarray, " ops"], result: StepResult
         model.add_hint(variable, value)
 
 
-def _transfers(program: Program, timeline: Timeline, number: Int32[np.ndarray, " devices"]) -> Iterator[tuple[IntVar, int]]:
+def _transfers(
+    program: Program, timeline: Timeline, number: Int32[np.ndarray, " devices"]
+) -> Iterator[tuple[IntVar, int]]:
     source, target = number[timeline.transfer_src], number[timeline.transfer_dst]
     rows = {pair: row for row, pair in enumerate(zip(timeline.transfer_output.tolist(), target.tolist(), strict=True))}
     for (output, there), sent in program.sent.items():
@@ -47,7 +50,8 @@ def _transfers(program: Program, timeline: Timeline, number: Int32[np.ndarray, "
             yield sent.received, ended
         else:
             begin, left, receives = (
-                column[row] for column in (timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.receive_start_ns)
+                column[row]
+                for column in (timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.receive_start_ns)
             )
             yield sent.start, program.units(begin)
             yield sent.received, program.units(left if receives < 0 else receives)

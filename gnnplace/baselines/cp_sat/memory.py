@@ -38,13 +38,19 @@ def _add_device(program: Program, device: int, capacity: int, roots: dict[int, l
     unit = -(-max(1, capacity) // LARGEST)
     persistent = (graph.persistent_bytes // unit).tolist()
     left = model.new_int_var(0, -(-capacity // unit), "")
-    model.add(left == -(-capacity // unit) - sum(size * row[device] for size, row in zip(persistent, program.stands, strict=True) if size))
+    model.add(
+        left
+        == -(-capacity // unit)
+        - sum(size * row[device] for size, row in zip(persistent, program.stands, strict=True) if size)
+    )
     taken: list[Any] = []
     sizes: list[int] = []
     for op, workspace in enumerate((graph.workspace_bytes // unit).tolist()):
         if workspace:
             length = program.units(program.problem.time_ns[op, device])
-            taken.append(model.new_optional_fixed_size_interval_var(program.start[op], length, program.stands[op][device], ""))
+            taken.append(
+                model.new_optional_fixed_size_interval_var(program.start[op], length, program.stands[op][device], "")
+            )
             sizes.append(workspace)
     for root, outputs in roots.items():
         alone = [root] if program.problem.cluster.device_received[device] else outputs
@@ -55,14 +61,19 @@ def _add_device(program: Program, device: int, capacity: int, roots: dict[int, l
 
 
 def _buffers(program: Program, device: int, root: int, outputs: list[int]) -> list[tuple[Any, int]]:
-    """The intervals and bytes of a root's buffer on a device, produced or received there. An interval covers all holders."""
+    """The intervals and bytes of a root's buffer on a device, produced or received there.
+
+    An interval covers all holders.
+    """
     model, graph = program.model, program.problem.graph
     begin, end = (model.new_int_var(0, program.horizon, "") for _ in range(2))
     length = model.new_int_var(0, program.horizon, "")
     owner = int(graph.output_op[root])
     made = program.stands[owner][device]
     model.add(begin <= program.start[owner]).only_enforce_if(made)
-    users = {int(op) for op in graph.output_op[outputs]} | {int(op) for op in graph.edge_dst[np.isin(graph.edge_data, outputs)]}
+    users = {int(op) for op in graph.output_op[outputs]} | {
+        int(op) for op in graph.edge_dst[np.isin(graph.edge_data, outputs)]
+    }
     for op in users:
         model.add(end >= program.end[op]).only_enforce_if(program.stands[op][device])
     for output in outputs:
@@ -80,7 +91,10 @@ def _buffers(program: Program, device: int, root: int, outputs: list[int]) -> li
 
 
 def _hold_while_sent(program: Program, device: int, output: int, begin: Any, end: Any) -> list[Any]:
-    """A transfer from the device holds the buffer until it leaves; one to it, from start to arrival. Returns the latter's presences."""
+    """A transfer from the device holds the buffer until it leaves; one to it, from start to arrival.
+
+    Returns the latter's presences.
+    """
     model = program.model
     for there in range(program.problem.num_devices):
         away = program.sent.get((output, there))

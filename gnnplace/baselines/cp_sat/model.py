@@ -2,19 +2,21 @@
 
 The variables are the devices of ops and the starts of ops and transfers.
 
-The program models the time of every op alone on its device, streams, precedence, one transfer for each output and destination on its
-channel (and receive channel, and the streams of a device that copies by itself), latencies, control delays, missing links, colocation and
-allowed devices. Its memory has persistent bytes, workspaces, and every buffer from its first allocation to its last use.
+The program models the time of every op alone on its device, streams, precedence, one transfer for each output and
+destination on its channel (and receive channel, and the streams of a device that copies by itself), latencies, control
+delays, missing links, colocation and allowed devices. Its memory has persistent bytes, workspaces, and every buffer
+from its first allocation to its last use.
 
 Every simulated step of a feasible placement satisfies the program, because it relaxes the rest:
 
 - Devices and channels may idle on purpose and serve in any order (`queues` orders channels).
 - An op takes its time alone, even while others use its memory.
 - A received buffer has the bytes of the smallest output of its root.
-- Times are rounded down to the unit of time. Sizes are rounded down, and memories up, to the unit of memory. Starts rounded down keep every
-  order and overlap.
+- Times are rounded down to the unit of time. Sizes are rounded down, and memories up, to the unit of memory. Starts
+  rounded down keep every order and overlap.
 
-So the optimum of the program is a lower bound on every simulated step. The simulator computes the step time and peaks of its placement.
+So the optimum of the program is a lower bound on every simulated step. The simulator computes the step time and peaks
+of its placement.
 """
 
 from __future__ import annotations
@@ -39,7 +41,10 @@ LARGEST = 2**20
 
 @dataclass(frozen=True)
 class Sent:
-    """The transfer of an output to a device. `by[a]`: it comes from device a. `received` is the start on the receive channel, if any."""
+    """The transfer of an output to a device.
+
+    `by[a]`: it comes from device a. `received` is the start on the receive channel, if any.
+    """
 
     present: IntVar
     start: IntVar
@@ -51,7 +56,10 @@ class Sent:
 
 @dataclass(frozen=True)
 class Program:
-    """The variables; times are in units of `unit_ns`. `stands[i][d]`: op i is on device d. The ops of a unit share these variables."""
+    """The variables; times are in units of `unit_ns`.
+
+    `stands[i][d]`: op i is on device d. The ops of a unit share these variables.
+    """
 
     model: CpModel
     problem: Problem
@@ -62,7 +70,8 @@ class Program:
     end: list[Any]
     step: IntVar
     sent: dict[tuple[int, int], Sent] = field(default_factory=dict)  # by output and destination
-    device_load: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))  # intervals on the streams of a device
+    # intervals on the streams of a device
+    device_load: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
     channel_load: dict[int, list[Any]] = field(default_factory=lambda: defaultdict(list))
 
     def units(self, time_ns: int | np.int64) -> int:
@@ -74,7 +83,11 @@ class Program:
 
 
 def write(
-    model: CpModel, problem: Problem, unit: Int64[np.ndarray, " ops"], legal: Bool[np.ndarray, "units devices"], horizon_ns: int
+    model: CpModel,
+    problem: Problem,
+    unit: Int64[np.ndarray, " ops"],
+    legal: Bool[np.ndarray, "units devices"],
+    horizon_ns: int,
 ) -> Program:
     """The program of a problem with the given units, for steps of at most `horizon_ns`."""
     unit_ns = -(-horizon_ns // LONGEST)
@@ -84,8 +97,12 @@ def write(
         model.add_exactly_one(row)
     start = [model.new_int_var(0, horizon, "") for _ in unit]
     times = problem.time_ns // unit_ns
-    end = [start[i] + sum(int(time) * on for time, on in zip(times[i], stands[u], strict=True)) for i, u in enumerate(unit)]
-    program = Program(model, problem, unit_ns, horizon, [stands[u] for u in unit], start, end, model.new_int_var(0, horizon, ""))
+    end = [
+        start[i] + sum(int(time) * on for time, on in zip(times[i], stands[u], strict=True)) for i, u in enumerate(unit)
+    ]
+    program = Program(
+        model, problem, unit_ns, horizon, [stands[u] for u in unit], start, end, model.new_int_var(0, horizon, "")
+    )
     _add_ops(program, times)
     _add_precedence(program)
     _add_transfers(program)
@@ -105,9 +122,14 @@ def _add_ops(program: Program, times: Int64[np.ndarray, "ops devices"]) -> None:
 
 
 def _add_precedence(program: Program) -> None:
-    """A consumer starts after its inputs end, and after the delay of a control edge between devices. Edges between devices need a link."""
+    """A consumer starts after its inputs end, and after the delay of a control edge between devices.
+
+    Edges between devices need a link.
+    """
     graph, cluster, model = program.problem.graph, program.problem.cluster, program.model
-    for src, output, dst in zip(graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist(), strict=True):
+    for src, output, dst in zip(
+        graph.edge_src.tolist(), graph.edge_output.tolist(), graph.edge_dst.tolist(), strict=True
+    ):
         model.add(program.start[dst] >= program.end[src])
         for (a, b), link in np.ndenumerate(cluster.link_index):
             if a == b or program.together(src, dst):
@@ -132,7 +154,8 @@ def _add_transfers(program: Program) -> None:
 
 
 def _add_transfer(program: Program, output: int, takers: list[int], there: int) -> None:
-    """The transfer of an output to one device. It is present if and only if a consumer is there and the producer is elsewhere.
+    """The transfer of an output to one device. It is present if and only if a consumer is there and the producer is
+    elsewhere.
 
     The times of an absent transfer may equal the end of the producer, so that they delay nothing.
     """

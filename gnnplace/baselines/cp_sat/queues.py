@@ -1,12 +1,12 @@
 """Channels serve first in, first out: the transfers of an op leave a channel before those of an op that ends later.
 
 A simulated step also sends the outputs of an op in order, each to its destinations in order
-(docs/execution-model.md#order-within-a-moment). The program leaves the
-order open for ops that end at the same time, and for destinations whose order changes when equal devices change places, so that the
-renaming of `symmetry` keeps every constraint. It does not order receive channels.
+(docs/execution-model.md#order-within-a-moment). The program leaves the order open for ops that end at the same time,
+and for destinations whose order changes when equal devices change places, so that the renaming of `symmetry` keeps
+every constraint. It does not order receive channels.
 
-An op may end later than in the program, because others use its memory and because times are rounded down. So one op must precede another
-only if it ends first whatever time it takes.
+An op may end later than in the program, because others use its memory and because times are rounded down. So one op
+must precede another only if it ends first whatever time it takes.
 """
 
 from __future__ import annotations

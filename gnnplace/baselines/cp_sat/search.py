@@ -1,7 +1,7 @@
 """The search of `exact`, in this process: it writes a constraint program, adds a hint and solves it by CP-SAT.
 
-This module must not share a process with TensorFlow: symbols of the two libraries clash, and solving ends in a segmentation fault
-(or-tools issue 3230). `exact.solve` starts a child process for it (`child`).
+This module must not share a process with TensorFlow: symbols of the two libraries clash, and solving ends in a
+segmentation fault (or-tools issue 3230). `exact.solve` starts a child process for it (`child`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which one completes firs
 WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, measured
 
 
-def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None) -> Solution:
+def search(
+    problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None
+) -> Solution:
     """The fastest step of a problem with the given units. Raises ValueError where a unit is allowed on no device."""
     made = units(problem.graph, units_name)
-    horizon_ns = int(problem.longest_ns) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
+    horizon_ns = (
+        int(problem.longest_ns) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
+    )
     program = write(cp_model.CpModel(), problem, made.unit.astype(np.int64), allowed(problem, made), horizon_ns)
     add_memory(program)
     add_queues(program)
@@ -50,7 +54,9 @@ def search(problem: Problem, limit: Limit, units_name: UnitsName, start: Start |
     bound_ns = max(0, round(solver.best_objective_bound)) * program.unit_ns
     if status == cp_model.UNKNOWN:
         return Solution(None, None, bound_ns, proved=False)
-    return Solution(_placement(program, solver), solver.value(program.step) * program.unit_ns, bound_ns, status == cp_model.OPTIMAL)
+    return Solution(
+        _placement(program, solver), solver.value(program.step) * program.unit_ns, bound_ns, status == cp_model.OPTIMAL
+    )
 
 
 def _configure(parameters: Any, limit: Limit) -> None:

@@ -1,12 +1,14 @@
 """Symmetry breaking: of all placements that differ only by a renaming of equal devices, the program needs one.
 
-Two devices are equal if the program stays the same when they and their channels change places. Then they agree in the time (alone and
-contended) and the allowed devices of every op, in streams, memory and `received`. Each link has a counterpart of the same rate and latency.
-The exchange maps channels one to one, and a device's own channel to the other device's own channel. Such exchanges compose, so equality is
-an equivalence relation, and the devices of a class may be renamed independently of other classes.
+Two devices are equal if the program stays the same when they and their channels change places. Then they agree in the
+time (alone and contended) and the allowed devices of every op, in streams, memory and `received`. Each link has a
+counterpart of the same rate and latency. The exchange maps channels one to one, and a device's own channel to the other
+device's own channel. Such exchanges compose, so equality is an equivalence relation, and the devices of a class may be
+renamed independently of other classes.
 
-So every schedule has a renaming with the same step time in which the devices of a class are in the order of the first unit on each, and
-unused devices come last. A program with this constraint (value precedence, Law and Lee, 2004) has the same optimum.
+So every schedule has a renaming with the same step time in which the devices of a class are in the order of the first
+unit on each, and unused devices come last. A program with this constraint (value precedence, Law and Lee, 2004) has the
+same optimum.
 """
 
 from __future__ import annotations
@@ -56,7 +58,14 @@ def equal_devices(problem: Problem) -> list[list[int]]:
 def _exchangeable(problem: Problem, a: int, b: int) -> bool:
     """Whether the program stays the same when two devices change places."""
     cluster = problem.cluster
-    columns = (problem.time_ns.T, problem.slowest_ns.T, problem.allowed.T, cluster.streams, cluster.memory_bytes, cluster.device_received)
+    columns = (
+        problem.time_ns.T,
+        problem.slowest_ns.T,
+        problem.allowed.T,
+        cluster.streams,
+        cluster.memory_bytes,
+        cluster.device_received,
+    )
     if any(not np.array_equal(column[a], column[b]) for column in columns):
         return False
     swap = np.arange(problem.num_devices)
@@ -66,7 +75,9 @@ def _exchangeable(problem: Problem, a: int, b: int) -> bool:
     if not np.array_equal(there, exchanged != NO_LINK):
         return False
     links, exchanged = links[there], exchanged[there]
-    if any(not np.array_equal(column[links], column[exchanged]) for column in (problem.link_rate, cluster.link_latency_ns)):
+    if any(
+        not np.array_equal(column[links], column[exchanged]) for column in (problem.link_rate, cluster.link_latency_ns)
+    ):
         return False
     own = cluster.device_channel
     stands_for = {(NO_CHANNEL, NO_CHANNEL), *zip(own.tolist(), own[swap].tolist(), strict=True)}

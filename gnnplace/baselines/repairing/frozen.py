@@ -1,8 +1,10 @@
-"""A step whose times are frozen: what every device holds over time, and what it would hold if ops were elsewhere and ran when they run now.
+"""A step whose times are frozen: what every device holds over time, and what it would hold if ops were elsewhere and
+ran when they run now.
 
-Time is divided into `SLICES` slices in which equally many ops start. A buffer counts for every slice that its life touches, so a device is
-said to hold at least what it holds at any time within the slice. The life of a buffer follows docs/execution-model.md#memory, with
-one simplification: a device that keeps parts of a root in separate buffers is treated like one that doesn't.
+Time is divided into `SLICES` slices in which equally many ops start. A buffer counts for every slice that its life
+touches, so a device is said to hold at least what it holds at any time within the slice. The life of a buffer follows
+docs/execution-model.md#memory, with one simplification: a device that keeps parts of a root in separate buffers is
+treated like one that doesn't.
 """
 
 from __future__ import annotations
@@ -22,9 +24,11 @@ SLICES = 256
 
 
 class Touches(NamedTuple):
-    """The touches of each root, by op: those of root r are the ops `op[ptr[r]:ptr[r+1]]`. `of_op[op_ptr[i]:op_ptr[i+1]]` are op i's roots.
+    """The touches of each root, by op: those of root r are the ops `op[ptr[r]:ptr[r+1]]`.
+    `of_op[op_ptr[i]:op_ptr[i+1]]` are op i's roots.
 
-    `bytes` is the largest output of the root that the op reads, which is what another device has to be sent; 0 where it only produces.
+    `bytes` is the largest output of the root that the op reads, which is what another device has to be sent; 0 where it
+    only produces.
     """
 
     ptr: Int64[np.ndarray, " roots_plus_1"]
@@ -59,9 +63,12 @@ class Frozen(NamedTuple):
 _touches: WeakKeyDictionary[Problem, Touches] = WeakKeyDictionary()
 
 
-def frozen(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, just_in_time: bool = False) -> Frozen:
-    """The step of a placement with frozen times. What is not sent to a device now would arrive there at once or, where a channel is
-    always busy, rather `just_in_time` for its first reader."""
+def frozen(
+    problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, just_in_time: bool = False
+) -> Frozen:
+    """The step of a placement with frozen times. What is not sent to a device now would arrive there at once or, where
+    a channel is always busy, rather `just_in_time` for its first reader.
+    """
     graph, touches = problem.graph, touches_of(problem)
     edges = np.unique(np.quantile(timeline.start_ns, np.linspace(0, 1, SLICES + 1)[:-1]).astype(np.int64))
 
@@ -77,7 +84,8 @@ def frozen(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
     came = np.full(arrives.shape, len(edges), dtype=np.int32)
     np.minimum.at(came, (root, timeline.transfer_dst), slice_of(timeline.transfer_start_ns))
     return Frozen(
-        touches=touches, first=first, last=last, leaves=leaves, arrives=np.where(came < len(edges), came, arrives).astype(np.int32),
+        touches=touches, first=first, last=last, leaves=leaves, arrives=np.where(came < len(edges), came,
+        arrives).astype(np.int32),
         known=(came < len(edges)) | (not just_in_time), persistent=graph.persistent_bytes.astype(np.int64),
         workspace=graph.workspace_bytes.astype(np.int64), time_ns=problem.time_ns, allowed=problem.allowed,
         link=problem.cluster.link_index.astype(np.int32), rate=problem.link_rate,
@@ -106,5 +114,6 @@ def _build(problem: Problem) -> Touches:
     roots = np.flatnonzero(graph.output_alias == NONE)
     return Touches(
         ptr.astype(np.int64), op[order].astype(np.uint32), read[order], result[order],
-        held.touch_ptr, held.touch_root, held.root_op, held.root_bytes, np.ascontiguousarray(problem.transfer_ns[roots]),
+        held.touch_ptr, held.touch_root, held.root_op, held.root_bytes,
+        np.ascontiguousarray(problem.transfer_ns[roots]),
     )  # fmt: skip

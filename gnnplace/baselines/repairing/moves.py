@@ -1,8 +1,8 @@
 """What the move of a block changes under frozen times, and where it should go.
 
-The *relief* of a move is by how much it lessens the overflow of both of its devices. Its *cost* is the time that the ops take longer there,
-that channels are busy more, and by which a device or channel is busy for longer than it should be. A move that hastens saves such time, and
-its cost is what the device to which it goes holds more.
+The *relief* of a move is by how much it lessens the overflow of both of its devices. Its *cost* is the time that the
+ops take longer there, that channels are busy more, and by which a device or channel is busy for longer than it should
+be. A move that hastens saves such time, and its cost is what the device to which it goes holds more.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from gnnplace.compiled import kernel, part
 @kernel
 @no_type_check
 def best_move(still, ops, device, here, scale, hastens):
-    """The most relief for its cost that the move of a block off a device brings, and the device to which; 0 where there is none.
+    """The most relief for its cost that the move of a block off a device brings, and the device to which; 0 where there
+    is none.
 
-    If it `hastens`: the most time that it saves for the bytes that the device to which it goes then holds more, if that has the room.
+    If it `hastens`: the most time that it saves for the bytes that the device to which it goes then holds more, if that
+    has the room.
 
     Leaves in `scale` what the device, and each target, hold more after the move.
     """
@@ -70,7 +72,9 @@ def best_move(still, ops, device, here, scale, hastens):
 def _saved_ns(scale, added_ns, here, there):
     """The time that ops take less there, that channels are busy less, and by which less of both is too long."""
     saved = added_ns[here] - added_ns[there] - scale.carries[there].sum()
-    saved -= _too_long(scale.load[there], added_ns[there], scale.limit_ns) + _too_long(scale.load[here], -added_ns[here], scale.limit_ns)
+    saved -= _too_long(scale.load[there], added_ns[there], scale.limit_ns) + _too_long(
+        scale.load[here], -added_ns[here], scale.limit_ns
+    )
     for channel in range(len(scale.carried)):
         saved -= _too_long(scale.carried[channel], scale.carries[there, channel], scale.limit_ns)
     return saved
@@ -178,7 +182,8 @@ def _shift(still, root, device, here, scale, targets):
     for on in range(num_devices):
         stay += last[on] >= 0
     elsewhere = stay - (last[old_home] >= 0)
-    _buffer(still, root, here, old_home, min(first[here], first[going]), max(last[here], last[going]), max(size[here], size[going]),
+    _buffer(still, root, here, old_home, min(first[here], first[going]), max(last[here], last[going]), max(size[here],
+    size[going]),
             elsewhere > 0 or old_home != here, scale.here, -1)  # fmt: skip
     if last[here] >= 0:
         _buffer(still, root, here, -1 if leaves else old_home, first[here], last[here], size[here], True, scale.here, 1)
@@ -186,7 +191,18 @@ def _shift(still, root, device, here, scale, targets):
         home = there if leaves else old_home
         away = elsewhere > 0 or old_home != there  # of the old step: the ops that move need it `here`
         if last[there] >= 0:
-            _buffer(still, root, there, old_home, first[there], last[there], size[there], away or last[going] >= 0, scale.there[there], -1)
+            _buffer(
+                still,
+                root,
+                there,
+                old_home,
+                first[there],
+                last[there],
+                size[there],
+                away or last[going] >= 0,
+                scale.there[there],
+                -1,
+            )
         away = stay > (last[there] >= 0) if leaves else elsewhere > 0 or home != there
         begin, end = min(first[there], first[going]), max(last[there], last[going])
         _buffer(still, root, there, home, begin, end, max(size[there], size[going]), away, scale.there[there], 1)
@@ -195,7 +211,10 @@ def _shift(still, root, device, here, scale, targets):
 @part
 @no_type_check
 def _buffer(still, root, on, home, first, last, size, away, change, sign):
-    """Adds a root's buffer on a device that needs it from `first` to `last`, or takes it away. `away`: another device needs it, too."""
+    """Adds a root's buffer on a device that needs it from `first` to `last`, or takes it away.
+
+    `away`: another device needs it, too.
+    """
     if on == home:
         until = max(last, still.leaves[root]) if away else last
         hold(change, still.first[still.touches.root_op[root]], until, sign * still.touches.root_bytes[root])

@@ -1,6 +1,8 @@
-"""Moves of blocks under frozen times: off overfull devices, or to where they take less time. The best for its cost goes first.
+"""Moves of blocks under frozen times: off overfull devices, or to where they take less time. The best for its cost goes
+first.
 
-What moves are worth changes with every move. So a move is judged again before it is made, and waits if another is worth more by then.
+What moves are worth changes with every move. So a move is judged again before it is made, and waits if another is worth
+more by then.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ TRIFLE = 1e-4  # of the time for which devices may be busy: what a move has to b
 def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
     """Moves blocks in `device` until nothing overflows or nothing relieves; returns the moves in order.
 
-    `room` is what each device may hold. A device may be busy for `limit_ns`; `free_ns` is the cost of a move that costs no time. Blocks
-    that hold less than the share `least` of what a device has too much stay.
+    `room` is what each device may hold. A device may be busy for `limit_ns`; `free_ns` is the cost of a move that costs
+    no time. Blocks that hold less than the share `least` of what a device has too much stay.
     """
     scale = weighed(still, device, room, limit_ns, free_ns)
     heap = _candidates(still, block_ptr, block_op, device, scale, least)
@@ -33,9 +35,11 @@ def relieve(still, block_ptr, block_op, device, room, limit_ns, free_ns, least):
 @kernel
 @no_type_check
 def hasten(still, block_ptr, block_op, device, room, share):
-    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the moves in order.
+    """Moves blocks in `device` to where they take less time and there is room, until there are none; returns the moves
+    in order.
 
-    No device or channel should be busy for longer than one is now or, with a `share` above 0, than this share of the mean over devices.
+    No device or channel should be busy for longer than one is now or, with a `share` above 0, than this share of the
+    mean over devices.
     """
     load, carried = busy_ns(still, device)
     limit_ns = int(share * load.mean()) if share > 0 else max(load.max(), carried.max())
@@ -62,14 +66,18 @@ def hasten(still, block_ptr, block_op, device, room, share):
 @part
 @no_type_check
 def _moved(still, block_ptr, block_op, device, scale, heap, hastens):
-    """Makes the moves of a heap, the best first, as long as one is worth something; returns each block, what it left and where it went."""
+    """Makes the moves of a heap, the best first, as long as one is worth
+    something; returns each block, what it left and where it went.
+    """
     heapq.heapify(heap)
     moves = [(np.int64(-1), np.int64(-1), np.int64(-1))]
     moves.clear()
     while len(heap) > 0:
         _, block, here = heapq.heappop(heap)
         ops = block_op[block_ptr[block] : block_ptr[block + 1]]
-        worth, there = best_move(still, ops, device, here, scale, hastens) if hastens or scale.over[here] > 0 else (0.0, here)
+        worth, there = (
+            best_move(still, ops, device, here, scale, hastens) if hastens or scale.over[here] > 0 else (0.0, here)
+        )
         if worth <= 0:
             continue
         if len(heap) > 0 and worth < -heap[0][0]:  # it was worth more before other moves

@@ -1,13 +1,15 @@
 """Repair: a placement that overflows a memory becomes one that doesn't, if blocks can move off the overfull devices.
 
-Each round simulates the placement, freezes the times of its step (`repairing/frozen`), and moves blocks off overfull devices until by these
-times nothing overflows (`repairing/relief`). Blocks are those of a search (`units/blocks`): single colocation groups, families of variables
-with their users, layers, time steps. Moves change times, so the next simulation may find an overflow still; then that device gets less
-room in the next round. When the step fits, rounds go on that move blocks to where they take less time and there is room.
+Each round simulates the placement, freezes the times of its step (`repairing/frozen`), and moves blocks off overfull
+devices until by these times nothing overflows (`repairing/relief`). Blocks are those of a search (`units/blocks`):
+single colocation groups, families of variables with their users, layers, time steps. Moves change times, so the next
+simulation may find an overflow still; then that device gets less room in the next round. When the step fits, rounds go
+on that move blocks to where they take less time and there is room.
 
-An order of ops that frees memory earlier may spare moves, so every round is simulated under several schedules. Few large moves take less
-work, many small ones mostly lead to a faster step. What a move makes other devices send may arrive long before it is read, or just in time,
-where a channel is always busy. Which of these ways leads to the best step is tried out.
+An order of ops that frees memory earlier may spare moves, so every round is simulated under several schedules. Few
+large moves take less work, many small ones mostly lead to a faster step. What a move makes other devices send may
+arrive long before it is read, or just in time, where a channel is always busy. Which of these ways leads to the best
+step is tried out.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ FREE = 1e-5  # of the step time: the cost of a move that costs nothing
 
 
 class Way(NamedTuple):
-    """How to repair: what a block has to hold to be moved, as a share of what its device has too much, and when what it reads arrives."""
+    """How to repair: what a block has to hold to be moved, as a share of what
+    its device has too much, and when what it reads arrives.
+    """
 
     least: float
     just_in_time: bool
@@ -62,10 +66,11 @@ _blocks: WeakKeyDictionary[Problem, Blocks] = WeakKeyDictionary()
 
 @dataclass(frozen=True, eq=False)
 class Repair:
-    """A way to repair placements of a problem. The evaluator must give timelines; its evaluations count if a budget meters it.
+    """A way to repair placements of a problem. The evaluator must give timelines; its evaluations count if a budget
+    meters it.
 
-    Placements may run under each of `schedules` and under their own; priorities of the schedule `given` stay with their ops. No round
-    begins after the end of the budget.
+    Placements may run under each of `schedules` and under their own; priorities of the schedule `given` stay with their
+    ops. No round begins after the end of the budget.
     """
 
     problem: Problem
@@ -75,7 +80,9 @@ class Repair:
     budget: Budget | None = None
 
     def relieved(self, placement: Placement) -> Placement:
-        """The best placement of rounds that move blocks off overfull devices, up to the first that fits; one that can't run as it is."""
+        """The best placement of rounds that move blocks off overfull devices,
+        up to the first that fits; one that can't run as it is.
+        """
         best = here = self._simulated(placement)
         tired, less = 0, np.zeros(self.problem.num_devices)
         for _ in range(ROUNDS):
@@ -88,10 +95,11 @@ class Repair:
         return best.placement
 
     def hastened(self, placement: Placement) -> Placement:
-        """The best placement of rounds that move blocks to where they take less time and there is room; one that does not fit as it is.
+        """The best placement of rounds that move blocks to where they take less time and there is room; one that does
+        not fit as it is.
 
-        Rounds that make no device busier than one is are followed by such that balance devices and channels, each as long as it saves
-        enough.
+        Rounds that make no device busier than one is are followed by such that balance devices and channels, each as
+        long as it saves enough.
         """
         best = self._simulated(placement)
         for share in SHARES if best.result.infeasible is None else ():
@@ -102,12 +110,19 @@ class Repair:
         return best.placement
 
     def _hastened(self, best: _Round, share: float) -> _Round:
-        """The best of rounds with one share. Where only an overflow keeps one from being faster, the next one has less room."""
+        """The best of rounds with one share.
+
+        Where only an overflow keeps one from being faster, the next one has less room.
+        """
         tired, less = 0, np.zeros(self.problem.num_devices)
         while tired < TIRED and self._goes_on:
             last, tried = best, self._faster_ones(best, less, share)
             best = min([last, *tried], key=self._score)
-            overflowing = [each.result for each in tried if each.result.infeasible is not None and _faster(each.result, last.result)]
+            overflowing = [
+                each.result
+                for each in tried
+                if each.result.infeasible is not None and _faster(each.result, last.result)
+            ]
             if _faster(best.result, last.result):
                 tired, less = 0, np.zeros(self.problem.num_devices)
             elif overflowing:
@@ -117,13 +132,17 @@ class Repair:
         return best
 
     def _faster_ones(self, here: _Round, less: Room, share: float) -> list[_Round]:
-        """Rounds after all moves that should hasten a step and, until one does so by enough and fits, after the first of them only."""
+        """Rounds after all moves that should hasten a step and, until one
+        does so by enough and fits, after the first of them only.
+        """
         placement, result = here
         still, room = self._frozen(here, less)
         blocks, tried = blocks_of(self.problem), list[_Round]()
         moves = hasten(still, blocks.ptr, blocks.op, placement.device.copy(), room, share)
         for part in FIRST if moves else ():
-            if self._goes_on and not any(each.result.infeasible is None and _faster(each.result, result) for each in tried):
+            if self._goes_on and not any(
+                each.result.infeasible is None and _faster(each.result, result) for each in tried
+            ):
                 device = placement.device.copy()
                 for block, left, to in moves[: int(np.ceil(part * len(moves)))]:
                     ops = blocks.op[blocks.ptr[block] : blocks.ptr[block + 1]]
@@ -141,7 +160,10 @@ class Repair:
         return self._simulated(Placement(device, placement.schedule, placement.priority))
 
     def _frozen(self, here: _Round, less: Room) -> tuple[Frozen, Room]:
-        """A step with frozen times, and the room of devices by these. Slices say that devices hold more than they do."""
+        """A step with frozen times, and the room of devices by these.
+
+        Slices say that devices hold more than they do.
+        """
         placement, result = here
         assert result.timeline is not None and result.peak_memory_bytes is not None
         still = frozen(self.problem, placement.device, result.timeline, self.way.just_in_time)
@@ -163,7 +185,9 @@ class Repair:
         return self.budget is None or self.budget.allows(1) > 0
 
     def _less(self, result: StepResult, less: Room) -> Room:
-        """By how much less room than its memory each device is given: what it had too much in all rounds since its first overflow."""
+        """By how much less room than its memory each device is given: what
+        it had too much in all rounds since its first overflow.
+        """
         over = self._over(result)
         return np.where(less > 0, less + over, np.minimum(over, 1.0))
 

@@ -13,9 +13,9 @@ from gnnplace.compiled import kernel, part
 class Scale(NamedTuple):
     """What devices hold and may hold, their overflow and load and that of channels; and working memory.
 
-    That is: the ops that move, the roots seen, what the device that they leave holds more, and what each target would; of one root, the
-    first and last slice in which each device needs it and its size there, and of the ops that move; for each target, how much time
-    it saves, whether it has the links, and how much longer each channel is busy.
+    That is: the ops that move, the roots seen, what the device that they leave holds more, and what each target would;
+    of one root, the first and last slice in which each device needs it and its size there, and of the ops that move;
+    for each target, how much time it saves, whether it has the links, and how much longer each channel is busy.
     """
 
     held: Float[np.ndarray, "devices slices"]
@@ -49,12 +49,33 @@ def weighed(still, device, room, limit_ns, free_ns):
     for each in range(num_devices):
         over[each] = overflow(held[each], room[each])
     seen, mark = np.full(len(still.touches.root_op), -1, np.int64), np.zeros(1, np.int64)
-    first, last, size = np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64), np.zeros(num_devices + 1, np.int64)
+    first, last, size = (
+        np.zeros(num_devices + 1, np.int64),
+        np.zeros(num_devices + 1, np.int64),
+        np.zeros(num_devices + 1, np.int64),
+    )
     saved_ns, linked = np.zeros(num_devices, np.int64), np.ones(num_devices, np.bool_)
     here, there = np.zeros(slices), np.zeros((num_devices, slices))
     moved = np.zeros(len(device), np.bool_)
     return Scale(
-        held, room, over, load, carried, limit_ns, free_ns, moved, seen, mark, here, there, first, last, size, saved_ns, linked, carries
+        held,
+        room,
+        over,
+        load,
+        carried,
+        limit_ns,
+        free_ns,
+        moved,
+        seen,
+        mark,
+        here,
+        there,
+        first,
+        last,
+        size,
+        saved_ns,
+        linked,
+        carries,
     )
 
 
@@ -137,7 +158,9 @@ def carry_all(still, root, device, carried, sent):
 @part
 @no_type_check
 def carry(still, root, home, on, carried, sign):
-    """Adds the time of a root's transfer to a device to that of its channel, or takes it away; False where there is no link."""
+    """Adds the time of a root's transfer to a device to that of its
+    channel, or takes it away; False where there is no link.
+    """
     if home == on:
         return True
     link = still.link[home, on]

@@ -1,12 +1,12 @@
 """Earliest task first: of all ready ops on all devices, the op that can start first is next (ETF; Hwang et al., 1989).
 
-Ties go by rank, then by the shorter time. The ready ops of a device wait in two heaps: ops whose inputs arrive later, by arrival, and ops
-that can start as soon as the device is idle, by rank. Transfers share channels, so the start of a waiting op may move later, but never
-earlier; it is computed again when the op reaches the top of its heap.
+Ties go by rank, then by the shorter time. The ready ops of a device wait in two heaps: ops whose inputs arrive later,
+by arrival, and ops that can start as soon as the device is idle, by rank. Transfers share channels, so the start of a
+waiting op may move later, but never earlier; it is computed again when the op reaches the top of its heap.
 
-With favourite children (SCT; Hanen and Munier, 1995), a device that has run an op waits for the favourite child of the op if the child is
-ready, has no device yet and can start nowhere earlier. Until the start of the child the device takes only urgent ops: those whose inputs
-could be on every device by then.
+With favourite children (SCT; Hanen and Munier, 1995), a device that has run an op waits for the favourite child of the
+op if the child is ready, has no device yet and can start nowhere earlier. Until the start of the child the device takes
+only urgent ops: those whose inputs could be on every device by then.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ LOST = -2
 def fastest_earliest_first(
     problem: Problem, evaluate: Evaluator, units: Units, favourite: Int64[np.ndarray, " ops"], schedule: Schedule
 ) -> Placement:
-    """The faster of two placements: on all allowed devices, and without CPUs. `favourite` is the favourite child of each op, or `NONE`.
+    """The faster of two placements: on all allowed devices, and without CPUs. `favourite` is the favourite child of
+    each op, or `NONE`.
 
-    Where neither fits, there are two more, for which memories hold what is kept beside persistent bytes. Raises ValueError where a unit is
-    allowed on no device.
+    Where neither fits, there are two more, for which memories hold what is kept beside persistent bytes. Raises
+    ValueError where a unit is allowed on no device.
     """
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
 
@@ -58,8 +59,14 @@ def schedule_earliest_first(
 ) -> tuple[Int32[np.ndarray, " units"], int]:
     """The device of each unit and the length of the schedule in ns. `given.sequence` must be by rank."""
     done, free, ops = nothing_yet(given), ~costly(graph), graph.num_ops
-    order, leader, stack = np.empty(ops, dtype=np.int64), np.full(ops, NONE, dtype=np.int64), np.empty(graph.num_edges + 1, dtype=np.int64)
-    _schedule(given, done, nobody_yet(given, free), free, favourite, graph.out_ptr, graph.edge_dst, (order, leader, stack))
+    order, leader, stack = (
+        np.empty(ops, dtype=np.int64),
+        np.full(ops, NONE, dtype=np.int64),
+        np.empty(graph.num_edges + 1, dtype=np.int64),
+    )
+    _schedule(
+        given, done, nobody_yet(given, free), free, favourite, graph.out_ptr, graph.edge_dst, (order, leader, stack)
+    )
     return done.device, int(done.end.max())
 
 
@@ -78,7 +85,10 @@ def _schedule(given, done, ready, free, favourite, out_ptr, edge_dst, room):
             op, device, start = _earliest(given, done, ready)
         if done.device[given.unit[op]] == -1:
             settle(given, done, given.unit[op], device)
-        before, count = count, append_after_inputs(op, order, leader, count, stack, given.in_ptr, given.in_edges, given.edge_src)
+        before, count = (
+            count,
+            append_after_inputs(op, order, leader, count, stack, given.in_ptr, given.in_edges, given.edge_src),
+        )
         for led in order[before:count]:
             _run(given, done, led, device, start if led == op else 0)
         ready.awaited[device], ready.until[device] = favourite[op], -1
@@ -109,7 +119,10 @@ def _free(given, done, device):
     """The stream of a device that is idle first after all its ops, its last gap, and the start of that gap."""
     stream = given.streams[device]
     for other in range(stream + 1, given.streams[device + 1]):
-        if done.stream.begins[other, done.stream.number[other] - 1] < done.stream.begins[stream, done.stream.number[stream] - 1]:
+        if (
+            done.stream.begins[other, done.stream.number[other] - 1]
+            < done.stream.begins[stream, done.stream.number[stream] - 1]
+        ):
             stream = other
     gap = done.stream.number[stream] - 1
     return stream, gap, done.stream.begins[stream, gap]
@@ -138,7 +151,9 @@ def _earliest(given, done, ready):
 @no_type_check
 @part_allocates_nothing
 def _first(given, done, ready, device, limit):
-    """The op that can start first on a device, and its start; -1 if none can by `limit`, `LOST` if an op moved to another device."""
+    """The op that can start first on a device, and its start; -1 if none can
+    by `limit`, `LOST` if an op moved to another device.
+    """
     later, now, held, free = ready.later, ready.now, ready.held, _free(given, done, device)[2]
     _release(given, done, ready, device)
     while True:
@@ -164,7 +179,9 @@ def _release(given, done, ready, device):
     """Releases the ops that a device holds back, once the favourite child has a device or another start on this one."""
     child = ready.awaited[device]
     if ready.held.size[device] == 0 or (
-        child != -1 and done.device[given.unit[child]] == -1 and _child_start(given, done, child, device) == ready.until[device]
+        child != -1
+        and done.device[given.unit[child]] == -1
+        and _child_start(given, done, child, device) == ready.until[device]
     ):
         return
     while ready.held.size[device] > 0:
@@ -174,7 +191,9 @@ def _release(given, done, ready, device):
 @no_type_check
 @part_allocates_nothing
 def _start(given, done, ready, op, device, free):
-    """The start of an op on a device that is idle from `free` on (-1: it can't run there), and whether the device holds it back."""
+    """The start of an op on a device that is idle from `free` on (-1: it
+    can't run there), and whether the device holds it back.
+    """
     home = done.device[given.unit[op]]
     if done.end[op] != -1 or (home != -1 and home != device):
         return -1, False

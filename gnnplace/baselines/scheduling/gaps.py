@@ -1,7 +1,7 @@
 """The idle gaps of streams and channels, into which a list scheduler may insert an op or a transfer.
 
-Each resource keeps its latest `KEPT` gaps, sorted by time; the last gap never ends. Older gaps are dropped, so that memory and time stay
-bounded on graphs of any size.
+Each resource keeps its latest `KEPT` gaps, sorted by time; the last gap never ends. Older gaps are dropped, so that
+memory and time stay bounded on graphs of any size.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def earliest(gaps, resource, ready, duration):
     """The first gap with room for `duration` at `ready` or later, and the start within it."""
     begins, ends = gaps.begins[resource], gaps.ends[resource]
     high, width = gaps.number[resource] - 1, 1
-    while high >= width and ends[high - width] > ready:  # it is mostly one of the last, so the search steps back from there
+    # it is mostly one of the last, so the search steps back from there
+    while high >= width and ends[high - width] > ready:
         high -= width
         width *= 2
     low = max(0, high - width + 1)

@@ -20,7 +20,11 @@ class Heaps(NamedTuple):
 
 def heaps(count: int, room: int) -> Heaps:
     """Empty heaps. Memory that is never written is never allocated by the system."""
-    return Heaps(np.empty((count, room), dtype=np.int64), np.empty((count, room), dtype=np.int64), np.zeros(count, dtype=np.int64))
+    return Heaps(
+        np.empty((count, room), dtype=np.int64),
+        np.empty((count, room), dtype=np.int64),
+        np.zeros(count, dtype=np.int64),
+    )
 
 
 @no_type_check
@@ -46,7 +50,9 @@ def pop(heaps, heap):
     smallest, key, number, row = numbers[0], keys[last], numbers[last], 0
     while 2 * row + 1 < last:
         child = 2 * row + 1
-        if child + 1 < last and (keys[child + 1] < keys[child] or (keys[child + 1] == keys[child] and numbers[child + 1] < numbers[child])):
+        if child + 1 < last and (
+            keys[child + 1] < keys[child] or (keys[child + 1] == keys[child] and numbers[child + 1] < numbers[child])
+        ):
             child += 1
         if key < keys[child] or (key == keys[child] and number <= numbers[child]):
             break

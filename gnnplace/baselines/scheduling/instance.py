@@ -16,14 +16,19 @@ from gnnplace.units.units import Units, kept_bytes, persistent_bytes, work_ns
 
 
 class Guide(NamedTuple):
-    """What distinguishes list schedulers: the order of ops, and a penalty that is added to the finish time of an op on each device."""
+    """What distinguishes list schedulers: the order of ops, and a penalty
+    that is added to the finish time of an op on each device.
+    """
 
     sequence: Sequence
     added_ns: Int64[np.ndarray, "ops devices"] | None = None
 
 
 class Instance(NamedTuple):
-    """The input of a schedule. The unit of op i goes with the unit of op `leader[i]` if it has no device yet when op i is scheduled."""
+    """The input of a schedule.
+
+    The unit of op i goes with the unit of op `leader[i]` if it has no device yet when op i is scheduled.
+    """
 
     sequence: Int64[np.ndarray, " ops"]
     leader: Int64[np.ndarray, " ops"]
@@ -55,7 +60,8 @@ class Progress(NamedTuple):
     device: Int32[np.ndarray, " units"]
     end: Int64[np.ndarray, " ops"]
     arrival: Int64[np.ndarray, "outputs devices"]
-    asked: Int64[np.ndarray, "outputs devices"]  # the last unit for which the transfer of the output to the device was counted
+    # the last unit for which the transfer of the output to the device was counted
+    asked: Int64[np.ndarray, "outputs devices"]
     held: Int64[np.ndarray, " devices"]
     committed: Int64[np.ndarray, " devices"]
     ready: Int64[np.ndarray, " devices"]  # arrival of the inputs of the op whose device is being chosen
@@ -63,10 +69,13 @@ class Progress(NamedTuple):
     channel: Gaps
 
 
-def instance(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], guide: Guide, kept: bool = False) -> Instance:
+def instance(
+    problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"], guide: Guide, kept: bool = False
+) -> Instance:
     """The input of a schedule of `problem` in the order of `guide`; units may use the devices of the mask.
 
-    A memory has to hold the persistent bytes of its units, and with `kept` what they hold for most of the step (`kept_bytes`).
+    A memory has to hold the persistent bytes of its units, and with `kept` what they hold for most of the step
+    (`kept_bytes`).
     """
     graph, cluster = problem.graph, problem.cluster
     streams = np.concatenate([[0], np.cumsum(cluster.streams)])
@@ -76,7 +85,8 @@ def instance(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units de
         "sequence": guide.sequence.op, "leader": guide.sequence.leader, "added_ns": added_ns,
         "unit": units.unit, "unit_ops": np.argsort(units.unit, kind="stable"), "unit_ptr": unit_ptr,
         "allowed": allowed, "work_ns": work_ns(problem, units),
-        "held": (kept_bytes if kept else persistent_bytes)(graph, units), "memory": cluster.memory_bytes, "time_ns": problem.time_ns,
+        "held": (kept_bytes if kept else persistent_bytes)(graph, units), "memory": cluster.memory_bytes,
+        "time_ns": problem.time_ns,
         "in_ptr": graph.in_ptr, "in_edges": graph.in_edges, "edge_src": graph.edge_src, "edge_data": graph.edge_data,
         "transfer_ns": problem.transfer_ns, "link": cluster.link_index, "rate": problem.link_rate,
         "latency": cluster.link_latency_ns, "channel": cluster.link_channel,

@@ -1,8 +1,8 @@
 """List scheduling of units on devices: one op after another in a given sequence, with insertion, transfers and memory.
 
-The schedule is an estimate for the choice of devices; an evaluator computes the step time of the placement. Transfers occupy channels, but
-no streams, even on a device that copies by itself. An output is sent once to each device. Inputs from ops without a device yet count as
-ready.
+The schedule is an estimate for the choice of devices; an evaluator computes the step time of the placement. Transfers
+occupy channels, but no streams, even on a device that copies by itself. An output is sent once to each device. Inputs
+from ops without a device yet count as ready.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def fastest_schedule(
 def schedule_units(given: Instance, view: int = OWN_END) -> tuple[Int32[np.ndarray, " units"], int]:
     """The device of each unit and the length of the schedule in ns.
 
-    A unit is placed on the device with the earliest estimated finish time: the start of its first op there plus the unit's work, plus the
-    op's penalty `added_ns` for that device. That is the view `OWN_END`, as published. `MESSAGES` adds the channel time of the transfers to
-    the unit, because others wait for these channels. `LOADS` also delays the start of the unit until all work of the units placed on the
-    device before it could be done.
+    A unit is placed on the device with the earliest estimated finish time: the start of its first op there plus the
+    unit's work, plus the op's penalty `added_ns` for that device. That is the view `OWN_END`, as published. `MESSAGES`
+    adds the channel time of the transfers to the unit, because others wait for these channels. `LOADS` also delays the
+    start of the unit until all work of the units placed on the device before it could be done.
     """
     done = nothing_yet(given)
     _schedule(given, done, view)
@@ -69,7 +69,10 @@ def _schedule(given, done, view):
 @no_type_check
 @part_allocates_nothing
 def place(given, done, op, beside, view):
-    """The device of an op's unit. A unit without a device goes to `beside` if that is not -1 and has room, else to the best device."""
+    """The device of an op's unit.
+
+    A unit without a device goes to `beside` if that is not -1 and has room, else to the best device.
+    """
     unit = given.unit[op]
     if done.device[unit] == -1:
         joins = beside != -1 and fits(given, done, unit, beside)
@@ -95,7 +98,9 @@ def settle(given, done, unit, device):
 @no_type_check
 @part_allocates_nothing
 def choose(given, done, op, view):
-    """The device for an op's unit: allowed, if possible linked to its inputs and with room, and then with the earliest finish time."""
+    """The device for an op's unit: allowed, if possible linked to its inputs
+    and with room, and then with the earliest finish time.
+    """
     unit = given.unit[op]
     best, best_lacks, best_end = -1, 0, 0
     ready_everywhere(given, done, op)
@@ -123,7 +128,13 @@ def _messages_ns(given, done, unit, device):
     for op in given.unit_ops[given.unit_ptr[unit] : given.unit_ptr[unit + 1]]:
         for edge in given.in_edges[given.in_ptr[op] : given.in_ptr[op + 1]]:
             output, there = given.edge_data[edge], done.device[given.unit[given.edge_src[edge]]]
-            if output == -1 or there == -1 or there == device or done.arrival[output, device] != -1 or done.asked[output, device] == unit:
+            if (
+                output == -1
+                or there == -1
+                or there == device
+                or done.arrival[output, device] != -1
+                or done.asked[output, device] == unit
+            ):
                 continue
             link = given.link[there, device]
             if link != -1:
@@ -147,7 +158,10 @@ def _slot(given, done, op, device, ready):
 @no_type_check
 @part_allocates_nothing
 def ready_ns(given, done, op, device, sends):
-    """The arrival of an op's inputs on a device, -1 without a link. With `sends` it occupies the channels and ignores missing links."""
+    """The arrival of an op's inputs on a device, -1 without a link.
+
+    With `sends` it occupies the channels and ignores missing links.
+    """
     ready = 0
     for position in range(given.in_ptr[op], given.in_ptr[op + 1]):
         edge = given.in_edges[position]
@@ -179,7 +193,9 @@ def ready_everywhere(given, done, op):
 @no_type_check
 @part_allocates_nothing
 def _input_ns(given, done, output, there, device, end, sends):
-    """The arrival on `device` of an output (-1: a control edge) that is at `end` on `there` (-1: not placed); -1 without a link."""
+    """The arrival on `device` of an output (-1: a control edge) that is at
+    `end` on `there` (-1: not placed); -1 without a link.
+    """
     if there == -1 or there == device:
         return end
     link = given.link[there, device]
@@ -198,7 +214,9 @@ def _input_ns(given, done, output, there, device, end, sends):
 @no_type_check
 @part_allocates_nothing
 def _arrival(given, done, output, link, time, sends):
-    """The arrival of an output that may leave at `time`, through the channel of its link and the receive channel if there is one."""
+    """The arrival of an output that may leave at `time`, through the channel
+    of its link and the receive channel if there is one.
+    """
     duration = given.transfer_ns[output, given.rate[link]]
     for channel in (given.channel[link], given.receiver[link]):
         if channel != -1:

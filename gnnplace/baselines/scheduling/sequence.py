@@ -1,6 +1,7 @@
 """The order in which list schedulers take ops: the ready op of highest priority first.
 
-Ops without cost (variables, reads, constants) delay no one. Each comes just before its first consumer, which is its leader.
+Ops without cost (variables, reads, constants) delay no one. Each comes just before its first consumer, which is its
+leader.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ def sequence(graph: ComputationGraph, priority: Float[np.ndarray, " ops"]) -> Se
     """The ready op of highest priority first; ties go by the topological order of the graph."""
     by_priority = numbered(graph, priority)
     free = ~costly(graph)
-    return Sequence(*_sequence(by_priority, free, graph.out_ptr, graph.edge_dst, graph.in_ptr, graph.in_edges, graph.edge_src))
+    return Sequence(
+        *_sequence(by_priority, free, graph.out_ptr, graph.edge_dst, graph.in_ptr, graph.in_edges, graph.edge_src)
+    )
 
 
 def numbered(graph: ComputationGraph, priority: Float[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
@@ -88,7 +91,10 @@ def costly_inputs(free, in_ptr, in_edges, edge_src):
 @no_type_check
 @part_allocates_nothing
 def append_after_inputs(first, sequence, leader, count, stack, in_ptr, in_edges, edge_src):
-    """Appends the inputs of an op that have no leader yet, then the op, their leader. Returns the new length; `stack` is working memory."""
+    """Appends the inputs of an op that have no leader yet, then the op, their leader.
+
+    Returns the new length; `stack` is working memory.
+    """
     stack[0], height = first, 1
     while height > 0:
         op, waits = stack[height - 1], False

@@ -1,6 +1,7 @@
 """The ops that wait to run on each device, for `earliest_first`.
 
-A ready op waits on every device that is allowed for its unit and has room. If its unit has a device, it waits there alone.
+A ready op waits on every device that is allowed for its unit and has room. If its unit has a device, it waits there
+alone.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from gnnplace.graph import NONE
 class Ready(NamedTuple):
     """The ops that wait to run: three heaps of (earliest start, number) per device.
 
-    For each op: `number` is its position by rank, `waiting` the number of inputs with a cost that have not run, and `options` the number of
-    devices on which it waits (`NONE`: only on that of its unit). For each device: `awaited` is the favourite child of the op that ran last,
-    and `until` the start of that child when the device last held ops back.
+    For each op: `number` is its position by rank, `waiting` the number of inputs with a cost that have not run, and
+    `options` the number of devices on which it waits (`NONE`: only on that of its unit). For each device: `awaited` is
+    the favourite child of the op that ran last, and `until` the start of that child when the device last held ops back.
     """
 
     number: Int64[np.ndarray, " ops"]
@@ -37,13 +38,18 @@ class Ready(NamedTuple):
 
 
 def nobody_yet(given: Instance, free: Bool[np.ndarray, " ops"]) -> Ready:
-    """Empty heaps; `free` marks ops without cost. An op enters the heaps of a device at most twice: before and after its unit gets it."""
+    """Empty heaps; `free` marks ops without cost.
+
+    An op enters the heaps of a device at most twice: before and after its unit gets it.
+    """
     (ops,), (devices,) = free.shape, given.memory.shape
     number = np.empty(ops, dtype=np.int64)
     number[given.sequence] = np.arange(ops)
     waiting = costly_inputs(free, given.in_ptr, given.in_edges, given.edge_src)
     awaited, until = (np.full(devices, NONE, dtype=np.int64) for _ in range(2))
-    return Ready(number, waiting, np.zeros(ops, dtype=np.int64), awaited, until, *(heaps(devices, 2 * ops) for _ in range(3)))
+    return Ready(
+        number, waiting, np.zeros(ops, dtype=np.int64), awaited, until, *(heaps(devices, 2 * ops) for _ in range(3))
+    )
 
 
 @no_type_check
@@ -74,7 +80,10 @@ def _offer_at_home(given, done, ready, op):
 @no_type_check
 @part_allocates_nothing
 def withdraw(given, done, ready, op):
-    """Removes one device from those that an op waits for. Returns whether it was the last one, so that the unit got another device."""
+    """Removes one device from those that an op waits for.
+
+    Returns whether it was the last one, so that the unit got another device.
+    """
     if done.end[op] != -1 or ready.options[op] == -1:
         return False
     ready.options[op] -= 1

@@ -1,4 +1,5 @@
-"""The budget of a search: a number of evaluations, a time, or both. Without a time, results are the same on every machine.
+"""The budget of a search: a number of evaluations, a time, or both. Without a time, results are the same on every
+machine.
 
 A budget also ends where a step is known that nothing beats, if it is told what that is.
 """
@@ -14,12 +15,12 @@ from gnnplace.result import Evaluator, StepResult
 
 
 class Budget:
-    """The evaluations and seconds that a search may use, from the creation of the budget on, or since the clock was at `started`; `clock`
-    returns seconds (default: wall-clock).
+    """The evaluations and seconds that a search may use, from the creation of the budget on, or since the clock was at
+    `started`; `clock` returns seconds (default: wall-clock).
 
-    `metered` gives the evaluator that the budget pays for. With `bound_ns`, a lower bound on the step time, the budget is used up once that
-    evaluator has seen a feasible step that takes no longer. A budget has parts: what they spend, it has spent, and all end at the bound.
-    Raises ValueError where neither limit is given or one is not positive.
+    `metered` gives the evaluator that the budget pays for. With `bound_ns`, a lower bound on the step time, the budget
+    is used up once that evaluator has seen a feasible step that takes no longer. A budget has parts: what they spend,
+    it has spent, and all end at the bound. Raises ValueError where neither limit is given or one is not positive.
     """
 
     def __init__(
@@ -53,10 +54,13 @@ class Budget:
         return max(shares)
 
     def metered(self, evaluate: Evaluator) -> Evaluator:
-        """An evaluator whose evaluations this budget pays for; it does not refuse any. No evaluation is paid for twice: where `evaluate` is
-        metered by this budget already, or by one that it is a part of, it is metered by this one instead.
+        """An evaluator whose evaluations this budget pays for; it does not refuse any. No evaluation is paid for twice:
+        where `evaluate` is metered by this budget already, or by one that it is a part of, it is metered by this one
+        instead.
         """
-        return Metered(evaluate.evaluate if isinstance(evaluate, Metered) and evaluate.budget in self._family else evaluate, self)
+        return Metered(
+            evaluate.evaluate if isinstance(evaluate, Metered) and evaluate.budget in self._family else evaluate, self
+        )
 
     def pay(self, evaluations: int) -> None:
         """Spends evaluations, of this budget and of those that it is a part of."""
@@ -73,9 +77,13 @@ class Budget:
         self._largest._bound_ns = max(self.bound_ns or 0, bound_ns)
 
     def notice(self, results: Iterable[StepResult]) -> None:
-        """Ends the budget, and all that share its bound, where one of the steps is feasible and takes no longer than the bound."""
+        """Ends the budget, and all that share its bound, where one of the
+        steps is feasible and takes no longer than the bound.
+        """
         if self.bound_ns is not None:
-            self._largest._reached |= any(each.feasible_ns is not None and each.feasible_ns <= self.bound_ns for each in results)
+            self._largest._reached |= any(
+                each.feasible_ns is not None and each.feasible_ns <= self.bound_ns for each in results
+            )
 
     def left(self, share: float) -> Budget:
         """A part with a share of the rest, at least one evaluation."""

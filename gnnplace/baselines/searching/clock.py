@@ -1,4 +1,5 @@
-"""A clock that stands still while numba compiles, so that the first run after an installation gets all of its budget, too.
+"""A clock that stands still while numba compiles, so that the first run after an installation gets all of its budget,
+too.
 
 Compiling every planner takes about a minute; later runs load what was compiled.
 """

@@ -1,4 +1,6 @@
-"""What a placement promises before it is simulated: how much it overflows at least, and how long its step takes at least."""
+"""What a placement promises before it is simulated: how much it
+overflows at least, and how long its step takes at least.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,21 @@ from gnnplace.problems import MAX_STEP_NS, Problem
 
 
 class Promise(NamedTuple):
-    """What every step of a placement has at least; the least promises most. `excess_bytes` is of what ops hold throughout."""
+    """What every step of a placement has at least; the least promises most.
+
+    `excess_bytes` is of what ops hold throughout.
+    """
 
     excess_bytes: int
     step_time_ns: int
 
 
 def promise(problem: Problem, placement: Placement) -> Promise:
-    """No device or channel is busy for longer than the step takes, none of their work overlaps but on the streams of a device.
+    """No device or channel is busy for longer than the step takes, none of their work overlaps but on the streams of a
+    device.
 
-    Where a link is missing there is no step: `MAX_STEP_NS`. Fused ops may take less than one by one, so such a placement may take no time.
+    Where a link is missing there is no step: `MAX_STEP_NS`. Fused ops may take less than one by one, so such a
+    placement may take no time.
     """
     ops, device, cluster = np.arange(problem.num_ops), placement.device, problem.cluster
     held = _total(device, problem.graph.persistent_bytes, problem.num_devices)
@@ -39,7 +46,9 @@ def _sent_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> int:
     graph, cluster = problem.graph, problem.cluster
     src, dst = device[graph.edge_src], device[graph.edge_dst]
     sent = np.flatnonzero((src != dst) & (graph.edge_data != NONE))
-    sent = sent[np.unique(graph.edge_data[sent].astype(np.int64) * problem.num_devices + dst[sent], return_index=True)[1]]
+    sent = sent[
+        np.unique(graph.edge_data[sent].astype(np.int64) * problem.num_devices + dst[sent], return_index=True)[1]
+    ]
     link = cluster.link_index[src[sent], dst[sent]]
     if (link == NO_LINK).any():
         return MAX_STEP_NS
@@ -47,7 +56,9 @@ def _sent_ns(problem: Problem, device: Int32[np.ndarray, " ops"]) -> int:
     return int(_total(cluster.link_channel[link], lasts_ns, len(cluster.links)).max(initial=0))
 
 
-def _total(of: Int32[np.ndarray, " rows"], value: Int64[np.ndarray, " rows"], count: int) -> Int64[np.ndarray, " count"]:
+def _total(
+    of: Int32[np.ndarray, " rows"], value: Int64[np.ndarray, " rows"], count: int
+) -> Int64[np.ndarray, " count"]:
     """The sum of values by number."""
     total = np.zeros(count, dtype=np.int64)
     np.add.at(total, of, value)

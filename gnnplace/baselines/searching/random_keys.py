@@ -1,9 +1,9 @@
 """Random keys for placement and priorities (Bean, 1994): each key in [0, 1) encodes a change to one block of units.
 
-A key below the `stay` of its gene leaves the block unchanged. So a random chromosome is a few random moves, not a random placement. The
-rest of [0, 1) is divided evenly among the devices for a placement key; for a priority key it is a negative or positive offset to the ranks
-of the block's ops. Genes go from the largest blocks to the smallest. Later genes override earlier ones, so a part of a block may go to
-another device than the rest.
+A key below the `stay` of its gene leaves the block unchanged. So a random chromosome is a few random moves, not a
+random placement. The rest of [0, 1) is divided evenly among the devices for a placement key; for a priority key it is a
+negative or positive offset to the ranks of the block's ops. Genes go from the largest blocks to the smallest. Later
+genes override earlier ones, so a part of a block may go to another device than the rest.
 """
 
 from __future__ import annotations
@@ -46,23 +46,39 @@ class Code(NamedTuple):
 
 
 def code(problem: Problem) -> Code:
-    """The genes of a problem; none if no grain has two blocks. Raises ValueError where a unit is allowed on no device."""
+    """The genes of a problem; none if no grain has two blocks.
+
+    Raises ValueError where a unit is allowed on no device.
+    """
     closure = units(problem.graph, "ops")
     found = sorted(grains(problem.graph), key=lambda grain: grain.num_blocks)
     counts = np.array([grain.num_blocks for grain in found], dtype=np.int64)
     sizes = np.concatenate([np.zeros(1, dtype=np.int64), *(np.diff(grain.ptr) for grain in found)])
     member = np.concatenate([np.zeros(0, dtype=np.int64), *(grain.member for grain in found)])
     stay = 1 - np.minimum(0.5, ACTIVE / (max(1, len(found)) * np.maximum(1, counts)))
-    return Code(closure, allowed(problem, closure), sizes.cumsum(), member, np.repeat(stay, counts), np.append(0, counts.cumsum()))
+    return Code(
+        closure,
+        allowed(problem, closure),
+        sizes.cumsum(),
+        member,
+        np.repeat(stay, counts),
+        np.append(0, counts.cumsum()),
+    )
 
 
 def decoded(code: Code, home: Plan, keys: Float[np.ndarray, "2 genes"]) -> Plan:
-    """The plan `home` changed by keys: row 0 for placement, row 1 for priorities. A unit stays where a device is not allowed for it."""
+    """The plan `home` changed by keys: row 0 for placement, row 1 for priorities.
+
+    A unit stays where a device is not allowed for it.
+    """
     device, offset = home.device.copy(), home.offset.copy()
     num_devices = code.legal.shape[1]
     share = np.maximum(0.0, (keys - code.stay) / (1 - code.stay))
     for gene in np.flatnonzero(keys[0] >= code.stay):
-        block, target = code.member[code.ptr[gene] : code.ptr[gene + 1]], min(num_devices - 1, int(share[0, gene] * num_devices))
+        block, target = (
+            code.member[code.ptr[gene] : code.ptr[gene + 1]],
+            min(num_devices - 1, int(share[0, gene] * num_devices)),
+        )
         device[block] = np.where(code.legal[block, target], target, device[block])
     for gene in np.flatnonzero(keys[1] >= code.stay):
         offset[code.member[code.ptr[gene] : code.ptr[gene + 1]]] += REACH * (2 * share[1, gene] - 1)
@@ -70,7 +86,10 @@ def decoded(code: Code, home: Plan, keys: Float[np.ndarray, "2 genes"]) -> Plan:
 
 
 def encoded(code: Code, home: Plan, device: Int32[np.ndarray, " units"]) -> Float[np.ndarray, "2 genes"]:
-    """Keys that turn the plan `home` into a placement, by the largest blocks that it has on one device. Ranks don't change."""
+    """Keys that turn the plan `home` into a placement, by the largest blocks that it has on one device.
+
+    Ranks don't change.
+    """
     keys, now, num_devices = np.zeros((2, code.num_genes)), home.device.copy(), code.legal.shape[1]
     for low, high in zip(code.grain_ptr[:-1], code.grain_ptr[1:], strict=True):
         member, start = code.member[code.ptr[low] : code.ptr[high]], code.ptr[low:high] - code.ptr[low]
@@ -85,10 +104,18 @@ def encoded(code: Code, home: Plan, device: Int32[np.ndarray, " units"]) -> Floa
 
 
 def placements(problem: Problem, code: Code, plans: list[Plan], schedule: Schedule) -> list[Placement]:
-    """The placements of plans. Under the schedule `given`, priorities are the ranks of critical-path plus the offsets of the plans."""
+    """The placements of plans.
+
+    Under the schedule `given`, priorities are the ranks of critical-path plus the offsets of the plans.
+    """
     rows = [expand(code.closure, plan.device) for plan in plans]
     if schedule != "given":
         return [Placement(row, schedule) for row in rows]
     ranks = computed(problem, ["critical-path"] * len(rows), np.stack(rows).astype(np.uint32))
-    added = [np.rint(plan.offset[code.closure.unit] * float(rank.max())) for plan, rank in zip(plans, ranks, strict=True)]
-    return [Placement(row, "given", rank + more.astype(np.int64)) for row, rank, more in zip(rows, ranks, added, strict=True)]
+    added = [
+        np.rint(plan.offset[code.closure.unit] * float(rank.max())) for plan, rank in zip(plans, ranks, strict=True)
+    ]
+    return [
+        Placement(row, "given", rank + more.astype(np.int64))
+        for row, rank, more in zip(rows, ranks, added, strict=True)
+    ]

@@ -1,7 +1,9 @@
-"""What planners may try: each a share of the evaluations, what promises most first, and nothing that can't be faster or was tried before.
+"""What planners may try: each a share of the evaluations, what promises most first, and nothing that can't be faster or
+was tried before.
 
-Planners choose among variants by evaluating all of them. How many there are depends on devices and memories (a pipeline's splits), so
-where evaluations are few, the first planners would use all, and one device more would decide which others are asked at all.
+Planners choose among variants by evaluating all of them. How many there are depends on devices and memories (a
+pipeline's splits), so where evaluations are few, the first planners would use all, and one device more would decide
+which others are asked at all.
 """
 
 from __future__ import annotations
@@ -29,11 +31,12 @@ class Limited(Evaluator, Protocol):
 
 
 class Rationed:
-    """An `Evaluator` of one problem that counts against a budget, evaluates no placement twice, and keeps to a ration where it has one.
+    """An `Evaluator` of one problem that counts against a budget, evaluates no placement twice, and keeps to a ration
+    where it has one.
 
-    Under a ration it evaluates no placement whose `promise` is no faster than what it knows to fit, and of others those that promise most.
-    What it leaves out comes back as infeasible and without a time, as what is cut off at a limit. What is asked with a timeline or a
-    limit is evaluated each time, and is not part of a ration.
+    Under a ration it evaluates no placement whose `promise` is no faster than what it knows to fit, and of others those
+    that promise most. What it leaves out comes back as infeasible and without a time, as what is cut off at a limit.
+    What is asked with a timeline or a limit is evaluated each time, and is not part of a ration.
     """
 
     def __init__(self, evaluate: Evaluator, budget: Budget) -> None:
@@ -48,7 +51,9 @@ class Rationed:
         keys = [_key(placement) for placement in placements]
         new = {key: placement for key, placement in zip(keys, placements, strict=True) if key not in self._known}
         self._learn(problem, new if self.left is None else self._promising(problem, new, self.left))
-        return tuple(self._known.get(key) or _left_out(problem, each) for key, each in zip(keys, placements, strict=True))
+        return tuple(
+            self._known.get(key) or _left_out(problem, each) for key, each in zip(keys, placements, strict=True)
+        )
 
     def _promising(self, problem: Problem, new: Mapping[Key, Placement], most: int) -> dict[Key, Placement]:
         """Those that may be faster than what is known, the best first, `most` of them at most."""
@@ -59,7 +64,9 @@ class Rationed:
     def _learn(self, problem: Problem, new: Mapping[Key, Placement]) -> None:
         results = self._evaluate(problem, list(new.values()))
         self._known |= zip(new, results, strict=True)
-        self._fastest_ns = min([self._fastest_ns, *(time_ns for each in results if (time_ns := each.feasible_ns) is not None)])
+        self._fastest_ns = min(
+            [self._fastest_ns, *(time_ns for each in results if (time_ns := each.feasible_ns) is not None)]
+        )
         self.left = None if self.left is None else self.left - len(new)
 
 
@@ -79,7 +86,9 @@ def shares(evaluate: Evaluator, count: int) -> Iterator[Evaluator]:
 def _key(placement: Placement) -> bytes:
     """What is equal of equal placements; short, since there may be hundreds of large ones."""
     parts = (placement.device, placement.priority, placement.fusion)
-    return blake2b(b"|".join([placement.schedule.encode(), *(b"" if part is None else part.tobytes() for part in parts)])).digest()
+    return blake2b(
+        b"|".join([placement.schedule.encode(), *(b"" if part is None else part.tobytes() for part in parts)])
+    ).digest()
 
 
 def _left_out(problem: Problem, placement: Placement) -> StepResult:

@@ -34,7 +34,9 @@ EXTRA = "gnnplace"  # the scope of nodes that are no ops of the step
 
 @dataclass(frozen=True, eq=False)
 class Runnable:
-    """Nodes in the order of the step's ops, those that serve one of them, and the ops with an edge more than the computation graph."""
+    """Nodes in the order of the step's ops, those that serve one of them, and
+    the ops with an edge more than the computation graph.
+    """
 
     nodes: tuple[tf.compat.v1.NodeDef, ...]
     helpers: Mapping[str, int]  # the op that each extra node serves
@@ -77,12 +79,13 @@ def runnable(step: Step, inputs: Mapping[str, np.ndarray]) -> Runnable:
 
 
 def placed(step: Runnable, computation: ComputationGraph, plan: Plan, devices: Sequence[str]) -> tf.compat.v1.GraphDef:
-    """The step with every node on its device, ops of one device in the order of the plan; `devices` are their names in TensorFlow.
+    """The step with every node on its device, ops of one device in the order of the plan; `devices` are their names in
+    TensorFlow.
 
     Control edges between devices that this order implies are left out (`transforms.control_messages`).
 
-    `{EXTRA}/done/{d}` runs when device `d` has nothing left to do. Who runs the graph tells its sends and receipts which devices those are
-    that have these names (`incarnations`).
+    `{EXTRA}/done/{d}` runs when device `d` has nothing left to do. Who runs the graph tells its sends and receipts
+    which devices those are that have these names (`incarnations`).
     """
     graph = tf.compat.v1.GraphDef()
     graph.CopyFrom(step.versions)
@@ -117,20 +120,25 @@ def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -
 
 
 def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
-    """Makes a constant an identity of one, for TensorFlow replaces a small constant that other devices need by one on each."""
+    """Makes a constant an identity of one, for TensorFlow replaces a
+    small constant that other devices need by one on each.
+    """
     constant = _on(graph, node, node.device)
     constant.name = f"{EXTRA}/constant/{node.name}"
     del constant.input[:]
     controls = list(node.input)
-    node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="Identity", device=node.device, input=[constant.name, *controls]))
+    node.CopyFrom(
+        tf.compat.v1.NodeDef(name=node.name, op="Identity", device=node.device, input=[constant.name, *controls])
+    )
     node.attr["T"].type = constant.attr["dtype"].type
 
 
 def _send(
     graph: tf.compat.v1.GraphDef, nodes: Sequence[tf.compat.v1.NodeDef], plan: Plan, types: Mapping[str, int]
 ) -> Mapping[str, Sequence[str]]:
-    """Sends each tensor once to every other core that needs it, and has what needs it take it there; an op that another core must wait for
-    sends an empty one. Returns the sends of each op: by output, then by destination, and control after all outputs.
+    """Sends each tensor once to every other core that needs it, and has what needs it take it there; an op that another
+    core must wait for sends an empty one. Returns the sends of each op: by output, then by destination, and control
+    after all outputs.
     """
     made = {node.name: node for node in nodes}
     crossing = []
@@ -175,7 +183,10 @@ def _transfer(
 
 
 def _order(nodes: Sequence[tf.compat.v1.NodeDef], sends: Mapping[str, Sequence[str]], plan: Plan) -> Mapping[int, str]:
-    """Has each node wait for the one before it on its device and for what that sends. Returns the last of each device."""
+    """Has each node wait for the one before it on its device and for what that sends.
+
+    Returns the last of each device.
+    """
     last: dict[int, str] = {}
     for i in plan.order.tolist():
         device, node = int(plan.device[i]), nodes[i]
@@ -203,13 +214,17 @@ def _constant(name: str, value: np.ndarray) -> tf.compat.v1.NodeDef:
 
 
 def _shapes(op: tf.Operation) -> list[np.ndarray] | None:
-    """What an op that only looks at shapes yields; None for another op and where a shape is not known before the step."""
+    """What an op that only looks at shapes yields; None for another op
+    and where a shape is not known before the step.
+    """
     if op.type not in SHAPE_READERS:
         return None
     shapes = [_static_shape(tensor) for tensor in op.inputs]
     if not all(shape.is_fully_defined() for shape in shapes):
         return None
-    measure = {"Size": lambda shape: shape.num_elements(), "Rank": lambda shape: shape.rank}.get(op.type, lambda shape: shape.as_list())
+    measure = {"Size": lambda shape: shape.num_elements(), "Rank": lambda shape: shape.rank}.get(
+        op.type, lambda shape: shape.as_list()
+    )
     return [np.array(measure(shape), out.dtype.as_numpy_dtype) for shape, out in zip(shapes, op.outputs, strict=True)]
 
 

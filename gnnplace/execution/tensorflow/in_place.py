@@ -1,6 +1,7 @@
 """A graph whose element-wise ops write over an input that nothing needs after them, as TensorFlow's do.
 
-There it is `forward_input_or_allocate_output`. Which inputs these are is known once a plan says where ops run and in which order.
+There it is `forward_input_or_allocate_output`. Which inputs these are is known once a plan says where ops run and in
+which order.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ KINDS = ("elementwise", "activation", "activation_grad", "softmax")  # canonical
 KEPT = ("Const", "Placeholder", "ReadVariableOp", "VarHandleOp")  # what they yield outlives the step
 
 
-def in_place(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> ComputationGraph:
+def in_place(
+    graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
+) -> ComputationGraph:
     """The graph with such an op's output as an alias of the first input that it may write over.
 
-    That one is as large and of the same dtype, no result, and the op is the last on its device that uses its buffer. What the op sends may
-    only lie where the network takes it from (`InferAllocAttr`): where an input was received or is sent itself. What a device waits for is
-    still held by its server when it comes: nothing that the device does lies between who sends it and the op. Devices should receive all
-    `outputs` apart, for what was written over may be sent back.
+    That one is as large and of the same dtype, no result, and the op is the last on its device that uses its buffer.
+    What the op sends may only lie where the network takes it from (`InferAllocAttr`): where an input was received or is
+    sent itself. What a device waits for is still held by its server when it comes: nothing that the device does lies
+    between who sends it and the op. Devices should receive all `outputs` apart, for what was written over may be sent
+    back.
     """
     num_outputs, made_on = len(graph.output_op), device[graph.output_op]
     position = np.empty(graph.num_ops, dtype=np.int64)
@@ -34,7 +38,9 @@ def in_place(graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: 
     # where each output lies on each device: in a buffer of its own where it is received, or made and no alias
     num_devices = int(device.max(initial=0)) + 1
     lies = np.arange(num_outputs * num_devices).reshape(num_outputs, num_devices)
-    for output in sorted(np.flatnonzero(graph.output_alias != NONE), key=lambda output: position[graph.output_op[output]]):
+    for output in sorted(
+        np.flatnonzero(graph.output_alias != NONE), key=lambda output: position[graph.output_op[output]]
+    ):
         lies[output, made_on[output]] = lies[graph.output_alias[output], made_on[output]]
     made = lies[np.arange(num_outputs), made_on]
     last = np.full(lies.size, NONE, dtype=np.int64)  # position of a buffer's last user

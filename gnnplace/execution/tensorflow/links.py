@@ -26,10 +26,12 @@ SENT_BYTES = 2**27  # at most this much in one step
 def profile_link(
     devices: tuple[Device, Device], machine: Machine, template: Template, sizes: Sequence[int] = LINK_SIZES_BYTES
 ) -> tuple[LinkSample, ...]:
-    """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each side, in ns.
+    """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each
+    side, in ns.
 
-    Between cores a transfer occupies each side for half of the processor time of both servers: transfers sent at once would wake a core
-    only once and show half of that. With a GPU it is how much later the last of several transfers sent at once arrives, for each of them.
+    Between cores a transfer occupies each side for half of the processor time of both servers: transfers sent at once
+    would wake a core only once and show half of that. With a GPU it is how much later the last of several transfers
+    sent at once arrives, for each of them.
     """
     servers = layout(devices, machine)
     started = template.start(servers.orders)
@@ -83,7 +85,9 @@ def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Oper
 
 
 def _medians(steps: Sequence[Callable[[], object]], pids: Sequence[int]) -> list[tuple[int, int]]:
-    """The median nanoseconds of each, and those of the processors in these processes, taken in turns after two that don't count."""
+    """The median nanoseconds of each, and those of the processors in these
+    processes, taken in turns after two that don't count.
+    """
     found: list[list[tuple[int, int]]] = [[] for _ in steps]
     for repetition in range(REPETITIONS + 2):
         for step, own in zip(steps, found, strict=True):

@@ -1,6 +1,7 @@
 """What the allocator of a core is asked for, as TensorFlow's own profiler says it.
 
-The allocator's statistics count what it gives, which may be more: a free piece of less than twice the size is given whole.
+The allocator's statistics count what it gives, which may be more: a free piece of less than twice the size is given
+whole.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def end() -> None:
 
 
 def recorded(folder: Path, before_bytes: int) -> list[tuple[int, int]]:
-    """From when on (by the host's clock) a core's tensors took how many bytes, those below 256 KiB aside, which another allocator holds."""
+    """From when on (by the host's clock) a core's tensors took how many bytes,
+    those below 256 KiB aside, which another allocator holds.
+    """
     (written,) = folder.rglob("*.xplane.pb")
     return [(0, before_bytes), *((when, before_bytes + more) for when, more in held(allocations(written.read_bytes())))]
 
@@ -56,7 +59,9 @@ def allocations(profile: bytes) -> Iterator[Allocation]:
 
 def _events(space: Any) -> Iterator[tuple[int, str, dict[str, int]]]:
     """When, which, and the numbers that come with it."""
-    began_ns = next(stats["profile_start_time"] for plane in space.planes if "profile_start_time" in (stats := _stats(plane, plane)))
+    began_ns = next(
+        stats["profile_start_time"] for plane in space.planes if "profile_start_time" in (stats := _stats(plane, plane))
+    )
     for plane in space.planes:
         for line in plane.lines:
             for event in line.events:

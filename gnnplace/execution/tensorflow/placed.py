@@ -43,13 +43,15 @@ class PlacedTensorFlowStep:
     def load(self, values: Mapping[str, np.ndarray]) -> None:
         """Gives every variable its value.
 
-        First each core's allocator gets addresses for the whole step in one piece (`room_bytes`): in the small pieces by which it grows
-        otherwise, tensors leave remainders that no other one fits, and that count as used. It writes to a 32nd of them; what a host
-        refuses, it does without.
+        First each core's allocator gets addresses for the whole step in one piece (`room_bytes`): in the small pieces
+        by which it grows otherwise, tensors leave remainders that no other one fits, and that count as used. It writes
+        to a 32nd of them; what a host refuses, it does without.
         """
         with self._failures():
             with suppress(tf.errors.ResourceExhaustedError):
-                self._session.run([self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))])
+                self._session.run(
+                    [self._session.graph.get_operation_by_name(f"{EXTRA}/room/{d}") for d in range(len(self.devices))]
+                )
             for part in _parts(values):
                 session, feed = self._session, {f"{EXTRA}/value/{name}:0": values[name] for name in part}
                 session.run([session.graph.get_operation_by_name(f"{EXTRA}/assign/{name}") for name in part], feed)
@@ -71,8 +73,14 @@ class PlacedTensorFlowStep:
         return times
 
     def outputs(self) -> Outputs:
-        """The losses of all steps so far and the variables now, slots included, by the name of the op that holds them."""
-        held = {name: int(size) for name, size in zip(self.computation.op_names, self.computation.persistent_bytes, strict=True) if size}
+        """The losses of all steps so far and the variables now, slots
+        included, by the name of the op that holds them.
+        """
+        held = {
+            name: int(size)
+            for name, size in zip(self.computation.op_names, self.computation.persistent_bytes, strict=True)
+            if size
+        }
         variables: dict[str, np.ndarray] = {}
         with self._failures():
             for part in _parts(held):
@@ -85,7 +93,9 @@ class PlacedTensorFlowStep:
         return [self.trace().op_times() for _ in range(steps)]
 
     def peak_memory_bytes(self) -> list[int]:
-        """The peak memory of each device's tensors in one step: recorded by the cores; on a GPU, TensorFlow's step statistics."""
+        """The peak memory of each device's tensors in one step: recorded
+        by the cores; on a GPU, TensorFlow's step statistics.
+        """
         cores = [d for d, device in enumerate(self.plan.devices) if device.kind == "cpu"]
         with self.template.recording(self.servers[: len(cores)]) as recorded:
             trace = self.trace()
@@ -136,7 +146,9 @@ class PlacedTensorFlowStep:
     def _require_cpus(self, what: str) -> None:
         for device in self.plan.devices:
             if device.kind != "cpu":
-                raise MeasurementError("unsupported", f"{what} on {device.name}: step statistics of a {device.kind} hold launches")
+                raise MeasurementError(
+                    "unsupported", f"{what} on {device.name}: step statistics of a {device.kind} hold launches"
+                )
 
     def _failures(self) -> AbstractContextManager[None]:
         return failures(self._died, self._device_of)
@@ -144,7 +156,11 @@ class PlacedTensorFlowStep:
     def _died(self) -> str | None:
         for task, server in enumerate(self.servers):
             if (code := self.template.exit_code(server, DEATH_S / len(self.servers))) is not None:
-                held = [device.name for device, name in zip(self.plan.devices, self.devices, strict=True) if f"/task:{task}/" in name]
+                held = [
+                    device.name
+                    for device, name in zip(self.plan.devices, self.devices, strict=True)
+                    if f"/task:{task}/" in name
+                ]
                 return f"the server of {', '.join(held)} ended with {signal_name(code)}"
         return None
 

@@ -1,4 +1,5 @@
-"""A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the server of the GPUs.
+"""A process that holds the devices of a plan: a TensorFlow server on one core, which runs one op at a time, or the
+server of the GPUs.
 
 `python -m gnnplace.execution.tensorflow.server PARENT` runs the template: it imports TensorFlow once, then obeys
 orders, lines of JSON at standard input. `start` forks a server, in a hundredth of the time of an import; `stop` kills
@@ -34,8 +35,9 @@ class Forked(NamedTuple):
 def serve(core: int | None, logical_gpus: int, logical_gpu_bytes: int) -> Any:
     """A server of this process: pinned to `core`, or where there is no core that of the GPUs.
 
-    A server on a core has two threads: ops that wait for each other keep one busy, and the other answers devices that ask for tensors.
-    With one thread they would be answered when there is no op left to run. A thread without work sleeps: it would spin on the other's core.
+    A server on a core has two threads: ops that wait for each other keep one busy, and the other answers devices that
+    ask for tensors. With one thread they would be answered when there is no op left to run. A thread without work
+    sleeps: it would spin on the other's core.
     """
     keep_freed_memory()
     import tensorflow as tf
@@ -44,7 +46,9 @@ def serve(core: int | None, logical_gpus: int, logical_gpu_bytes: int) -> Any:
     if core is not None:
         os.sched_setaffinity(0, {core})
         short_slices()
-        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=2, device_count={"GPU": 0})
+        config = tf.compat.v1.ConfigProto(
+            intra_op_parallelism_threads=1, inter_op_parallelism_threads=2, device_count={"GPU": 0}
+        )
         config.experimental.disable_thread_spinning = True
     elif logical_gpus:
         cut = config.gpu_options.experimental.virtual_devices.add()

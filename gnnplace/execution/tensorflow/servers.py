@@ -30,8 +30,10 @@ from gnnplace.isolation.worker import usable_cores
 
 START_S = 120.0  # the import of TensorFlow on a busy machine
 END_S = 5.0
-ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # what forks must have no other thread; TensorFlow imports pyarrow
-ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}  # the default with AVX-512 alone; only its allocator of a core says what it holds
+# what forks must have no other thread; TensorFlow imports pyarrow
+ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
+# the default with AVX-512 alone; only its allocator of a core says what it holds
+ONEDNN = {"TF_ENABLE_ONEDNN_OPTS": "1"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,10 @@ class Template:
     _ended: dict[int, int] = field(default_factory=dict)  # exit codes by serial: the system gives a pid again
 
     def start(self, orders: Sequence[Mapping[str, Any]]) -> tuple[Server, ...]:
-        """Starts one server for each order (arguments of `server.serve`). Raises MeasurementError, and starts none, if one fails."""
+        """Starts one server for each order (arguments of `server.serve`).
+
+        Raises MeasurementError, and starts none, if one fails.
+        """
         self._launch()
         serials = [next(self._serials) for _ in orders]
         try:
@@ -70,7 +75,9 @@ class Template:
 
     @contextmanager
     def recording(self, servers: Sequence[Server]) -> Iterator[list[list[tuple[int, int]]]]:
-        """The memory of each core's tensors within the context (see `memory.recorded`); the list is filled when the context ends."""
+        """The memory of each core's tensors within the context (see
+        `memory.recorded`); the list is filled when the context ends.
+        """
         found: list[list[tuple[int, int]]] = []
         with TemporaryDirectory() as folder:
             folders = [Path(folder) / str(server.serial) for server in servers]
@@ -113,7 +120,10 @@ class Template:
         process.stdout.close()
 
     def _started(self, serials: Sequence[int]) -> tuple[Server, ...]:
-        """The servers of these orders when all have started. Orders before them are none of theirs, however late they are answered."""
+        """The servers of these orders when all have started.
+
+        Orders before them are none of theirs, however late they are answered.
+        """
         started: dict[int, Server] = {}
         until = time.monotonic() + START_S
         while len(started) < len(serials):
@@ -190,11 +200,16 @@ class Layout(NamedTuple):
 
 
 def layout(devices: Sequence[Device], machine: Machine) -> Layout:
-    """The servers that hold the devices of a plan. Raises MeasurementError if there are more CPU devices than usable cores."""
+    """The servers that hold the devices of a plan.
+
+    Raises MeasurementError if there are more CPU devices than usable cores.
+    """
     cpus = [d for d, device in enumerate(devices) if device.kind == "cpu"]
     cores = usable_cores()
     if len(cpus) > len(cores):
-        raise MeasurementError("unsupported", f"{len(cpus)} devices of kind cpu and {len(cores)} cores that this process may use")
+        raise MeasurementError(
+            "unsupported", f"{len(cpus)} devices of kind cpu and {len(cores)} cores that this process may use"
+        )
     orders = [_order(core) for core in cores[: len(cpus)]]
     gpus = len(devices) - len(cpus)
     if gpus:  # one server for all
@@ -212,7 +227,8 @@ def layout(devices: Sequence[Device], machine: Machine) -> Layout:
 
 
 def room_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
-    """For each device, twice the bytes that it holds, makes or receives in a step (some are lost between tensors), at most what it has.
+    """For each device, twice the bytes that it holds, makes or receives in a step (some are lost between tensors), at
+    most what it has.
 
     0 for a GPU: its allocator would take the memory itself, not only addresses.
     """

@@ -1,4 +1,6 @@
-"""Sessions: one over the servers of a plan in which nothing is rewritten, and the ordinary one; and what their errors mean."""
+"""Sessions: one over the servers of a plan in which nothing is rewritten,
+and the ordinary one; and what their errors mean.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,18 @@ from gnnplace.isolation.outcome import MeasurementError
 
 v1 = tf.compat.v1
 
-os.environ.setdefault("GRPC_FAIL_FAST", "true")  # else a session whose server is dead waits for it for ever when it closes
+# else a session whose server is dead waits for it for ever when it closes
+os.environ.setdefault("GRPC_FAIL_FAST", "true")
 
 NOT_SAID = re.compile(r"\s*=*$|([A-Z_]+: )?From /job:")  # rules between several errors, and where each one comes from
 NODE = re.compile(r"\{\{node ([^}\s]+)\}\}|for operation '?([^':\s]+)")
-REFUSED = ("Cannot assign a device", "No OpKernel was registered", "No registered", "Cannot place the graph", "Could not satisfy")
+REFUSED = (
+    "Cannot assign a device",
+    "No OpKernel was registered",
+    "No registered",
+    "Cannot place the graph",
+    "Could not satisfy",
+)
 
 
 def device_name(task: int, kind: str = "CPU", index: int = 0) -> str:
@@ -29,7 +38,9 @@ def device_name(task: int, kind: str = "CPU", index: int = 0) -> str:
 
 @cache
 def _master() -> tf.compat.v1.train.Server:
-    """The server of this process, which holds the master and receives what is fetched; it lasts as long as the process."""
+    """The server of this process, which holds the master and receives
+    what is fetched; it lasts as long as the process.
+    """
     short_slices()
     config = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1, device_count={"GPU": 0})
     config.experimental.disable_thread_spinning = True
@@ -37,10 +48,14 @@ def _master() -> tf.compat.v1.train.Server:
 
 
 def placed_session(graph: tf.Graph, addresses: Sequence[str]) -> tf.compat.v1.Session:
-    """A session over the servers at `addresses`, tasks 0.. of the job `device`: its placement is kept and its graph run as it is."""
+    """A session over the servers at `addresses`, tasks 0.. of the job
+    `device`: its placement is kept and its graph run as it is.
+    """
     own = _master().target.removeprefix("grpc://")
     cluster = v1.train.ClusterSpec({"host": [own], "device": list(addresses)})
-    config = v1.ConfigProto(cluster_def=cluster.as_cluster_def(), allow_soft_placement=False, isolate_session_state=True)
+    config = v1.ConfigProto(
+        cluster_def=cluster.as_cluster_def(), allow_soft_placement=False, isolate_session_state=True
+    )
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     config.graph_options.optimizer_options.global_jit_level = -1
@@ -49,7 +64,10 @@ def placed_session(graph: tf.Graph, addresses: Sequence[str]) -> tf.compat.v1.Se
 
 @contextmanager
 def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) -> Iterator[None]:
-    """Turns TensorFlow's errors into outcomes. `died` says which server is dead and how; `device_of` names the device of an op."""
+    """Turns TensorFlow's errors into outcomes.
+
+    `died` says which server is dead and how; `device_of` names the device of an op.
+    """
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
@@ -59,12 +77,16 @@ def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) ->
         if any(words in message for words in REFUSED):
             found = NODE.search(message)
             op = next(filter(None, found.groups())) if found else "?"
-            raise MeasurementError("unsupported", f"op {op!r} does not run on {device_of(op)}: {_reason(error)}") from error
+            raise MeasurementError(
+                "unsupported", f"op {op!r} does not run on {device_of(op)}: {_reason(error)}"
+            ) from error
         raise MeasurementError("crash", died() or _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what TensorFlow says itself, without where its Python side adds that the node was made and where it ran."""
+    """The first line of what TensorFlow says itself, without where its
+    Python side adds that the node was made and where it ran.
+    """
     said = re.sub(r"^Graph execution error:(.*\nNode: '[^\n]*'\n)?", "", str(error), flags=re.DOTALL)
     lines = [line for line in said.split("\n") if not NOT_SAID.match(line)]
     return lines[0][:300] if lines else type(error).__name__

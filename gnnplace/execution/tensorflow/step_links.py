@@ -1,4 +1,5 @@
-"""What messages between two cores take in the steps of a workload: more than in a loop of sends, where caches hold all and nobody sleeps.
+"""What messages between two cores take in the steps of a workload: more than in a loop of sends, where caches hold all
+and nobody sleeps.
 
 A step on two cores takes more of the processors' time than on one, and its messages are why. Placements drawn at random
 send more of them or fewer, larger ones or smaller: so much a message and so much a byte explains what they take.
@@ -25,7 +26,8 @@ from gnnplace.problems import NS_PER_S
 from gnnplace.units.units import UnitsName, expand, units
 
 SEED = 0
-DRAWN: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.1), ("weights", 0.3), ("ops", 0.1))  # the second core's share
+# the second core's share
+DRAWN: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.1), ("weights", 0.3), ("ops", 0.1))
 WARM_UP, TURNS, TOGETHER = 6, 10, 2  # steps; turns of so many steps
 AFTERWARDS_S = 2e-3  # what servers do after a step counts
 SIDES = 2  # sender and receiver
@@ -41,10 +43,18 @@ class AccountedStep(PlacedStep, Protocol):
 
 
 class StepLinks:
-    """Steps on each core alone and under the placements drawn. `run` runs some of each: in turns with others, if so wished."""
+    """Steps on each core alone and under the placements drawn.
 
-    def __init__(self, graph: ComputationGraph, start: Callable[[Plan], AccountedStep], devices: tuple[Device, Device]) -> None:
-        generator, roomy = np.random.default_rng(SEED), tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
+    `run` runs some of each: in turns with others, if so wished.
+    """
+
+    def __init__(
+        self, graph: ComputationGraph, start: Callable[[Plan], AccountedStep], devices: tuple[Device, Device]
+    ) -> None:
+        generator, roomy = (
+            np.random.default_rng(SEED),
+            tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices),
+        )
         alone = [np.full(graph.num_ops, core, dtype=np.int32) for core in range(len(devices))]
         drawn = [_drawn(graph, generator, *how) for how in DRAWN]
         plans = [Plan(roomy, device, graph.order) for device in (*alone, *drawn)]
@@ -74,10 +84,11 @@ class StepLinks:
         return times
 
     def samples(self, known: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
-        """Transfers of the sizes of `known`, which occupy sender and receiver alike and have arrived then; `known` where nothing is sent.
+        """Transfers of the sizes of `known`, which occupy sender and receiver alike and have arrived then; `known`
+        where nothing is sent.
 
-        Of the runs with these numbers (from 0), or of all. What a byte takes in `known` counts for a little, for steps of small messages
-        say nothing of it.
+        Of the runs with these numbers (from 0), or of all. What a byte takes in `known` counts for a little, for steps
+        of small messages say nothing of it.
         """
         used = np.median(self._used_ns if counted is None else [self._used_ns[number] for number in counted], axis=0)
         alone, sizes = len(used) - len(DRAWN), self._sizes
@@ -96,7 +107,10 @@ class StepLinks:
 
 
 def links_in_steps(
-    graph: ComputationGraph, start: Callable[[Plan], AccountedStep], devices: tuple[Device, Device], known: Sequence[LinkSample]
+    graph: ComputationGraph,
+    start: Callable[[Plan], AccountedStep],
+    devices: tuple[Device, Device],
+    known: Sequence[LinkSample],
 ) -> tuple[LinkSample, ...]:
     """What `StepLinks` finds in `TURNS` turns of its own."""
     links = StepLinks(graph, start, devices)
@@ -120,7 +134,9 @@ def _explained(
     return found
 
 
-def _drawn(graph: ComputationGraph, generator: np.random.Generator, kind: UnitsName, share: float) -> Int32[np.ndarray, " ops"]:
+def _drawn(
+    graph: ComputationGraph, generator: np.random.Generator, kind: UnitsName, share: float
+) -> Int32[np.ndarray, " ops"]:
     chosen = units(graph, kind)
     return expand(chosen, (generator.random(chosen.num_units) < share).astype(np.int32))
 

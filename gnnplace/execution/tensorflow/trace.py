@@ -23,7 +23,9 @@ SMALL_BYTES = 2**18  # TensorFlow's allocator of cores leaves smaller ones to an
 
 
 class Trace:
-    """The run metadata of one step (`FULL_TRACE`, `output_partition_graphs`) of a graph on devices of these TensorFlow names."""
+    """The run metadata of one step (`FULL_TRACE`,
+    `output_partition_graphs`) of a graph on devices of these TensorFlow names.
+    """
 
     def __init__(self, graph: ComputationGraph, devices: Sequence[str], metadata: tf.compat.v1.RunMetadata) -> None:
         self._graph, self._metadata = graph, metadata
@@ -31,28 +33,41 @@ class Trace:
         self._op = {name: i for i, name in enumerate(graph.op_names)}
 
     def check(self, plan: Plan, more_edges: Sequence[tuple[int, int, int]]) -> None:
-        """Raises MeasurementError where an op is not where the plan has it or tensors cross devices anywhere but on its cut.
+        """Raises MeasurementError where an op is not where the plan has it or tensors cross devices anywhere but on its
+        cut.
 
         `more_edges` are edges `(op, output, op)` beyond those of the computation graph.
         """
-        where = {node.name: self._device.get(node.device) for graph in self._metadata.partition_graphs for node in graph.node}
+        where = {
+            node.name: self._device.get(node.device) for graph in self._metadata.partition_graphs for node in graph.node
+        }
         names = self._graph.op_names
         for i, name in enumerate(names):
             if name not in where:
-                raise MeasurementError("unsupported", f"op {name!r} was not run as itself: removed by TensorFlow, or merged with another")
+                raise MeasurementError(
+                    "unsupported", f"op {name!r} was not run as itself: removed by TensorFlow, or merged with another"
+                )
             if where[name] != plan.device[i]:
-                raise MeasurementError("crash", f"op {name!r} was put on {self._named(where[name])}, not on device {plan.device[i]}")
+                raise MeasurementError(
+                    "crash", f"op {name!r} was put on {self._named(where[name])}, not on device {plan.device[i]}"
+                )
         for i, d, _ in self.ran():
             if d != plan.device[i]:
-                raise MeasurementError("crash", f"op {names[i]!r} ran on {self._named(d)}, not on device {plan.device[i]}")
+                raise MeasurementError(
+                    "crash", f"op {names[i]!r} ran on {self._named(d)}, not on device {plan.device[i]}"
+                )
         expected, sent = Counter(cut(self._graph, plan, more_edges)), Counter(self.transfers())
         for (op, output, device), times in ((expected - sent) + (sent - expected)).items():
             what = "more often than" if sent[op, output, device] else "never sent, unlike"
-            raise MeasurementError("crash", f"{names[op]}:{output} to {plan.devices[device].name}: {times} times {what} on the cut")
+            raise MeasurementError(
+                "crash", f"{names[op]}:{output} to {plan.devices[device].name}: {times} times {what} on the cut"
+            )
 
     def transfers(self) -> list[tuple[int, int, int]]:
         """`(op, output, destination device)` of every transfer of the step; an output of -1 is a control edge."""
-        return [(src, output, dst) for graph in self._metadata.partition_graphs for src, output, dst in self._sends(graph)]
+        return [
+            (src, output, dst) for graph in self._metadata.partition_graphs for src, output, dst in self._sends(graph)
+        ]
 
     def op_times(self) -> OpTimes:
         """When each op ran, since the first did."""
@@ -64,11 +79,12 @@ class Trace:
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
     def peak_memory_bytes(self, plan: Plan, recorded: Mapping[int, Sequence[tuple[int, int]]]) -> list[int]:
-        """The most each device's tensors took: variables, buffers, workspace. `recorded`: what cores were told to record.
+        """The most each device's tensors took: variables, buffers, workspace. `recorded`: what cores were told to
+        record.
 
-        Statistics know only what is held when an op that allocates ends, and count all that the allocator gave. Of a core both know nothing
-        of the small tensors, which another one holds (`_small`). TensorFlow says nothing of a device none of whose ops allocates: its
-        variables count.
+        Statistics know only what is held when an op that allocates ends, and count all that the allocator gave. Of a
+        core both know nothing of the small tensors, which another one holds (`_small`). TensorFlow says nothing of a
+        device none of whose ops allocates: its variables count.
         """
         peak = np.bincount(plan.device, self._graph.persistent_bytes, len(plan.devices)).astype(int).tolist()
         ended, graph = self._ended(), in_place(self._graph, plan.device, plan.order)
@@ -80,7 +96,9 @@ class Trace:
             if d in recorded:
                 since, large = np.array(recorded[d], dtype=np.int64).T
                 times = np.union1d(since[1:], ended[(plan.device == d) & (ended >= 0)])
-                held[d] += zip(large[np.searchsorted(since, times, side="right") - 1].tolist(), times.tolist(), strict=True)
+                held[d] += zip(
+                    large[np.searchsorted(since, times, side="right") - 1].tolist(), times.tolist(), strict=True
+                )
             peak[d] = max(peak[d], *(large + small(when) for large, when in held[d]))
         return peak
 
@@ -91,8 +109,12 @@ class Trace:
             end[i] = node.all_start_nanos + node.op_end_rel_nanos
         return end
 
-    def _small(self, graph: ComputationGraph, plan: Plan, ended: Int64[np.ndarray, " ops"], d: int) -> Callable[[int], int]:
-        """How many bytes of small tensors a core holds at a time: variables, and each output from its op to the last that takes it."""
+    def _small(
+        self, graph: ComputationGraph, plan: Plan, ended: Int64[np.ndarray, " ops"], d: int
+    ) -> Callable[[int], int]:
+        """How many bytes of small tensors a core holds at a time: variables,
+        and each output from its op to the last that takes it.
+        """
         variables = graph.persistent_bytes[plan.device == d]
         data = np.flatnonzero(graph.edge_data != NONE)
         taken = data[plan.device[graph.edge_dst[data]] == d]
@@ -117,7 +139,10 @@ class Trace:
     def _sends(self, graph: tf.compat.v1.GraphDef) -> Iterator[tuple[int, int, int]]:
         nodes = {node.name: node for node in graph.node}
         for node in graph.node:
-            if node.op in ("_Send", "_HostSend") and (dst := self._device.get(node.attr["recv_device"].s.decode())) is not None:
+            if (
+                node.op in ("_Send", "_HostSend")
+                and (dst := self._device.get(node.attr["recv_device"].s.decode())) is not None
+            ):
                 src, _, output = node.input[0].partition(":")
                 if src in self._op:
                     yield self._op[src], int(output or 0), dst
@@ -128,11 +153,19 @@ class Trace:
         return next((name for name, number in self._device.items() if number == d), "another device")
 
 
-def cut(graph: ComputationGraph, plan: Plan, more_edges: Sequence[tuple[int, int, int]] = ()) -> set[tuple[int, int, int]]:
-    """What must cross devices: `(op, output or -1, destination device)`, each once however many wait there; of control what is needed."""
+def cut(
+    graph: ComputationGraph, plan: Plan, more_edges: Sequence[tuple[int, int, int]] = ()
+) -> set[tuple[int, int, int]]:
+    """What must cross devices: `(op, output or -1, destination device)`, each
+    once however many wait there; of control what is needed.
+    """
     kept = needed(graph, plan.device, plan.order)
     edges = zip(*(column[kept].tolist() for column in (graph.edge_src, graph.edge_output, graph.edge_dst)), strict=True)
-    return {(src, output, int(plan.device[dst])) for src, output, dst in (*edges, *more_edges) if plan.device[src] != plan.device[dst]}
+    return {
+        (src, output, int(plan.device[dst]))
+        for src, output, dst in (*edges, *more_edges)
+        if plan.device[src] != plan.device[dst]
+    }
 
 
 def _waited_for(nodes: Mapping[str, tf.compat.v1.NodeDef], name: str) -> str:

@@ -49,9 +49,15 @@ class TensorFlowWorkload:
         if self._loss.shape.rank != 0:
             raise ValueError(f"loss {self._loss.name!r}: a loss is one number, not of shape {self._loss.shape}")
         if strange := [op.name for op in self._step.ops if op.type == "VarHandleOp" and op.name not in self._variables]:
-            raise ValueError(f"variable {strange[0]!r}: not a global variable of the graph, so that nothing says where it starts")
+            raise ValueError(
+                f"variable {strange[0]!r}: not a global variable of the graph, so that nothing says where it starts"
+            )
         if self.differences:
-            log.warning("%s: sent tensors whose shapes no rule knows before the step: %s", self.spec.name, ", ".join(self.differences))
+            log.warning(
+                "%s: sent tensors whose shapes no rule knows before the step: %s",
+                self.spec.name,
+                ", ".join(self.differences),
+            )
 
     @cached_property
     def graph(self) -> ComputationGraph:
@@ -69,7 +75,9 @@ class TensorFlowWorkload:
         servers = layout(plan.devices, self.machine)
         graph = self._placed(plan, servers.devices)
         started = self.template.start(servers.orders)
-        step = PlacedTensorFlowStep(self.graph, plan, servers.devices, self._loss.name, self._train.name, graph, self.template, started)
+        step = PlacedTensorFlowStep(
+            self.graph, plan, servers.devices, self._loss.name, self._train.name, graph, self.template, started
+        )
         try:
             step.load(self._start_values)
             step.check(self._more_edges)
@@ -79,7 +87,8 @@ class TensorFlowWorkload:
         return step
 
     def as_run(self, plan: Plan) -> ComputationGraph:
-        """The graph in the order of the plan, whose ops write over inputs and whose control edges between devices are messages.
+        """The graph in the order of the plan, whose ops write over inputs and whose control edges between devices are
+        messages.
 
         What a constant holds it holds for good, and so does a placeholder, which is one here.
         """
@@ -90,7 +99,8 @@ class TensorFlowWorkload:
         return graph
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
-        """The same steps of the graph as it was built, in an ordinary session of this process with TensorFlow's own rewrites.
+        """The same steps of the graph as it was built, in an ordinary session of this process with TensorFlow's own
+        rewrites.
 
         Where they run is TensorFlow's to choose, whatever `kind` says.
         """
@@ -105,7 +115,8 @@ class TensorFlowWorkload:
         return Outputs(tuple(losses), values), words
 
     def links(self, devices: tuple[Device, Device]) -> tuple[LinkSample, ...]:
-        """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each side.
+        """Transfers from the first device to the second: the arrival time of a lone one, and how long it occupies each
+        side.
 
         Between cores these are the times of transfers within the step, if it sends anything.
         """
@@ -178,7 +189,9 @@ class TensorFlowWorkload:
 
 
 def _load_and_read(op: tf.Operation, device: str) -> None:
-    """Nodes that assign what is fed to a variable, and that read it, by a handle of their own: the step's has its turn in the schedule."""
+    """Nodes that assign what is fed to a variable, and that read it, by a
+    handle of their own: the step's has its turn in the schedule.
+    """
     dtype, shape, shared = op.get_attr("dtype"), op.get_attr("shape"), op.get_attr("shared_name").decode() or op.name
     with tf.device(device):
         handle = tf.raw_ops.VarHandleOp(dtype=dtype, shape=shape, shared_name=shared, name=f"{EXTRA}/handle/{op.name}")

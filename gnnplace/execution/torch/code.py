@@ -1,4 +1,6 @@
-"""A device's program as one straight Python function: no interpreter between two kernels, each value freed after its last use."""
+"""A device's program as one straight Python function: no interpreter
+between two kernels, each value freed after its last use.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,10 @@ def compiled(
 ) -> Callable[[], None]:
     """The function that runs a step of the program.
 
-    `held` are the values of `program.held`; `kept` is called with the value of each such node that this device makes or holds, and copies
-    it; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists of the graph's ops and the program's messages
-    (`Message.mark`), what `now()` returns at the start and end of each is written into them.
+    `held` are the values of `program.held`; `kept` is called with the value of each such node that this device makes or
+    holds, and copies it; an op that draws random numbers does so within `seeded(op)`. With `times`, two lists of the
+    graph's ops and the program's messages (`Message.mark`), what `now()` returns at the start and end of each is
+    written into them.
     """
     bound = {"now": now, "seeded": seeded} | ({} if times is None else {"started": times[0], "ended": times[1]})
     return _Code(program, held, transport, device, kept, bound, times is not None).function()
@@ -74,7 +77,8 @@ class _Code:
         for place, instruction in enumerate(self._program.instructions):
             lines += self._lines(instruction)
             if isinstance(instruction, Call):
-                lines += self._keep((instruction.node, *instruction.picks))  # at once: it may lie where a message does, or will
+                # at once: it may lie where a message does, or will
+                lines += self._keep((instruction.node, *instruction.picks))
             if done := [self._names[node] for node in last.get(place, ())]:
                 lines.append(f"del {', '.join(done)}")
         lines += self._keep(self._program.held) or ["pass"]
@@ -124,7 +128,9 @@ class _Code:
         arguments = [self._expression(argument) for argument in node.args]
         named = {key: self._device if key == "device" else value for key, value in node.kwargs.items()}
         if named:
-            arguments.append(f"**{{{', '.join(f'{key!r}: {self._expression(value)}' for key, value in named.items())}}}")
+            arguments.append(
+                f"**{{{', '.join(f'{key!r}: {self._expression(value)}' for key, value in named.items())}}}"
+            )
         return f"{self._name(node)} = {self._bind('op', _function(node))}({', '.join(arguments)})"
 
     def _expression(self, value: Any) -> str:

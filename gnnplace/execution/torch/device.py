@@ -1,4 +1,5 @@
-"""One device's part of a placed PyTorch step: its program compiled, its own copy of variables and state, runs of it, times of its ops.
+"""One device's part of a placed PyTorch step: its program compiled, its own copy of variables and state, runs of it,
+times of its ops.
 
 Processes, threads and ranks differ in the transport, in how devices meet before a step, and in the lane that their ops
 run on.
@@ -29,8 +30,8 @@ from gnnplace.execution.workload import OpTimes, Outputs
 
 
 class DeviceTimes(NamedTuple):
-    """The ops and messages of one device in one step (`Message.mark`), nanoseconds since it began there, -1 for others; `began` is a time
-    of the host's clock.
+    """The ops and messages of one device in one step (`Message.mark`), nanoseconds since it began there, -1 for others;
+    `began` is a time of the host's clock.
     """
 
     began: int
@@ -64,9 +65,13 @@ class TorchDevice:
     ) -> None:
         self._program, self._lane, self._transport, self._meet, self._num_ops = program, lane, transport, meet, num_ops
         self._drawing, self._draws = drawing, held.draws
-        self._held = {node: held.values[node].detach().to(lane.device, copy=held.results is None) for node in program.held}
+        self._held = {
+            node: held.values[node].detach().to(lane.device, copy=held.results is None) for node in program.held
+        }
         self._names = {node: held.names[node] for node in program.held if node in held.names}
-        self._kept: dict[Node, Callable[[Tensor], object]] = {node: place.copy_ for node, place in (held.results or {}).items()}
+        self._kept: dict[Node, Callable[[Tensor], object]] = {
+            node: place.copy_ for node, place in (held.results or {}).items()
+        }
         if held.loss is not None:
             self._kept[held.loss] = self._keep
         self._loss: Tensor | None = None
@@ -93,21 +98,28 @@ class TorchDevice:
         return [self._time_ops(*self._timed) for _ in range(steps)]
 
     def peak_memory(self, received_bytes: int) -> int:
-        """Runs a step and returns the most that a CPU device held in it: what it allocates, holds, and receives into."""
+        """Runs a step and returns the most that a CPU device held in
+        it: what it allocates, holds, and receives into.
+        """
         return most(allocations(lambda: self.run(1))) + self.held_bytes() + received_bytes
 
     def memory(self) -> DeviceMemory:
         """Runs a step with its ops timed and returns what a CPU device allocates in it, and when.
 
-        What it allocates is looked at in another step, the first time: to look makes a step longer, and messages would meet other ops.
+        What it allocates is looked at in another step, the first time: to look makes a step longer, and messages would
+        meet other ops.
         """
         found, then = self._watched
         (times,) = self.op_times(1)
         when = np.interp([at for at, _ in found], _marks(then), _marks(times))
-        return DeviceMemory(self.held_bytes(), [(round(at), size) for at, (_, size) in zip(when, found, strict=True)], times)
+        return DeviceMemory(
+            self.held_bytes(), [(round(at), size) for at, (_, size) in zip(when, found, strict=True)], times
+        )
 
     def op_memory(self) -> list[int]:
-        """The most bytes that each op of the graph allocates at once on a CPU device while it runs: its outputs and its workspace."""
+        """The most bytes that each op of the graph allocates at once on a
+        CPU device while it runs: its outputs and its workspace.
+        """
         found, times = self._watched
         when = np.array([at for at, _ in found], dtype=np.int64)
         peaks = [0] * self._num_ops
@@ -125,7 +137,11 @@ class TorchDevice:
 
     def held_bytes(self) -> int:
         """The bytes of what exists before the step."""
-        return sum({value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()}.values())
+        return sum(
+            {
+                value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in self._held.values()
+            }.values()
+        )
 
     def _compiled(self, times: Times | None) -> Callable[[], None]:
         lane, now = self._lane, self._lane.now
@@ -146,7 +162,9 @@ class TorchDevice:
         step()
         self._lane.synchronize()
         self._note_loss()
-        start_ns, end_ns = (np.array([-1 if mark is None else self._lane.elapsed_ns(since, mark) for mark in marks]) for marks in times)
+        start_ns, end_ns = (
+            np.array([-1 if mark is None else self._lane.elapsed_ns(since, mark) for mark in marks]) for marks in times
+        )
         return DeviceTimes(began, start_ns, end_ns)
 
     def _begin(self) -> None:
@@ -170,7 +188,8 @@ class TorchDevice:
 class OneHost(ABC):
     """The devices of a placed step on one host, whose clock is that of all: what they say of their steps, put together.
 
-    A virtual machine may let the clocks of two cores differ by some 50 us for the length of a step: trust medians over steps.
+    A virtual machine may let the clocks of two cores differ by some 50 us for the length of a step: trust medians over
+    steps.
     """
 
     _num_ops: int
@@ -185,7 +204,9 @@ class OneHost(ABC):
         return joined(self._ask("outputs"))
 
     def op_times(self, steps: int) -> list[OpTimes]:
-        """Runs steps and times every op; on a GPU between events on its stream, so that waiting for the host to launch counts."""
+        """Runs steps and times every op; on a GPU between events on its
+        stream, so that waiting for the host to launch counts.
+        """
         parts = self._ask("op_times", steps)
         return [merged([part[step] for part in parts], self._num_ops) for step in range(steps)]
 
@@ -201,7 +222,9 @@ def seed(step: int, op: int, num_ops: int) -> int:
 
 def received_bytes(program: Program) -> int:
     """The bytes that a device receives into where each message has a place of its own."""
-    received = [line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)]
+    received = [
+        line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)
+    ]
     return sum(message.bytes for message in received)
 
 
@@ -221,18 +244,23 @@ def span(times: DeviceTimes, mark: int) -> tuple[int, int]:
 
 
 def _marks(times: DeviceTimes) -> np.ndarray:
-    """When the step, its ops and its messages began and ended here, by the host's clock: in the program's order, that of every step."""
+    """When the step, its ops and its messages began and ended here, by the
+    host's clock: in the program's order, that of every step.
+    """
     ran = times.start_ns >= 0
     return times.began + np.sort(np.concatenate([[0], times.start_ns[ran], times.end_ns[ran]]))
 
 
 def timed(messages: Sequence[Message], parts: Sequence[Sequence[DeviceTimes]]) -> list[LinkSample]:
-    """What messages took, from the times of each device in each step, where one clock is that of all: how long each kept its sender busy,
-    the median over steps; and that it arrived as much later as those for which somebody was waiting, the median over all of them.
+    """What messages took, from the times of each device in each step, where one clock is that of all: how long each
+    kept its sender busy, the median over steps; and that it arrived as much later as those for which somebody was
+    waiting, the median over all of them.
     """
     occupied, later = [], []
     for message in messages:
-        sent, received = (np.array([span(times, message.mark) for times in parts[end]]) for end in (message.src, message.dst))
+        sent, received = (
+            np.array([span(times, message.mark) for times in parts[end]]) for end in (message.src, message.dst)
+        )
         occupied.append(round(float(np.median(sent[:, 1] - sent[:, 0]))))
         later.append((received[:, 1] - sent[:, 1])[received[:, 0] < sent[:, 1]])
     latency = round(float(np.median(np.concatenate(later)))) if any(map(len, later)) else 0
@@ -255,7 +283,8 @@ def allocations(run: Callable[[], object]) -> list[Allocation]:
 
 
 def gpu_growth(gpus: Sequence[int], run: Callable[[], object]) -> list[int]:
-    """The most bytes that were allocated at once on each GPU beyond what was before `run()`, which ends with the GPUs synchronised.
+    """The most bytes that were allocated at once on each GPU beyond what was before `run()`, which ends with the GPUs
+    synchronised.
 
     Bytes are free for this count when their last use has been queued, in the order of the program.
     """

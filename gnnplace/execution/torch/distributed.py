@@ -1,4 +1,5 @@
-"""A placed PyTorch step beyond one process tree: under `torchrun` each rank is one device, and they meet in `torch.distributed`.
+"""A placed PyTorch step beyond one process tree: under `torchrun` each rank is one device, and they meet in
+`torch.distributed`.
 
     torchrun --nproc-per-node 2 -m gnnplace measure WORKLOAD --cluster CLUSTER --placement PLACEMENT
 
@@ -41,7 +42,8 @@ def launched() -> bool:
 
 
 class TorchDistributed:
-    """A `PlacedStep` of which each rank runs one device; every method is called on all ranks and returns the same on all.
+    """A `PlacedStep` of which each rank runs one device; every method is called on all ranks and returns the same on
+    all.
 
     Raises MeasurementError(unsupported) where there are not as many ranks as devices, or devices of two kinds.
     """
@@ -49,7 +51,10 @@ class TorchDistributed:
     def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
         kinds, ranks = {device.kind for device in plan.devices}, int(os.environ["WORLD_SIZE"])
         if len(kinds) > 1 or len(plan.devices) != ranks:
-            reason = f"{len(plan.devices)} devices of kinds {', '.join(sorted(kinds))} on {ranks} ranks: a rank runs one, all of one kind"
+            reason = (
+                f"{len(plan.devices)} devices of kinds {', '.join(sorted(kinds))} on {ranks} ranks: a rank runs "
+                "one, all of one kind"
+            )
             raise MeasurementError("unsupported", reason)
         self._gpu, self._num_ops = kinds == {"gpu"}, step.graph.num_ops
         if not dist.is_initialized():
@@ -101,11 +106,12 @@ class TorchDistributed:
 
 
 class Ranks:
-    """A `Transport` between ranks. NCCL matches what goes between two ranks by its order, so both ends post it in one order.
+    """A `Transport` between ranks. NCCL matches what goes between two ranks by its order, so both ends post it in one
+    order.
 
-    That order is the messages' numbers, in which the plan's order sends them: before a rank sends one, and before it waits for one, it
-    posts what it receives with smaller numbers, into buffers of its own. No message waits for one with a larger number, so none waits
-    for ever. A signal is a message of one byte.
+    That order is the messages' numbers, in which the plan's order sends them: before a rank sends one, and before it
+    waits for one, it posts what it receives with smaller numbers, into buffers of its own. No message waits for one
+    with a larger number, so none waits for ever. A signal is a message of one byte.
     """
 
     def __init__(self, rank: int, written: Sequence[Program], lane: Lane) -> None:

@@ -1,4 +1,6 @@
-"""What the ops of a device run on: nothing but the thread that feeds it (a CPU), or a CUDA stream (a logical device on a GPU)."""
+"""What the ops of a device run on: nothing but the thread that feeds it (a
+CPU), or a CUDA stream (a logical device on a GPU).
+"""
 
 from __future__ import annotations
 
@@ -76,4 +78,6 @@ Lane = NoStream | ComputeStream
 def lanes(kinds: Sequence[str]) -> tuple[Lane, ...]:
     """A lane for each device: a CPU device, or the k-th GPU, counted round where there are more devices than GPUs."""
     gpus = iter(range(len(kinds)))
-    return tuple(NoStream() if kind == "cpu" else ComputeStream(next(gpus) % torch.cuda.device_count()) for kind in kinds)
+    return tuple(
+        NoStream() if kind == "cpu" else ComputeStream(next(gpus) % torch.cuda.device_count()) for kind in kinds
+    )

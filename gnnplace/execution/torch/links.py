@@ -39,11 +39,11 @@ FLOAT_BYTES = 4
 
 
 def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -> tuple[LinkSample, ...]:
-    """Each message of a few placements of the step, medians over steps (`MOST_SAMPLES` of them where there are more), and a loop of all
-    `LINK_SIZES_BYTES` above the largest of them.
+    """Each message of a few placements of the step, medians over steps (`MOST_SAMPLES` of them where there are more),
+    and a loop of all `LINK_SIZES_BYTES` above the largest of them.
 
-    What must stand together does, anything else on either device with equal chance, however little memory it has. Raises MeasurementError
-    as `TorchProcesses` does.
+    What must stand together does, anything else on either device with equal chance, however little memory it has.
+    Raises MeasurementError as `TorchProcesses` does.
     """
     generator, roomy = np.random.default_rng(0), tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
     samples: list[LinkSample] = []
@@ -56,7 +56,10 @@ def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -
             placed.close()
     chosen = generator.permutation(len(samples))[:MOST_SAMPLES]
     largest = max((sample.bytes for sample in samples), default=0)
-    return (*(samples[place] for place in sorted(chosen.tolist())), *_in_a_loop([size for size in LINK_SIZES_BYTES if size > largest]))
+    return (
+        *(samples[place] for place in sorted(chosen.tolist())),
+        *_in_a_loop([size for size in LINK_SIZES_BYTES if size > largest]),
+    )
 
 
 def _drawn(step: TracedStep, generator: np.random.Generator) -> Int32[np.ndarray, " ops"]:
@@ -68,24 +71,34 @@ def _drawn(step: TracedStep, generator: np.random.Generator) -> Int32[np.ndarray
 
 
 def _in_a_loop(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
-    """`ROUNDS` transfers of each size from the first usable core to the second, where the receiver adds up each message after it came.
+    """`ROUNDS` transfers of each size from the first usable core to the second, where the receiver adds up each message
+    after it came.
 
-    What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the receiver sees that.
+    What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the
+    receiver sees that.
     """
     sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
     places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
     messages = _messages(places)
     ends = Program(SENDER, (), tuple(map(Send, messages))), Program(RECEIVER, (), tuple(map(Receive, messages)))
     shared = SharedMemory(slots(ends), len(messages), len(ends))
-    sent = messages + [turn for size in sizes for turn in _turns([message for message in messages if message.bytes == size])]
+    sent = messages + [
+        turn for size in sizes for turn in _turns([message for message in messages if message.bytes == size])
+    ]
     lives = (partial(_send, shared, sent), partial(_receive, shared, sent))
-    workers = [Worker(name, core, None, life) for name, core, life in zip(("sender", "receiver"), usable_cores(), lives, strict=False)]
+    workers = [
+        Worker(name, core, None, life)
+        for name, core, life in zip(("sender", "receiver"), usable_cores(), lives, strict=False)
+    ]
     try:
         started, arrived = answers(workers)
     finally:
         for worker in workers:
             worker.kill()
-    samples = [LinkSample(m.bytes, end - start, arrival - start) for m, (start, end), arrival in zip(sent, started, arrived, strict=True)]
+    samples = [
+        LinkSample(m.bytes, end - start, arrival - start)
+        for m, (start, end), arrival in zip(sent, started, arrived, strict=True)
+    ]
     return tuple(samples[len(messages) :])  # the first to each place brings the memory
 
 
@@ -96,8 +109,9 @@ def _turns(messages: Sequence[Message]) -> list[Message]:
 def gpu_link_samples(sizes_bytes: Sequence[int], kinds: Sequence[str]) -> tuple[LinkSample, ...]:
     """`ROUNDS` transfers of each size from a device to another, of which one at least is a GPU.
 
-    What is occupied is the copy stream, between two events on it: from a CPU device with the copy into pinned memory, as long as a copy
-    is queued behind no other. A transfer has arrived when the host has seen that, so without the hand-over between two threads.
+    What is occupied is the copy stream, between two events on it: from a CPU device with the copy into pinned memory,
+    as long as a copy is queued behind no other. A transfer has arrived when the host has seen that, so without the
+    hand-over between two threads.
     """
     pair, samples = lanes(kinds), []
     transport = Streams(pair)
@@ -123,7 +137,8 @@ def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
     graph = torch.fx.Graph()
     tensors = [torch.empty(size // FLOAT_BYTES, device="meta") for size in sizes_bytes]
     return [
-        Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor, number) for number, tensor in enumerate(tensors)
+        Message(number, graph.placeholder(f"value_{number}"), SENDER, RECEIVER, tensor, number)
+        for number, tensor in enumerate(tensors)
     ]
 
 

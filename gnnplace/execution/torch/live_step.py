@@ -29,18 +29,26 @@ ALIGNMENT_BYTES = 64  # a cache line
 class LiveStep:
     """`run` computes the value of each node of `results` (tensors give the layout of each) from the step's inputs.
 
-    Raises ValueError for a module without values, MeasurementError where devices are missing here, or the step can't be placed so.
+    Raises ValueError for a module without values, MeasurementError where devices are missing here, or the step can't be
+    placed so.
     """
 
-    def __init__(self, traced: TracedStep, plan: Plan, module: nn.Module, results: Mapping[Node, Tensor], draws: int) -> None:
+    def __init__(
+        self, traced: TracedStep, plan: Plan, module: nn.Module, results: Mapping[Node, Tensor], draws: int
+    ) -> None:
         check_plan(traced.graph, plan)
         check_values(module)
         self._traced, self._plan, self._module = traced, plan, module
         kinds = [device.kind for device in plan.devices]
         self._devices = [lane.device for lane in lanes(kinds)]
         self._gpus = {device for device, kind in zip(self._devices, kinds, strict=True) if kind == "gpu"}
-        inputs = [node for node, argument in zip(self._placeholders(), traced.trace.arguments, strict=True) if argument.role == "input"]
-        self._changed = [index for index, node in enumerate(inputs) if (traced.op_of[node], 0) in traced.written]  # in place, the caller's
+        inputs = [
+            node
+            for node, argument in zip(self._placeholders(), traced.trace.arguments, strict=True)
+            if argument.role == "input"
+        ]
+        # in place, the caller's
+        self._changed = [index for index, node in enumerate(inputs) if (traced.op_of[node], 0) in traced.written]
         self._draws = any(map(is_random, traced.trace.graph.nodes))
         held = self._held(results, draws)
         self._step = started(traced, plan, held)
@@ -49,7 +57,8 @@ class LiveStep:
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """Runs a step and returns the results, each a copy on its device.
 
-        Raises ValueError where the module's tensors are others than those placed, MeasurementError where a device fails: then it is closed.
+        Raises ValueError where the module's tensors are others than those placed, MeasurementError where a device
+        fails: then it is closed.
         """
         if not self._open:
             raise ValueError("placed: was closed; call gp.placed again")
@@ -80,7 +89,9 @@ class LiveStep:
         found = dict(zip(nodes, self._made([(node, node.meta["val"]) for node in nodes]), strict=True))
         roles = list(zip(nodes, trace.arguments, strict=True))
         self._inputs = [found[node] for node, argument in roles if argument.role == "input"]
-        self._tensors = LiveTensors(self._module, {argument.name: found[node] for node, argument in roles if argument.role != "input"})
+        self._tensors = LiveTensors(
+            self._module, {argument.name: found[node] for node, argument in roles if argument.role != "input"}
+        )
         self._results = self._made(list(results.items()))
         constants = {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
         return Held(found | constants, {}, None, dict(zip(results, self._results, strict=True)), draws)
@@ -114,11 +125,17 @@ def _made_by(traced: TracedStep, node: Node) -> tuple[int, int]:
 
 
 def shared(likes: Sequence[Tensor]) -> list[Tensor]:
-    """A tensor of the layout of each, zeros, in memory that this process has in common with those that it forks from now on."""
+    """A tensor of the layout of each, zeros, in memory that this process
+    has in common with those that it forks from now on.
+    """
     sizes = [-(-extent_bytes(like) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for like in likes]
     memory, start, made = mmap.mmap(-1, max(sum(sizes), mmap.PAGESIZE)), 0, []
     for like, size in zip(likes, sizes, strict=True):
-        arena = torch.frombuffer(memory, dtype=torch.uint8, count=extent_bytes(like), offset=start) if size else torch.empty(0)
+        arena = (
+            torch.frombuffer(memory, dtype=torch.uint8, count=extent_bytes(like), offset=start)
+            if size
+            else torch.empty(0)
+        )
         made.append(shaped(arena, like))  # with a storage of its own, for who saves it
         start += size
     return made
@@ -137,7 +154,9 @@ def fill(place: Tensor, value: Tensor) -> None:
 
 
 class LiveTensors:
-    """The parameters and buffers of a module at the places where devices have them, by name; the tensors stay the same objects."""
+    """The parameters and buffers of a module at the places where devices
+    have them, by name; the tensors stay the same objects.
+    """
 
     def __init__(self, module: nn.Module, places: Mapping[str, Tensor]) -> None:
         self._module, self._tensors, self._places = module, named_tensors(module), places
@@ -159,7 +178,9 @@ class LiveTensors:
             tensor = now[name]
             if tensor.data_ptr() != place.data_ptr() or tensor.stride() != place.stride():
                 if described(tensor) != described(place):
-                    raise ValueError(f"module: {name}: is {described(tensor)}, and was placed as {described(place)}; place it anew")
+                    raise ValueError(
+                        f"module: {name}: is {described(tensor)}, and was placed as {described(place)}; place it anew"
+                    )
                 fill(place, tensor)
                 tensor.data = place
 

@@ -33,8 +33,13 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 
 
-def placed(step: TorchStep | TorchInference, problem: Problem, placement: Placement, seed: int, check: bool) -> PlacedModule:
-    """The module of a step on the devices of a placement of the step's problem. Raises ValueError and MeasurementError as `gp.placed`."""
+def placed(
+    step: TorchStep | TorchInference, problem: Problem, placement: Placement, seed: int, check: bool
+) -> PlacedModule:
+    """The module of a step on the devices of a placement of the step's problem.
+
+    Raises ValueError and MeasurementError as `gp.placed`.
+    """
     if distributed.launched():
         raise MeasurementError("unsupported", "gp.placed starts devices itself, not under torchrun")
     if isinstance(step, TorchStep):
@@ -43,7 +48,10 @@ def placed(step: TorchStep | TorchInference, problem: Problem, placement: Placem
 
 
 class PlacedModule(nn.Module, ABC):
-    """A module whose parameters, buffers and parts are those of the user's, by the same names. `close` (or `with`) ends its devices."""
+    """A module whose parameters, buffers and parts are those of the user's, by the same names.
+
+    `close` (or `with`) ends its devices.
+    """
 
     def __init__(self, step: TorchStep | TorchInference) -> None:
         super().__init__()
@@ -62,7 +70,8 @@ class PlacedModule(nn.Module, ABC):
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Runs the step on inputs like those that it was placed with.
 
-        Raises ValueError for others, and where the module has changed; MeasurementError where a device fails, which ends all.
+        Raises ValueError for others, and where the module has changed; MeasurementError where a device fails, which
+        ends all.
         """
 
     def close(self) -> None:
@@ -100,13 +109,18 @@ class PlacedModule(nn.Module, ABC):
         """What a call makes, by name, out of the values of nodes."""
 
     def _run(self, inputs: list[Tensor]) -> list[Tensor]:
-        """A step's results. Raises MeasurementError where the first was to be compared with the unplaced one, and differs: then all end."""
+        """A step's results.
+
+        Raises MeasurementError where the first was to be compared with the unplaced one, and differs: then all end.
+        """
         unplaced, self._unplaced = self._unplaced, None
         expected = None if unplaced is None else unplaced.outputs(inputs, self._draws + 1, self._named)
         made = self._step.run(inputs)
         if unplaced is not None and expected is not None:
             try:
-                unplaced.check(as_outputs(self._named(dict(zip(self._nodes, made, strict=True))), self._own[0]), expected)
+                unplaced.check(
+                    as_outputs(self._named(dict(zip(self._nodes, made, strict=True))), self._own[0]), expected
+                )
             except MeasurementError:
                 self.close()
                 raise
@@ -124,7 +138,9 @@ class PlacedModule(nn.Module, ABC):
 
     def _read(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Tensor]:
         if _casts() != self._casts:
-            raise ValueError("autocast: is not as it was when the step was placed; use it within the loss or the module")
+            raise ValueError(
+                "autocast: is not as it was when the step was placed; use it within the loss or the module"
+            )
         return self._given.tensors(inputs, named)
 
 
@@ -148,16 +164,27 @@ class PlacedStep(PlacedModule):
 
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
         loss, gradients = self._gradients.of([values[node] for node in self._nodes])
-        return {"loss": loss} | {f"{GRADIENT}{name}": made for name, made in zip(self._gradients.parameters, gradients, strict=True)}
+        return {"loss": loss} | {
+            f"{GRADIENT}{name}": made for name, made in zip(self._gradients.parameters, gradients, strict=True)
+        }
 
     def _check_modes(self) -> None:
         for (name, was), (_, now) in zip(self._modes, self._mode(), strict=False):
             if was != now:
-                modes = "eval mode, and was placed in training mode" if was else "training mode, and was placed in eval mode"
-                raise ValueError(f"module: {name or 'the whole'} is in {modes}; a placed step keeps to one, gp.TorchInference evaluates")
+                modes = (
+                    "eval mode, and was placed in training mode"
+                    if was
+                    else "training mode, and was placed in eval mode"
+                )
+                raise ValueError(
+                    f"module: {name or 'the whole'} is in {modes}; a placed step keeps to one, gp.TorchInference "
+                    "evaluates"
+                )
         for name, parameter in self._own[0].named_parameters():
             if parameter.requires_grad and name not in self._gradients.trained:
-                raise ValueError(f"module: {name}: requires a gradient, and was frozen when the step was placed; place it anew")
+                raise ValueError(
+                    f"module: {name}: requires a gradient, and was frozen when the step was placed; place it anew"
+                )
 
     def _mode(self) -> list[tuple[str, bool]]:
         return [(name, part.training) for name, part in self._own[0].named_modules()]
@@ -191,19 +218,25 @@ class _Gradients:
         self._step = step
         like = {node: parameters[name] for name, node in step.dense.items()}
         pairs = [node for rows in step.sparse.values() for row in rows for node in row]
-        self.results: dict[Node, Tensor] = {node: torch.empty_like(node.meta["val"], device="meta") for node in (step.loss, *pairs)}
+        self.results: dict[Node, Tensor] = {
+            node: torch.empty_like(node.meta["val"], device="meta") for node in (step.loss, *pairs)
+        }
         self.results |= {node: torch.empty_like(parameter, device="meta") for node, parameter in like.items()}
 
     def of(self, results: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The loss, and the gradient of each of `parameters`, beside it."""
         found = dict(zip(self.results, results, strict=True))
         first = {node: name for name, node in reversed([*self._step.dense.items()])}  # two summands have one gradient
-        gradients = {name: found[node] if first[node] == name else found[node].clone() for name, node in self._step.dense.items()}
+        gradients = {
+            name: found[node] if first[node] == name else found[node].clone() for name, node in self._step.dense.items()
+        }
         for name, rows in self._step.sparse.items():
             table = self.parameters[name]
             indices, values = (torch.cat([found[row[part]] for row in rows]) for part in (0, 1))
             gradients[name] = torch.sparse_coo_tensor(indices[None], values, table.shape, check_invariants=False)
-        return found[self._step.loss], [gradients[name].to(parameter.device) for name, parameter in self.parameters.items()]
+        return found[self._step.loss], [
+            gradients[name].to(parameter.device) for name, parameter in self.parameters.items()
+        ]
 
 
 class _Step(torch.autograd.Function):

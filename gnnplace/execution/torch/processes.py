@@ -1,4 +1,6 @@
-"""A placed PyTorch step on CPU devices: each is a process on its own core with one thread, and they meet in shared memory."""
+"""A placed PyTorch step on CPU devices: each is a process on its own
+core with one thread, and they meet in shared memory.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +25,33 @@ from gnnplace.isolation.linux import lift_memory_limit, without_memory_limit
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import Worker, answers, usable_cores
 
-OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14  # the process' own; a step that exceeds its device by so little is told by its peak
+# the process' own; a step that exceeds its device by so little is told by its peak
+OVERHEAD_BYTES, OVERHEAD_OP_BYTES = 2**25, 2**14
 
 
 class TorchProcesses(OneHost):
     """A `PlacedStep` of a plan whose devices are all of kind `cpu`.
 
-    `held` is never changed here: each process has its own copy. Raises MeasurementError: `unsupported` where there are fewer cores than
-    devices, `out_of_memory` where what a device receives alone exceeds what it has and the overhead.
+    `held` is never changed here: each process has its own copy. Raises MeasurementError: `unsupported` where there are
+    fewer cores than devices, `out_of_memory` where what a device receives alone exceeds what it has and the overhead.
     """
 
     def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
         self._cores, self._num_ops = usable_cores()[: len(plan.devices)], step.graph.num_ops
         if len(plan.devices) > len(self._cores):
-            raise MeasurementError("unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(self._cores)}")
+            raise MeasurementError(
+                "unsupported", f"{len(plan.devices)} CPU devices need as many cores, and there are {len(self._cores)}"
+            )
         written = programs(step, plan)
         sent = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
         self._messages = [what for what in sent if isinstance(what, Message)]
         placed, self._lifetimes = slots(written), lifetimes(written)
         overhead = OVERHEAD_BYTES + OVERHEAD_OP_BYTES * self._num_ops
         limits = []
-        for device, received in zip(plan.devices, placed.arena_bytes, strict=True):  # which all processes share and no limit of one counts
-            limits.append(device.memory_bytes + overhead)  # messages have places for the whole step, but the device less at its peak
+        # which all processes share and no limit of one counts
+        for device, received in zip(plan.devices, placed.arena_bytes, strict=True):
+            # messages have places for the whole step, but the device less at its peak
+            limits.append(device.memory_bytes + overhead)
             if received > limits[-1]:
                 reason = f"{device.name} receives {received} bytes in a step, and has {device.memory_bytes}"
                 raise MeasurementError("out_of_memory", reason)
@@ -59,8 +66,8 @@ class TorchProcesses(OneHost):
             raise
 
     def peak_memory_bytes(self) -> list[int]:
-        """Runs a step, the first time two, and returns the most that each device held: variables, buffers, workspace, and messages while
-        they live.
+        """Runs a step, the first time two, and returns the most that each device held: variables, buffers, workspace,
+        and messages while they live.
 
         Their places are taken for the whole step (slots.py): what a device reserves is more.
         """
@@ -70,7 +77,9 @@ class TorchProcesses(OneHost):
             starts, ends = zip(*(span(found[device].times, mark) for device, mark in life.sendings), strict=True)
             used = [span(found[life.holder].times, mark)[1] for mark in life.uses]
             messages[life.holder] += [(min(starts), life.bytes), (max([*ends, *used]), -life.bytes)]
-        return [own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)]
+        return [
+            own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)
+        ]
 
     def op_memory(self) -> Int64[np.ndarray, " ops"]:
         """Runs a step and returns the most bytes that each op allocated at once: its outputs and its workspace."""

@@ -1,4 +1,5 @@
-"""A traced PyTorch step cut into one program a device: which calls it makes, what it sends, receives and waits for, in order.
+"""A traced PyTorch step cut into one program a device: which calls it makes, what it sends, receives and waits for, in
+order.
 
 What docs/execution-model.md#transfers says is done here: when an op ends, each of its outputs is sent once to each
 other device that has a consumer of it, by output, then by device; a control edge to another device is a signal, left
@@ -25,10 +26,11 @@ from gnnplace.graph import CONTROL, ComputationGraph
 
 @dataclass(frozen=True, eq=False)
 class Message:
-    """An output on its way to one other device: the value of `node`, which looks like `tensor` (a fake one, as it is sent).
+    """An output on its way to one other device: the value of `node`, which looks like `tensor` (a fake one, as it is
+    sent).
 
-    Messages of one `buffer`, the number of the first of them, bring the same bytes to the same device: they are aliases of one root, each
-    fills its memory, and nothing writes there in between.
+    Messages of one `buffer`, the number of the first of them, bring the same bytes to the same device: they are aliases
+    of one root, each fills its memory, and nothing writes there in between.
     """
 
     number: int
@@ -45,8 +47,8 @@ class Message:
 
     @property
     def mark(self) -> int:
-        """The place of its sending, at its destination of its receipt, in lists of times: they count ops from the start, messages from the
-        end.
+        """The place of its sending, at its destination of its receipt, in lists of times: they count ops from the
+        start, messages from the end.
         """
         return -1 - self.number
 
@@ -62,8 +64,8 @@ class Signal:
 
 @dataclass(frozen=True)
 class Call:
-    """Runs the op of a node. `first` are nodes of no op of their own (an optimiser's count of steps) that run before it; `picks` take
-    single outputs out of what it returns.
+    """Runs the op of a node. `first` are nodes of no op of their own (an optimiser's count of steps) that run before
+    it; `picks` take single outputs out of what it returns.
     """
 
     op: int
@@ -87,7 +89,10 @@ Instruction = Call | Send | Receive
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """What one device does in a step. `held` are the nodes whose values it has before: its variables, state, inputs, constants."""
+    """What one device does in a step.
+
+    `held` are the nodes whose values it has before: its variables, state, inputs, constants.
+    """
 
     device: int
     held: tuple[Node, ...]
@@ -96,7 +101,11 @@ class Program:
     @property
     def num_messages(self) -> int:
         """One more than the largest number of a message that it sends or receives."""
-        messages = (line.what.number for line in self.instructions if isinstance(line, Send | Receive) and isinstance(line.what, Message))
+        messages = (
+            line.what.number
+            for line in self.instructions
+            if isinstance(line, Send | Receive) and isinstance(line.what, Message)
+        )
         return max(messages, default=-1) + 1
 
 
@@ -119,7 +128,8 @@ class _Writer:
         self._call, self._values, self._held = _nodes(step)
         self._lines: list[list[Instruction]] = [[] for _ in plan.devices]
         self._messages: dict[tuple[Node, int], Message] = {}
-        self._whole: dict[tuple[int, int, int], int] = {}  # messages that are the whole of a root: its number, its writes so far, to where
+        # messages that are the whole of a root: its number, its writes so far, to where
+        self._whole: dict[tuple[int, int, int], int] = {}
         self._arrived: set[tuple[Node, int]] = set()
         self._signals: dict[tuple[int, int], Signal] = {}
         self._position = np.argsort(plan.order)
@@ -140,11 +150,15 @@ class _Writer:
 
     def finished(self) -> tuple[Program, ...]:
         """The programs."""
-        held = [tuple(node for node, op in self._held if self._device[op] == device) for device in range(self._num_devices)]
+        held = [
+            tuple(node for node, op in self._held if self._device[op] == device) for device in range(self._num_devices)
+        ]
         return tuple(Program(device, held[device], tuple(lines)) for device, lines in enumerate(self._lines))
 
     def _called(self, op: int, node: Node) -> Call:
-        first = (parent for parent in node.all_input_nodes if parent not in self._op_of and parent.target is not getitem)
+        first = (
+            parent for parent in node.all_input_nodes if parent not in self._op_of and parent.target is not getitem
+        )
         return Call(op, tuple(first), node, tuple(user for user in node.users if user.target is getitem))
 
     def _receive(self, source: int, output: int, op: int) -> None:
@@ -157,7 +171,9 @@ class _Writer:
         here = self._device[op]
         for output, consumers in sorted(self._consumers[op].items()):
             for there in sorted({self._device[consumer] for consumer in consumers}):
-                self._lines[here].append(Send(self._signal(op, there) if output == CONTROL else self._message(op, output, there)))
+                self._lines[here].append(
+                    Send(self._signal(op, there) if output == CONTROL else self._message(op, output, there))
+                )
 
     def _signal(self, op: int, there: int) -> Signal:
         signal = self._signals[op, there] = Signal(self._count, self._device[op], there)
@@ -177,7 +193,9 @@ class _Writer:
 
 
 def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Node], list[tuple[Node, int]]]:
-    """The call of each op that has one, the node of each output, and the nodes whose values exist before the step, with their ops."""
+    """The call of each op that has one, the node of each output, and the
+    nodes whose values exist before the step, with their ops.
+    """
     calls, values, held = {}, {}, []
     for node in step.trace.graph.nodes:
         if node.target is getitem:
@@ -198,8 +216,8 @@ def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Nod
 def _edges_between_devices(
     graph: ComputationGraph, plan: Plan
 ) -> tuple[Mapping[int, list[tuple[int, int]]], Mapping[int, dict[int, list[int]]]]:
-    """Of each op its inputs from elsewhere (op, output), data before control, and its consumers elsewhere by output: of control edges those
-    that are needed.
+    """Of each op its inputs from elsewhere (op, output), data before control, and its consumers elsewhere by output: of
+    control edges those that are needed.
     """
     inputs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     consumers: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))

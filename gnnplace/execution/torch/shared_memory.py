@@ -1,9 +1,10 @@
 """Messages between processes on one host: the sender copies a tensor into memory that both have, and raises a flag.
 
-The memory is anonymous, made before the processes are forked: when they end, however they end, it is gone. A flag holds the
-number of the last step for which it was raised. A receiver looks at its flag until it is raised: its core should be its own, and where
-it is not, others get it after a while (else each message could take as long as the system lets a process run). Flags are
-aligned words that are written after what they announce, which x86 and the interpreter's own locks on other processors keep in order.
+The memory is anonymous, made before the processes are forked: when they end, however they end, it is gone. A flag holds
+the number of the last step for which it was raised. A receiver looks at its flag until it is raised: its core should be
+its own, and where it is not, others get it after a while (else each message could take as long as the system lets a
+process run). Flags are aligned words that are written after what they announce, which x86 and the interpreter's own
+locks on other processors keep in order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class SharedMemory:
     def __init__(self, slots: Slots, num_flags: int, num_devices: int) -> None:
         self.step = 0
         self._offsets = slots.offsets
-        self._arenas = [torch.frombuffer(mmap.mmap(-1, max(_PAGE, size)), dtype=torch.uint8) for size in slots.arena_bytes]
+        self._arenas = [
+            torch.frombuffer(mmap.mmap(-1, max(_PAGE, size)), dtype=torch.uint8) for size in slots.arena_bytes
+        ]
         self._barrier = num_flags * (_FLAG_BYTES // 8)
         self._flags = memoryview(mmap.mmap(-1, max(_PAGE, (num_flags + num_devices) * _FLAG_BYTES))).cast("Q")
         self._num_devices = num_devices
@@ -106,7 +109,9 @@ def extent_bytes(like: Tensor) -> int:
     """The bytes from the first element of a tensor to the last."""
     if like.numel() == 0:
         return 0
-    return (sum((n - 1) * stride for n, stride in zip(like.shape, like.stride(), strict=True)) + 1) * like.element_size()
+    return (
+        sum((n - 1) * stride for n, stride in zip(like.shape, like.stride(), strict=True)) + 1
+    ) * like.element_size()
 
 
 def _await(flags: memoryview, flag: int, step: int) -> None:

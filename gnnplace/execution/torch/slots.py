@@ -1,8 +1,8 @@
-"""Where messages lie in the memory of the device that receives them: two share bytes where the one is certainly done with before the
-other is sent, or where both bring the same bytes.
+"""Where messages lie in the memory of the device that receives them: two share bytes where the one is certainly done
+with before the other is sent, or where both bring the same bytes.
 
-Certain is what every run has: the order within each program, and that what is received has been sent (vector clocks; Fidge 1988,
-Mattern 1989). A message is done with after the last instruction that uses it, or any view of it.
+Certain is what every run has: the order within each program, and that what is received has been sent (vector clocks;
+Fidge 1988, Mattern 1989). A message is done with after the last instruction that uses it, or any view of it.
 """
 
 from __future__ import annotations
@@ -22,25 +22,37 @@ ALIGNMENT_BYTES = 64  # a cache line
 
 
 class Slots(NamedTuple):
-    """The offset of each message by its number, from the start of its receiver's arena; and the bytes of each device's arena."""
+    """The offset of each message by its number, from the start of its
+    receiver's arena; and the bytes of each device's arena.
+    """
 
     offsets: Mapping[int, int]
     arena_bytes: tuple[int, ...]
 
 
 def slots(programs: Sequence[Program]) -> Slots:
-    """Places all messages: the largest first, each in the smallest gap that takes it (Pisarchyk & Lee 2020), by number where equal."""
+    """Places all messages: the largest first, each in the smallest gap that
+    takes it (Pisarchyk & Lee 2020), by number where equal.
+    """
     known = _known_when_sent(programs)
     offsets: dict[int, int] = {}
     arenas = []
     for program in programs:
-        last, buffers = _last_uses(program), sorted(_buffers(program), key=lambda messages: (-_size(messages[0]), messages[0].number))
+        last, buffers = (
+            _last_uses(program),
+            sorted(_buffers(program), key=lambda messages: (-_size(messages[0]), messages[0].number)),
+        )
         places, arena = _placed(
             np.array([_size(messages[0]) for messages in buffers], dtype=np.int64),
             np.array([max(last[message.number] for message in messages) for messages in buffers], dtype=np.int64),
-            np.array([min(known[message.number][program.device] for message in messages) for messages in buffers], dtype=np.int64),
+            np.array(
+                [min(known[message.number][program.device] for message in messages) for messages in buffers],
+                dtype=np.int64,
+            ),
         )
-        offsets |= {message.number: place for messages, place in zip(buffers, places, strict=True) for message in messages}
+        offsets |= {
+            message.number: place for messages, place in zip(buffers, places, strict=True) for message in messages
+        }
         arenas.append(arena)
     return Slots(offsets, tuple(arenas))
 
@@ -57,7 +69,10 @@ def _buffers(program: Program) -> list[list[Message]]:
 def _placed(
     size: Int64[np.ndarray, " messages"], last: Int64[np.ndarray, " messages"], known: Int64[np.ndarray, " messages"]
 ) -> tuple[list[int], int]:
-    """Offsets in one arena, in this order, and its bytes. When a message is sent, the first `known` instructions here have ended."""
+    """Offsets in one arena, in this order, and its bytes.
+
+    When a message is sent, the first `known` instructions here have ended.
+    """
     start = np.zeros(len(size), dtype=np.int64)
     arena = 0
     for m in range(len(size)):
@@ -68,7 +83,9 @@ def _placed(
 
 
 def _best_gap(start: Int64[np.ndarray, " taken"], size: Int64[np.ndarray, " taken"], wanted: int, arena: int) -> int:
-    """The lowest of the smallest gaps between what is taken that hold so many bytes; without one, the end of what is taken."""
+    """The lowest of the smallest gaps between what is taken that hold so
+    many bytes; without one, the end of what is taken.
+    """
     order = np.argsort(start, kind="stable")
     begin = np.concatenate([[0], np.maximum.accumulate((start + size)[order])])
     gap = np.append(start[order], arena) - begin
@@ -77,7 +94,8 @@ def _best_gap(start: Int64[np.ndarray, " taken"], size: Int64[np.ndarray, " take
 
 
 class Lifetime(NamedTuple):
-    """How long a device holds a buffer of messages: from the start of their first sending to the end of their last use or sending.
+    """How long a device holds a buffer of messages: from the start of their first sending to the end of their last use
+    or sending.
 
     Sendings are pairs (device, mark), uses marks of the holder itself (see `Message.mark`).
     """
@@ -124,7 +142,9 @@ def _known_when_sent(programs: Sequence[Program]) -> dict[int, list[int]]:
                     sent[instruction.what.number] = clock.copy()
                 clock[here] += 1
                 moved = True
-    assert all(clock[program.device] == len(program.instructions) for program, clock in zip(programs, clocks, strict=True))
+    assert all(
+        clock[program.device] == len(program.instructions) for program, clock in zip(programs, clocks, strict=True)
+    )
     return sent
 
 
@@ -142,7 +162,9 @@ def _last_uses(program: Program) -> dict[int, int]:
             case Call(_, _, node, picks):
                 used = [parent for parent in node.all_input_nodes if parent in within]
                 for made in (node, *picks):
-                    within[made] = frozenset[int]().union(*(within[parent] for parent in used if _is_view(made, parent)))
+                    within[made] = frozenset[int]().union(
+                        *(within[parent] for parent in used if _is_view(made, parent))
+                    )
             case _:
                 continue
         last |= dict.fromkeys((number for node in used for number in within.get(node, ())), place)

@@ -1,14 +1,16 @@
-"""Messages and signals between devices that threads of one process feed: CUDA streams and events, and nothing of them on CPU devices.
+"""Messages and signals between devices that threads of one process feed: CUDA streams and events, and nothing of them
+on CPU devices.
 
-On a `ComputeStream` ops are queued and the host runs ahead, so what is handed from thread to thread is a value
-together with the event after which it is there; a receiving GPU's stream waits for the event, its thread does not. On `NoStream`
+On a `ComputeStream` ops are queued and the host runs ahead, so what is handed from thread to thread is a value together
+with the event after which it is there; a receiving GPU's stream waits for the event, its thread does not. On `NoStream`
 (a CPU device) an op is done when it returns, and a receiving CPU device's thread is what waits for a GPU's event.
 
-Each ordered pair of devices has a copy stream. PyTorch copies between two GPUs on the source's current stream and has the
-destination's current stream wait before and after, so the pair has a stream at either end: compute streams take no part in copies.
-A tensor that a copy reads, or that it has made for another stream, is told so to the allocator (`record_stream`): it is free for
-others at its last use in program order, as in the execution model, but not before the copy or that stream is done with it. To hold
-references until the end of the step would be as safe, but every message would cost its memory for the whole step.
+Each ordered pair of devices has a copy stream. PyTorch copies between two GPUs on the source's current stream and has
+the destination's current stream wait before and after, so the pair has a stream at either end: compute streams take no
+part in copies. A tensor that a copy reads, or that it has made for another stream, is told so to the allocator
+(`record_stream`): it is free for others at its last use in program order, as in the execution model, but not before the
+copy or that stream is done with it. To hold references until the end of the step would be as safe, but every message
+would cost its memory for the whole step.
 """
 
 from __future__ import annotations
@@ -38,7 +40,10 @@ class AbandonedError(Exception):
 
 
 class Streams:
-    """A `Transport` between lanes of one process. What is handed over goes through a queue for each message: one in, one out, a step."""
+    """A `Transport` between lanes of one process.
+
+    What is handed over goes through a queue for each message: one in, one out, a step.
+    """
 
     def __init__(self, lanes: Sequence[Lane]) -> None:
         self._lanes = lanes
@@ -85,7 +90,8 @@ class Streams:
     def _copier(self, message: Message) -> Callable[[Tensor], Arrival]:
         """What queues the copy of a value, from the thread of its device.
 
-        Buffers on CPU devices and the pinned ones on the way to a GPU are made here once, so that no step waits for them.
+        Buffers on CPU devices and the pinned ones on the way to a GPU are made here once, so that no step waits for
+        them.
         """
         src, dst, like = self._lanes[message.src], self._lanes[message.dst], message.tensor
         if src.stream is None and dst.stream is None:
@@ -121,7 +127,9 @@ def _within_cpu(like: Tensor) -> Callable[[Tensor], Arrival]:
 
 
 def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
-    """From a CPU device: copied by its thread into pinned memory, from there by the GPU. The step's end frees the pinned buffer."""
+    """From a CPU device: copied by its thread into pinned memory, from
+    there by the GPU. The step's end frees the pinned buffer.
+    """
     index, copied = once(like), torch.cuda.Event()
     staged = _buffer(like, pinned=True)[index]
 
@@ -156,7 +164,9 @@ def _to_cpu(like: Tensor, maker: Stream, near: Stream) -> Callable[[Tensor], Arr
 def _between_gpus(
     like: Tensor, maker: Stream, device: torch.device, user: Stream, streams: tuple[Stream, Stream]
 ) -> Callable[[Tensor], Arrival]:
-    """From a GPU to another, peer to peer where the driver can (PyTorch turns it on), or within one GPU between two streams."""
+    """From a GPU to another, peer to peer where the driver can (PyTorch
+    turns it on), or within one GPU between two streams.
+    """
     near, far = streams
     index, made, copied = once(like), torch.cuda.Event(), torch.cuda.Event()
 
@@ -175,7 +185,8 @@ def _between_gpus(
 
 
 def _packed(value: Tensor, like: Tensor) -> Tensor:
-    """The value with the strides that it is sent with: without, PyTorch would copy by way of pageable memory and block the host.
+    """The value with the strides that it is sent with: without, PyTorch would copy by way of pageable memory and block
+    the host.
 
     No op may run on `like` here: it is a fake tensor, and those can't be used by several threads at once.
     """

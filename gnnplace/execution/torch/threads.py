@@ -1,4 +1,5 @@
-"""A placed PyTorch step on GPUs, or on GPUs and CPU devices: a thread feeds each device, all in this process, over CUDA streams.
+"""A placed PyTorch step on GPUs, or on GPUs and CPU devices: a thread feeds each device, all in this process, over CUDA
+streams.
 
 The k-th GPU of the plan is cuda:k, counted round: several logical devices may share a GPU, each with its stream. This
 process must be one that nobody forks for the sake of CUDA: a step was traced here, PyTorch's autograd has looked for
@@ -33,27 +34,41 @@ from gnnplace.isolation.worker import failure
 
 
 class TorchThreads(OneHost):
-    """A `PlacedStep` of a plan of GPUs and CPU devices. What a GPU has is what its devices may use, whatever the cluster says."""
+    """A `PlacedStep` of a plan of GPUs and CPU devices.
+
+    What a GPU has is what its devices may use, whatever the cluster says.
+    """
 
     def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
         written, self._num_ops = programs(step, plan), step.graph.num_ops
         self._received = [received_bytes(program) for program in written]
         self._lanes = lanes([device.kind for device in plan.devices])
         self._transport, self._meeting, drawing = Streams(self._lanes), Barrier(len(written)), Lock()
-        self._feeders = [ThreadPoolExecutor(1, device.name, lane.enter) for device, lane in zip(plan.devices, self._lanes, strict=True)]
+        self._feeders = [
+            ThreadPoolExecutor(1, device.name, lane.enter)
+            for device, lane in zip(plan.devices, self._lanes, strict=True)
+        ]
         self._devices: list[TorchDevice] = []
         shared = (self._transport, lambda step: self._meeting.wait(), self._num_ops, drawing)
-        calls = [partial(TorchDevice, program, held, lane, *shared) for program, lane in zip(written, self._lanes, strict=True)]
+        calls = [
+            partial(TorchDevice, program, held, lane, *shared)
+            for program, lane in zip(written, self._lanes, strict=True)
+        ]
         self._devices = self._together(calls)
 
     def peak_memory_bytes(self) -> list[int]:
-        """The most that each device held in a step: of a GPU what all its logical devices held, without cuBLAS's workspace."""
+        """The most that each device held in a step: of a GPU what all its
+        logical devices held, without cuBLAS's workspace.
+        """
         gpus = sorted({lane.device.index for lane in self._lanes if lane.stream is not None})
         peaks = dict(zip(gpus, gpu_growth(gpus, lambda: self.run(1)), strict=True)) if gpus else {}
         for device, lane in zip(self._devices, self._lanes, strict=True):
             if lane.stream is not None:
                 peaks[lane.device.index] += device.held_bytes()
-        return [self._cpu_peak(place) if lane.stream is None else peaks[lane.device.index] for place, lane in enumerate(self._lanes)]
+        return [
+            self._cpu_peak(place) if lane.stream is None else peaks[lane.device.index]
+            for place, lane in enumerate(self._lanes)
+        ]
 
     def described(self) -> list[str]:
         """What each device is here."""

@@ -1,4 +1,6 @@
-"""What a placed step is compared with: the step in one memory, as eager PyTorch runs it or, where ops draw numbers, its trace op by op."""
+"""What a placed step is compared with: the step in one memory, as eager PyTorch
+runs it or, where ops draw numbers, its trace op by op.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ NOISE = 0.01  # of the largest gradient: one that should be 0 (of a bias before 
 
 
 def run_trace(traced: TracedStep, held: Mapping[Node, Tensor], step: int, device: torch.device) -> dict[Node, Any]:
-    """The value of every node of a trace, op by op on one device, from those that exist before the step, which it changes as the step does.
+    """The value of every node of a trace, op by op on one device, from those that exist before the step, which it
+    changes as the step does.
 
     What ops draw is that of the step of this number, wherever it is placed.
     """
@@ -44,20 +47,27 @@ def run_trace(traced: TracedStep, held: Mapping[Node, Tensor], step: int, device
 
 
 class Unplaced:
-    """A step on a copy of its module in this host's memory, to be run once, before the placed one changes the module."""
+    """A step on a copy of its module in this host's memory, to be run
+    once, before the placed one changes the module.
+    """
 
     def __init__(self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, plan: Plan) -> None:
         self._step, self._traced = step, traced
         self._draws = any(map(is_random, traced.trace.graph.nodes))
         if self._draws and any(device.kind == "gpu" for device in plan.devices):
             raise ValueError(
-                "check: ops draw random numbers, and GPUs draw others than this host; place it without check, or without dropout"
+                "check: ops draw random numbers, and GPUs draw others than this host; place it without check, or "
+                "without dropout"
             )
         needed, free = _peak_bytes(problem), os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         if needed > free:
-            raise ValueError(f"check: the unplaced step needs {needed} bytes, and this host has {free} free; place it without check")
+            raise ValueError(
+                f"check: the unplaced step needs {needed} bytes, and this host has {free} free; place it without check"
+            )
 
-    def outputs(self, inputs: Sequence[Tensor], number: int, results: Callable[[Mapping[Node, Any]], Values]) -> Outputs:
+    def outputs(
+        self, inputs: Sequence[Tensor], number: int, results: Callable[[Mapping[Node, Any]], Values]
+    ) -> Outputs:
         """What the step makes and leaves: gradients or outputs, and buffers.
 
         `results` reads them out of the values of the trace's nodes; `number` is that of the step, for what it draws.
@@ -66,15 +76,25 @@ class Unplaced:
         inputs = [value.detach().to("cpu", copy=True) for value in inputs]
         if not self._draws:
             with uncompiled():
-                found = _trained(self._step, module, inputs) if isinstance(self._step, TorchStep) else _inferred(module, self._step, inputs)
+                found = (
+                    _trained(self._step, module, inputs)
+                    if isinstance(self._step, TorchStep)
+                    else _inferred(module, self._step, inputs)
+                )
         else:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 found = results(run_trace(self._traced, self._held(module, inputs), number, torch.device("cpu")))
         return as_outputs(found, module)
 
     def check(self, found: Outputs, expected: Outputs) -> None:
-        """Raises MeasurementError(wrong_output) where a placed call differs from the unplaced one by more than rounding."""
-        sizes = {name: float(np.abs(value).max(initial=0)) for name, value in expected.variables.items() if name.startswith(GRADIENT)}
+        """Raises MeasurementError(wrong_output) where a placed call
+        differs from the unplaced one by more than rounding.
+        """
+        sizes = {
+            name: float(np.abs(value).max(initial=0))
+            for name, value in expected.variables.items()
+            if name.startswith(GRADIENT)
+        }
         least = dict.fromkeys(sizes, NOISE * max(sizes.values(), default=0.0))
         checked(found, expected, "the traced step" if self._draws else "eager PyTorch", least)
 
@@ -86,7 +106,9 @@ class Unplaced:
             node: next(given) if argument.role == "input" else tensors[argument.name].detach()
             for node, argument in zip(nodes, trace.arguments, strict=True)
         }
-        return held | {node: trace.constants[node.target].clone() for node in trace.graph.nodes if node.op == "get_attr"}
+        return held | {
+            node: trace.constants[node.target].clone() for node in trace.graph.nodes if node.op == "get_attr"
+        }
 
 
 def as_outputs(found: Values, module: nn.Module) -> Outputs:
@@ -100,7 +122,9 @@ def _trained(step: TorchStep, module: nn.Module, inputs: Sequence[Tensor]) -> Va
     with torch.enable_grad():
         loss = step.loss_of(module, inputs)
         gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-    made = {f"{GRADIENT}{name}": gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None}
+    made = {
+        f"{GRADIENT}{name}": gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None
+    }
     return {"loss": loss} | made
 
 

@@ -13,22 +13,28 @@ Node = torch.fx.Node
 
 
 def as_sent(tensor: Tensor) -> Tensor:
-    """The tensor as it lies where it arrives: with its own strides where it fills its memory, else closely packed; what is expanded
-    (of stride 0) is sent once. A meta tensor, for threads share it and fake ones can't be shared.
+    """The tensor as it lies where it arrives: with its own strides where it fills its memory, else closely packed; what
+    is expanded (of stride 0) is sent once. A meta tensor, for threads share it and fake ones can't be shared.
     """
     dense = torch.empty_like(tensor[once(tensor)])
     return torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype, device="meta").expand(tensor.shape)
 
 
 def is_whole(tensor: Tensor, sent: Tensor) -> bool:
-    """Whether what is sent of a tensor (`as_sent`) is all of its memory, byte by byte: a lazy conjugate is sent resolved."""
+    """Whether what is sent of a tensor (`as_sent`) is all of its memory,
+    byte by byte: a lazy conjugate is sent resolved.
+    """
     resolved = not (tensor.is_conj() or tensor.is_neg())
-    return resolved and sent.stride() == tensor.stride() and sent.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+    return (
+        resolved
+        and sent.stride() == tensor.stride()
+        and sent.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+    )
 
 
 def turned(node: Node) -> Callable[[Tensor], Tensor] | None:
-    """What takes the lazy conjugate and negative of a node's value off it, to be sent, and puts them on again where it arrives; None where
-    it has neither. An op that takes a conjugate's conjugate counts on the first to be lazy.
+    """What takes the lazy conjugate and negative of a node's value off it, to be sent, and puts them on again where it
+    arrives; None where it has neither. An op that takes a conjugate's conjugate counts on the first to be lazy.
     """
     value = node.meta["val"]
     turns = [turn for turn, lazy in ((torch.conj, value.is_conj()), (torch._neg_view, value.is_neg())) if lazy]
@@ -37,7 +43,10 @@ def turned(node: Node) -> Callable[[Tensor], Tensor] | None:
 
 def once(tensor: Tensor) -> tuple[slice, ...]:
     """The index that takes an expanded tensor's elements once."""
-    return tuple(slice(1) if stride == 0 and size > 1 else slice(None) for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tuple(
+        slice(1) if stride == 0 and size > 1 else slice(None)
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
 
 
 def is_random(node: Node) -> bool:
@@ -51,10 +60,12 @@ def is_random(node: Node) -> bool:
 
 
 class Held(NamedTuple):
-    """What exists before the step: the value of each such node, the names of those that a step changes; and what is kept of a step.
+    """What exists before the step: the value of each such node, the names of those that a step changes; and what is
+    kept of a step.
 
-    Devices have copies of the values and keep the loss, a scalar. With `results` they share the values, each on its device, and write
-    the value of each such node to its place; random draws are those of the step of the number plus `draws`.
+    Devices have copies of the values and keep the loss, a scalar. With `results` they share the values, each on its
+    device, and write the value of each such node to its place; random draws are those of the step of the number plus
+    `draws`.
     """
 
     values: Mapping[Node, Tensor]

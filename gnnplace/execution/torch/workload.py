@@ -1,4 +1,6 @@
-"""A PyTorch training step as a `Workload`: traced once, run by an executor of its devices' kind, compared with eager PyTorch."""
+"""A PyTorch training step as a `Workload`: traced once, run by an executor
+of its devices' kind, compared with eager PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ WARM_STEPS = 2
 
 
 class TorchWorkload:
-    """A step whose module and inputs hold real values. Raises ValueError where they don't, or the step can't be traced."""
+    """A step whose module and inputs hold real values.
+
+    Raises ValueError where they don't, or the step can't be traced.
+    """
 
     def __init__(self, step: TorchStep, name: str) -> None:
         torch.set_num_threads(1)  # and so without threads of its own, which a fork would lose
@@ -51,7 +56,10 @@ class TorchWorkload:
             return distributed.TorchDistributed(self._traced, plan, self._held)
         drawing = {plan.devices[plan.device[op]].kind for op in self._random}
         if "cpu" in drawing and any(device.kind == "gpu" for device in plan.devices):
-            reason = "an op that draws random numbers stands on a CPU device beside GPUs, which draw others: nothing to compare with"
+            reason = (
+                "an op that draws random numbers stands on a CPU device beside GPUs, which draw others: "
+                "nothing to compare with"
+            )
             raise MeasurementError("unsupported", reason)
         return started(self._traced, plan, self._held)
 
@@ -80,9 +88,13 @@ class TorchWorkload:
 
     @cached_property
     def _with_workspace(self) -> ComputationGraph:
-        """The graph with the bytes that each op allocated beyond its outputs in a step on one core: convolutions lay out tensors anew."""
+        """The graph with the bytes that each op allocated beyond its outputs
+        in a step on one core: convolutions lay out tensors anew.
+        """
         graph, core = self.graph, Device("core", "cpu", MAX_BYTES, 1, 1)
-        step = TorchProcesses(self._traced, Plan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order), self._held)
+        step = TorchProcesses(
+            self._traced, Plan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order), self._held
+        )
         try:
             step.run(WARM_STEPS)
             allocated = step.op_memory()
@@ -98,7 +110,9 @@ class TorchWorkload:
         return Outputs(losses, eager.variables())
 
     def _run_trace(self, steps: int, device: torch.device) -> Outputs:
-        held: dict[Node, Any] = {node: value.detach().to(device, copy=True) for node, value in self._held.values.items()}
+        held: dict[Node, Any] = {
+            node: value.detach().to(device, copy=True) for node, value in self._held.values.items()
+        }
         assert self._held.loss is not None
         losses = []
         for step in range(1, steps + 1):
@@ -138,12 +152,18 @@ class EagerStep:
         named = dict(self._module.named_parameters())
         variables = named | dict(self._module.named_buffers())
         for name, parameter in named.items():
-            variables |= {f"{name}/{key}": value for key, value in self._optimizer.state[parameter].items() if isinstance(value, Tensor)}
+            variables |= {
+                f"{name}/{key}": value
+                for key, value in self._optimizer.state[parameter].items()
+                if isinstance(value, Tensor)
+            }
         return {name: value.detach().cpu().numpy() for name, value in variables.items()}
 
 
 def check_plan(graph: ComputationGraph, plan: Plan) -> None:
-    """Raises MeasurementError(unsupported) for devices that aren't here and what the graph forbids, PlanError for a wrong order."""
+    """Raises MeasurementError(unsupported) for devices that aren't here and
+    what the graph forbids, PlanError for a wrong order.
+    """
     _check_kinds({device.kind for device in plan.devices})
     refuse(graph, plan)
 
@@ -156,7 +176,9 @@ def started(traced: TracedStep, plan: Plan, held: Held) -> TorchProcesses | Torc
 
 def _check_kinds(kinds: set[str]) -> None:
     if odd := kinds - KINDS:
-        raise MeasurementError("unsupported", f"devices of kind {', '.join(sorted(odd))}: a PyTorch step runs on 'cpu' and 'gpu'")
+        raise MeasurementError(
+            "unsupported", f"devices of kind {', '.join(sorted(odd))}: a PyTorch step runs on 'cpu' and 'gpu'"
+        )
     if "gpu" in kinds and not torch.cuda.is_available():
         raise MeasurementError("unsupported", "devices of kind gpu, and PyTorch finds no CUDA device here")
 
@@ -169,7 +191,9 @@ def _held(step: TorchStep, trace: Trace) -> Held:
     inputs = cycle(ExampleInputs(step.inputs).tensors)  # the same for each micro-batch
     held: dict[Node, Tensor] = {}
     names: dict[Node, str] = {}
-    for node, argument in zip((node for node in trace.graph.nodes if node.op == "placeholder"), trace.arguments, strict=True):
+    for node, argument in zip(
+        (node for node in trace.graph.nodes if node.op == "placeholder"), trace.arguments, strict=True
+    ):
         match argument.role:
             case "input":
                 held[node] = next(inputs)
@@ -180,7 +204,9 @@ def _held(step: TorchStep, trace: Trace) -> Held:
     held |= {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
     for node, value in held.items():
         if value.is_meta:
-            raise ValueError(f"{names.get(node, node.name)}: lies on the meta device; a step that is measured needs values")
+            raise ValueError(
+                f"{names.get(node, node.name)}: lies on the meta device; a step that is measured needs values"
+            )
     return Held(held, names, _loss(trace.graph))
 
 

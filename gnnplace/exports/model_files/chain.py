@@ -13,7 +13,10 @@ import onnxruntime
 
 
 class Chain:
-    """A session for each segment. `provider` runs all of them instead of those of the manifest, e.g. "CPUExecutionProvider"."""
+    """A session for each segment.
+
+    `provider` runs all of them instead of those of the manifest, e.g. "CPUExecutionProvider".
+    """
 
     def __init__(self, folder: str | Path = Path(__file__).parent, provider: str | None = None) -> None:
         self.manifest = json.loads((Path(folder) / "manifest.json").read_text())
@@ -32,5 +35,7 @@ class Chain:
         name = provider or segment["provider"]
         session = onnxruntime.InferenceSession(folder / segment["file"], providers=[asked])
         if name not in session.get_providers():  # ONNX Runtime only warns
-            raise RuntimeError(f"{segment['file']}: this onnxruntime has no {name}; its providers are {session.get_providers()}")
+            raise RuntimeError(
+                f"{segment['file']}: this onnxruntime has no {name}; its providers are {session.get_providers()}"
+            )
         return session

@@ -7,8 +7,8 @@
     @placed()  # of a tf.function, the body
     def step(x, y): ...
 
-An op of another name gets no device: TensorFlow chooses it. Variables that a tf.function captures exist before it; make each one in
-`with tf.device(DEVICES[its op])`.
+An op of another name gets no device: TensorFlow chooses it. Variables that a tf.function captures exist before it; make
+each one in `with tf.device(DEVICES[its op])`.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""What a node of a network file costs, as far as all file formats agree; each format's table says what is its own. What is resized
-costs the same in PyTorch and TensorFlow, too (`interpolation`).
+"""What a node of a network file costs, as far as all file formats agree; each format's table says what is its own. What
+is resized costs the same in PyTorch and TensorFlow, too (`interpolation`).
 
 | canonical kind | flops |
 |---|---|
@@ -9,7 +9,8 @@ costs the same in PyTorch and TensorFlow, too (`interpolation`).
 | moves, views, fills, shapes | 0 |
 | other | 0: its time is that of its bytes |
 
-Bytes are those of the inputs and outputs, except where an op touches less: lookups and slices read what they yield, fills only write.
+Bytes are those of the inputs and outputs, except where an op touches less: lookups and slices read what they yield,
+fills only write.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ SOFTMAX_FLOPS = PER_OUTPUT_ELEMENT["softmax"]
 CELL_FLOPS = {"LSTM": 17, "GRU": 14, "RNN": 3}  # sums of products and bias, gates, the new state
 COPIES = frozenset(("Expand", "Tile", "Broadcast"))  # fills that read what they repeat
 SUMS_OF_ROWS = frozenset((
-    "EmbeddingBagOffsetsSum", "EmbeddingBagPackedSum", "EmbeddingBagOffsets", "EmbeddingBagPacked", "EmbeddingSegmentsSum"
+    "EmbeddingBagOffsetsSum", "EmbeddingBagPackedSum", "EmbeddingBagOffsets", "EmbeddingBagPacked",
+    "EmbeddingSegmentsSum"
 ))  # fmt: skip
 NO_TENSOR = Tensor((0,), "float32")
 Value = TypeVar("Value", int, str, list)
@@ -53,7 +55,10 @@ class Call:
         return tensor
 
     def attribute(self, name: str, kind: type[Value], default: Value | None = None) -> Value:
-        """An attribute. Raises KeyError where it is absent and has no default, TypeError where it is of another type."""
+        """An attribute.
+
+        Raises KeyError where it is absent and has no default, TypeError where it is of another type.
+        """
         value = self.node.attributes[name] if default is None else self.node.attributes.get(name, default)
         if not isinstance(value, kind):
             raise TypeError(f"{name}: {value!r} is no {kind.__name__}")
@@ -82,7 +87,10 @@ def flops(call: Call, by_kind: Mapping[str, Rule]) -> int:
 
 
 def bytes_accessed(call: Call) -> int | None:
-    """The memory traffic of one node, or None where it is that of its inputs and outputs. Raises IndexError for a table without rows."""
+    """The memory traffic of one node, or None where it is that of its inputs and outputs.
+
+    Raises IndexError for a table without rows.
+    """
     made = sum(tensor.bytes for tensor in call.outputs if tensor is not None)
     others = sum(tensor.bytes for tensor in call.inputs[1:] if tensor is not None)
     match call.canonical:
@@ -102,7 +110,9 @@ def workspace_bytes(call: Call) -> int:
 
 
 def einsum(call: Call) -> int:
-    """Every combination of labels is a product of all operands; `...` are labels of their own, aligned at their ends."""
+    """Every combination of labels is a product of all operands; `...`
+    are labels of their own, aligned at their ends.
+    """
     sizes: dict[str, int] = {}
     operands = call.attribute("equation", str).replace(" ", "").partition("->")[0].split(",")
     for labels, tensor in zip(operands, (call.needed(index) for index in range(len(operands))), strict=True):
@@ -115,10 +125,14 @@ def einsum(call: Call) -> int:
 
 
 def interpolation(image: Sequence[int], resized: Sequence[int], neighbours: int, antialias: bool) -> int:
-    """2 an element of the resized image and neighbour, in every framework: so many along each axis that is resized, and where the
-    kernel is widened against aliasing as many times more as the axis shrinks."""
+    """2 an element of the resized image and neighbour, in every framework: so many along each axis that is resized, and
+    where the kernel is widened against aliasing as many times more as the axis shrinks.
+    """
     axes = [(before, after) for before, after in zip(image, resized, strict=True) if before != after]
-    reach = [-(-neighbours * before // max(1, after)) if antialias and before > after else neighbours for before, after in axes]
+    reach = [
+        -(-neighbours * before // max(1, after)) if antialias and before > after else neighbours
+        for before, after in axes
+    ]
     return 2 * math.prod(resized) * math.prod(reach)
 
 
@@ -128,7 +142,9 @@ def input_elements(call: Call) -> int:
 
 
 def recurrent(cell: str, rows: int, states: int, weights: int) -> int:
-    """A recurrent layer: `rows` are its steps x samples, `states` the elements of a row's state, `weights` those of its two matrices."""
+    """A recurrent layer: `rows` are its steps x samples, `states` the elements
+    of a row's state, `weights` those of its two matrices.
+    """
     return rows * (2 * weights + CELL_FLOPS[cell] * states)
 
 

@@ -1,8 +1,10 @@
-"""From a network of a file to its computation graph: one op for each input, weight and node, as the network runs forward.
+"""From a network of a file to its computation graph: one op for each input, weight and node, as the network runs
+forward.
 
-A weight is a variable with its bytes and one read of it, as in the other front-ends, and so is a node `Constant` as large as weights are;
-one that holds a few whole numbers or a single value (a shape, an axis, a scale) is a constant. Views share the buffer of their input.
-What only looks at shapes or folds small constants has no kernel. Strings keep their ops on CPUs.
+A weight is a variable with its bytes and one read of it, as in the other front-ends, and so is a node `Constant` as
+large as weights are; one that holds a few whole numbers or a single value (a shape, an axis, a scale) is a constant.
+Views share the buffer of their input. What only looks at shapes or folds small constants has no kernel. Strings keep
+their ops on CPUs.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ class FileGraph:
 
 @dataclass(frozen=True)
 class Format:
-    """What the nodes of a file format are and cost; `node` is its word for one, `known` the kinds whose output is known before the step."""
+    """What the nodes of a file format are and cost; `node` is its word for one,
+    `known` the kinds whose output is known before the step.
+    """
 
     node: str
     known: frozenset[str]
@@ -56,7 +60,8 @@ class Format:
 def read_graph(file: str | os.PathLike[str], network: Network, described: Format, name: str | None) -> FileGraph:
     """The graph of a file's network, under `name` or the file's own.
 
-    Raises ValueError, in one line, where a node's inputs or attributes are not those of its kind, or its flops are absurd.
+    Raises ValueError, in one line, where a node's inputs or attributes are not those of its kind, or its flops are
+    absurd.
     """
     builder = _Builder(network, described)
     try:
@@ -65,7 +70,12 @@ def read_graph(file: str | os.PathLike[str], network: Network, described: Format
     except ValueError as error:
         raise ValueError(f"{os.fspath(file)}: {error}") from error
     if builder.uncounted:
-        log.warning("%s", printable(f"{graph.name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"))
+        log.warning(
+            "%s",
+            printable(
+                f"{graph.name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"
+            ),
+        )
     return FileGraph(graph, MappingProxyType(dict(sorted(builder.uncounted.items()))))
 
 
@@ -86,7 +96,15 @@ class _Builder:
 
     def add_all(self) -> None:
         for name in self._network.inputs:
-            self._append(name, "input", (self._output(name, None),), (name,), layer="inputs", kernel=False, canonical_kind="input")
+            self._append(
+                name,
+                "input",
+                (self._output(name, None),),
+                (name,),
+                layer="inputs",
+                kernel=False,
+                canonical_kind="input",
+            )
         for name in self._network.initializers:
             self._add_initializer(name, self._network.tensors[name])
         for node in self._network.nodes:
@@ -100,7 +118,9 @@ class _Builder:
         user = self._first_user.get(name)
         layer = user.layer if user is not None else None
         if tensor.elements == 1 or (tensor.elements <= MAX_FOLDED_ELEMENTS and WHOLE_NUMBERS.fullmatch(tensor.dtype)):
-            self._append(name, "Constant", (self._output(name, None),), (name,), layer=layer, kernel=False, canonical_kind="fill")
+            self._append(
+                name, "Constant", (self._output(name, None),), (name,), layer=layer, kernel=False, canonical_kind="fill"
+            )
             self._known.add(name)
             return
         self._weights.add(name)
@@ -111,7 +131,9 @@ class _Builder:
 
     def _add_node(self, node: Node) -> None:
         tensors = self._network.tensors
-        call = Call(node, self._canonical(node), tuple(map(tensors.get, node.inputs)), tuple(map(tensors.get, node.outputs)))
+        call = Call(
+            node, self._canonical(node), tuple(map(tensors.get, node.inputs)), tuple(map(tensors.get, node.outputs))
+        )
         folded, view, known = self._folds(call), self._format.is_view(node), node.kind in self._format.known
         kernel = not (folded or view or known)
         if kernel and call.canonical == "other":
@@ -131,7 +153,9 @@ class _Builder:
     def _folds(self, call: Call) -> bool:
         """Whether a node computes something small from shapes and constants alone: the host does it, once."""
         inputs, tensors = [name for name in call.node.inputs if name], self._network.tensors
-        small = all(name in tensors and tensors[name].elements <= MAX_FOLDED_ELEMENTS for name in call.node.outputs if name)
+        small = all(
+            name in tensors and tensors[name].elements <= MAX_FOLDED_ELEMENTS for name in call.node.outputs if name
+        )
         return bool(inputs) and small and self._known.issuperset(inputs) and call.canonical not in NEVER_FOLDED
 
     def _canonical(self, node: Node) -> str:
@@ -140,7 +164,12 @@ class _Builder:
 
     def _looks_up(self, node: Node) -> bool:
         """Whether a node gathers rows of a weight."""
-        if node.kind != "Gather" or len(node.inputs) < 2 or node.inputs[0] not in self._weights or node.attributes.get("axis", 0) != 0:
+        if (
+            node.kind != "Gather"
+            or len(node.inputs) < 2
+            or node.inputs[0] not in self._weights
+            or node.attributes.get("axis", 0) != 0
+        ):
             return False
         table, indices, rows = (self._network.tensors.get(name) for name in (*node.inputs[:2], node.outputs[0]))
         return table is not None and indices is not None and len(table.shape) == 2 and rows is not None \
@@ -152,7 +181,9 @@ class _Builder:
             flops = 0 if folded else self._format.flops(call)
             moved, workspace = network_flops.bytes_accessed(call), network_flops.workspace_bytes(call)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ValueError(f"{self._described(call.node)}: its inputs or attributes are not those of this kind") from error
+            raise ValueError(
+                f"{self._described(call.node)}: its inputs or attributes are not those of this kind"
+            ) from error
         if not 0 <= flops <= MAX_FLOPS:
             raise ValueError(f"{self._described(call.node)}: {flops} flops are not between 0 and {MAX_FLOPS}")
         return {"flops": flops, "bytes_accessed": moved, "workspace_bytes": workspace}
@@ -172,7 +203,9 @@ class _Builder:
     ) -> int:  # fmt: skip
         """The index of a new op, whose outputs are these values."""
         index = len(self.ops)
-        self.ops.append(Op(self._names.unique(name), kind, outputs, phase="forward", layer=layer, block=_block(layer), **columns))
+        self.ops.append(
+            Op(self._names.unique(name), kind, outputs, phase="forward", layer=layer, block=_block(layer), **columns)
+        )
         self.edges.update([(source, output, index) for source, output in inputs])
         self._refs.update({value: (index, output) for output, value in enumerate(values) if value})
         return index

@@ -12,7 +12,8 @@ from gnnplace.graph import MAX_BYTES
 
 # The bits of an element. A string is its header of 24 bytes: what it points to is not known before the step.
 BITS: dict[str, int] = {
-    "float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e4m3fnuz": 8, "float8_e5m2": 8,
+    "float64": 64, "float32": 32, "bfloat16": 16, "float16": 16, "float8_e4m3fn": 8, "float8_e4m3fnuz": 8,
+    "float8_e5m2": 8,
     "float8_e5m2fnuz": 8, "float8_e8m0": 8, "float6_e2m3": 6, "float6_e3m2": 6, "float4_e2m1": 4, "nf4": 4,
     "int64": 64, "int32": 32, "int16": 16, "int8": 8, "int4": 4, "int2": 2,
     "uint64": 64, "uint32": 32, "uint16": 16, "uint8": 8, "uint6": 6, "uint4": 4, "uint3": 3, "uint2": 2, "uint1": 1,
@@ -42,7 +43,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node: its kind has the domain before it unless that is the format's own; absent inputs and outputs are named ""."""
+    """One node: its kind has the domain before it unless that is the
+    format's own; absent inputs and outputs are named "".
+    """
 
     name: str
     kind: str
@@ -54,7 +57,9 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Nodes in topological order; the names of values, each made once; and their types, but for outputs that nobody reads."""
+    """Nodes in topological order; the names of values, each made once;
+    and their types, but for outputs that nobody reads.
+    """
 
     inputs: tuple[str, ...]
     initializers: tuple[str, ...]
@@ -81,7 +86,10 @@ class Names:
 
 
 def checked(place: str, tensor: Tensor) -> Tensor:
-    """The tensor. Raises ValueError, after `place`, for a negative dimension or more dimensions or bytes than a graph may have."""
+    """The tensor.
+
+    Raises ValueError, after `place`, for a negative dimension or more dimensions or bytes than a graph may have.
+    """
     if any(size < 0 for size in tensor.shape):
         raise ValueError(f"{place}: {list(tensor.shape)[:MAX_RANK]} has a negative dimension")
     if len(tensor.shape) > MAX_RANK or max(tensor.shape, default=0) > MAX_BYTES or tensor.bytes > MAX_BYTES:

@@ -32,7 +32,9 @@ def check_model(model: ModelProto) -> None:
     if (nodes := _inlined(model)) > MAX_NODES:
         raise ValueError(f"graph: {nodes} nodes after inlining; at most {MAX_NODES} are allowed")
     if model.graph.sparse_initializer:
-        raise ValueError(f"initializer {shown(model.graph.sparse_initializer[0].values.name)}: is sparse; store it dense")
+        raise ValueError(
+            f"initializer {shown(model.graph.sparse_initializer[0].values.name)}: is sparse; store it dense"
+        )
     for graph in (model.graph, *model.functions):
         for node in graph.node:
             _check_flat(node)
@@ -113,11 +115,17 @@ def _called(node: NodeProto) -> tuple[str, str, str]:
 
 def _check_flat(node: NodeProto) -> None:
     """Refuses subgraphs: a computation graph is flat, and nothing in it depends on values."""
-    bodies = [body for attribute in node.attribute for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))]
+    bodies = [
+        body
+        for attribute in node.attribute
+        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else []))
+    ]
     if any(attribute.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for attribute in node.attribute) or bodies:
         constant = node.op_type == "If" and all(inner.op_type == "Constant" for body in bodies for inner in body.node)
         reason = "both its branches are constants" if constant else "what it computes depends on values"
-        raise ValueError(f"{described(node)}: has subgraphs: {reason}; export or simplify the model without it (fixed shapes help)")
+        raise ValueError(
+            f"{described(node)}: has subgraphs: {reason}; export or simplify the model without it (fixed shapes help)"
+        )
 
 
 def _check_declared(name: str, declared: TypeProto) -> None:

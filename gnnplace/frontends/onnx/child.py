@@ -1,7 +1,8 @@
-"""The child process that reads one ONNX file: `python -m gnnplace.frontends.onnx.child REQUEST` prints one line of JSON.
+"""The child process that reads one ONNX file: `python -m gnnplace.frontends.onnx.child REQUEST` prints one line of
+JSON.
 
-`reader` makes REQUEST; `isolation.limited` limits the process. If a hostile file makes protobuf or shape inference hang, use all memory or
-crash, only this process suffers. External data is not opened.
+`reader` makes REQUEST; `isolation.limited` limits the process. If a hostile file makes protobuf or shape inference
+hang, use all memory or crash, only this process suffers. External data is not opened.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from gnnplace.frontends.onnx.shapes import typed
 from gnnplace.isolation.limited import answer
 
 MOST_NUMBERS, MOST_TEXT = 64, 1000  # of an attribute that is kept
-NAME_SCOPES = "pkg.torch.onnx.name_scopes"  # PyTorch's exporter notes the path of modules, the op at its end, in a node's metadata
+# PyTorch's exporter notes the path of modules, the op at its end, in a node's metadata
+NAME_SCOPES = "pkg.torch.onnx.name_scopes"
 
 
 def main(request: str) -> None:
@@ -38,7 +40,8 @@ def read(file: str, dims: Mapping[str, int]) -> Network:
         model = onnx.load(file, format="protobuf", load_external_data=False)
     except DecodeError as error:
         raise ValueError(
-            "can't be parsed: it is no ONNX model, is truncated, is nested too deeply, or needs more memory than the limit"
+            "can't be parsed: it is no ONNX model, is truncated, is nested too deeply, or needs more memory than "
+            "the limit"
         ) from error
     try:
         found = typed(model, dims)
@@ -68,7 +71,10 @@ def _layer(node: NodeProto) -> str | None:
     scope = node.name.rpartition("/")[0].strip("/")
     if scope:
         return scope
-    noted = next((entry.value for entry in node.metadata_props if entry.key == NAME_SCOPES and len(entry.value) <= MOST_TEXT), "[]")
+    noted = next(
+        (entry.value for entry in node.metadata_props if entry.key == NAME_SCOPES and len(entry.value) <= MOST_TEXT),
+        "[]",
+    )
     try:
         scopes = ast.literal_eval(noted)
     except (ValueError, SyntaxError, RecursionError, MemoryError):

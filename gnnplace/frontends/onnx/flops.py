@@ -14,7 +14,7 @@ The rules, by op type or canonical kind (one multiply-add is 2 flops; any scalar
 | LSTM, GRU, RNN | 2 x steps x batch x elements of W and R, and 17, 14, 3 per state element and step |
 | Attention | 2 x all keys x (elements of the queries + elements of the output), 5 a score |
 | pool | output elements x window (global: input elements) |
-| Resize, Upsample | 2 an output element and neighbour: 2 (linear) or 4 (cubic) along each resized axis, more to avoid aliasing; nearest 0 |
+| Resize, Upsample | 2 an output element and neighbour: 2 (linear), 4 (cubic) an axis; nearest 0 |
 | loss | 1 a logit, and 5 more where it computes the softmax |
 | Sum, Max, Min, Mean | inputs - 1 an output element (Mean: inputs) |
 | scatter | 1 an added element |
@@ -38,18 +38,24 @@ CANONICAL: dict[str, str] = {
         "batch_matmul": "Einsum",
         "conv": "Conv ConvInteger QLinearConv ConvTranspose DeformConv",
         "pool": "MaxPool AveragePool LpPool GlobalMaxPool GlobalAveragePool GlobalLpPool",
-        "normalization": "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization RMSNormalization LRN"
+        "normalization": "BatchNormalization InstanceNormalization LayerNormalization GroupNormalization "
+                         "RMSNormalization LRN"
         " MeanVarianceNormalization LpNormalization",
         "softmax": "Softmax LogSoftmax",
         "loss": "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss",
         "attention": "Attention",
-        "elementwise": "Add Sub Mul Div Mod Pow Neg Abs Sqrt Exp Log Reciprocal Sign Floor Ceil Round Sin Cos Tan Asin Acos Atan Sinh Cosh"
-        " Asinh Acosh Atanh Erf Max Min Mean Sum Clip Where Equal Less LessOrEqual Greater GreaterOrEqual And Or Not Xor BitShift"
-        " BitwiseAnd BitwiseOr BitwiseNot BitwiseXor IsNaN IsInf PRelu Trilu QuantizeLinear DequantizeLinear DynamicQuantizeLinear"
+        "elementwise": "Add Sub Mul Div Mod Pow Neg Abs Sqrt Exp Log Reciprocal Sign Floor Ceil Round Sin Cos Tan "
+                       "Asin Acos Atan Sinh Cosh"
+        " Asinh Acosh Atanh Erf Max Min Mean Sum Clip Where Equal Less LessOrEqual Greater GreaterOrEqual And Or "
+        "Not Xor BitShift"
+        " BitwiseAnd BitwiseOr BitwiseNot BitwiseXor IsNaN IsInf PRelu Trilu QuantizeLinear DequantizeLinear "
+        "DynamicQuantizeLinear"
         " RotaryEmbedding",
-        "activation": "Relu LeakyRelu ThresholdedRelu Elu Selu Celu Gelu Softplus Softsign Sigmoid HardSigmoid HardSwish Tanh Mish Swish"
+        "activation": "Relu LeakyRelu ThresholdedRelu Elu Selu Celu Gelu Softplus Softsign Sigmoid HardSigmoid "
+                      "HardSwish Tanh Mish Swish"
         " Shrink",
-        "reduce": "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare"
+        "reduce": "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogSum "
+                  "ReduceLogSumExp ReduceSumSquare"
         " ArgMax ArgMin CumSum CumProd TopK Hardmax",
         "concat": "Concat Pad",
         "split": "Split",
@@ -69,7 +75,8 @@ CANONICAL: dict[str, str] = {
 VIEWS = frozenset(("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"))
 RESIZES = frozenset(("Resize", "Upsample"))
 KNOWN = frozenset(("Constant", "Shape", "Size"))  # their outputs are known before the step
-SECOND_MATRIX = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}  # where that input has more than two dimensions: many products
+# where that input has more than two dimensions: many products
+SECOND_MATRIX = {"MatMul": 1, "MatMulInteger": 1, "QLinearMatMul": 3}
 NEIGHBOURS = {"linear": 2, "bilinear": 2, "cubic": 4}  # along each axis
 
 
@@ -139,7 +146,9 @@ def _resize(call: Call) -> int:
     mode = call.attribute("mode", str, "nearest")
     if mode == "nearest":
         return 0
-    return network_flops.interpolation(call.needed(0).shape, call.output.shape, NEIGHBOURS[mode], bool(call.attribute("antialias", int, 0)))
+    return network_flops.interpolation(
+        call.needed(0).shape, call.output.shape, NEIGHBOURS[mode], bool(call.attribute("antialias", int, 0))
+    )
 
 
 def _sum(call: Call) -> int:
@@ -147,9 +156,12 @@ def _sum(call: Call) -> int:
 
 
 _BY_KIND: dict[str, Rule] = {
-    "MatMul": _matmul(1), "MatMulInteger": _matmul(1), "QLinearMatMul": _matmul(3), "Gemm": _gemm, "Einsum": network_flops.einsum,
-    "Conv": _convolution(1), "ConvInteger": _convolution(1), "DeformConv": _convolution(1), "QLinearConv": _convolution(3),
-    "ConvTranspose": _transposed_convolution, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent, "Attention": _attention,
+    "MatMul": _matmul(1), "MatMulInteger": _matmul(1), "QLinearMatMul": _matmul(3), "Gemm": _gemm,
+    "Einsum": network_flops.einsum,
+    "Conv": _convolution(1), "ConvInteger": _convolution(1), "DeformConv": _convolution(1),
+    "QLinearConv": _convolution(3),
+    "ConvTranspose": _transposed_convolution, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
+    "Attention": _attention,
     "MaxPool": _pool, "AveragePool": _pool, "LpPool": _pool,
     "GlobalMaxPool": input_elements, "GlobalAveragePool": input_elements, "GlobalLpPool": input_elements,
     "Resize": _resize, "Upsample": _resize,

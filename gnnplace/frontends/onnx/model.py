@@ -9,9 +9,11 @@ from gnnplace.frontends.network.network import Network, Node, Tensor
 
 # Data type number in the format -> name used by all front-ends.
 DTYPES: dict[int, str] = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool", 10: "float16",
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
+    10: "float16",
     11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16", 17: "float8_e4m3fn",
-    18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1", 24: "float8_e8m0",
+    18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4_e2m1",
+    24: "float8_e8m0",
     25: "uint2", 26: "int2", 27: "float6_e2m3", 28: "float6_e3m2",
 }  # fmt: skip
 
@@ -19,7 +21,9 @@ DTYPES: dict[int, str] = {
 def to_json(network: Network) -> dict[str, Any]:
     """The network as a JSON object."""
     tensors = {name: (tensor.shape, tensor.dtype) for name, tensor in network.tensors.items()}
-    nodes = [(node.name, node.kind, node.layer, node.inputs, node.outputs, dict(node.attributes)) for node in network.nodes]
+    nodes = [
+        (node.name, node.kind, node.layer, node.inputs, node.outputs, dict(node.attributes)) for node in network.nodes
+    ]
     values = {"inputs": network.inputs, "initializers": network.initializers, "outputs": network.outputs}
     return {"nodes": nodes, "tensors": tensors} | values
 

@@ -21,11 +21,15 @@ ONNX = Format("node", KNOWN, is_view, canonical_kind, flops.flops)
 CHILD = Child("gnnplace.frontends.onnx.child", "onnx", "an ONNX file")
 
 
-def read_onnx(file: str | os.PathLike[str], dims: Mapping[str, int] | None = None, name: str | None = None) -> FileGraph:
-    """The graph of an ONNX file, named `name` or after the file. `dims` gives sizes of symbolic dimensions (`{"batch": 8}`).
+def read_onnx(
+    file: str | os.PathLike[str], dims: Mapping[str, int] | None = None, name: str | None = None
+) -> FileGraph:
+    """The graph of an ONNX file, named `name` or after the file. `dims` gives sizes of symbolic dimensions
+    (`{"batch": 8}`).
 
-    Raises ValueError (one line) if the package onnx is missing, for a dimension without a size, a value whose shape can't be inferred,
-    subgraphs (If, Loop, Scan), cycles, missing or duplicate names, absurd sizes, and anything that is no ONNX model.
+    Raises ValueError (one line) if the package onnx is missing, for a dimension without a size, a value whose shape
+    can't be inferred, subgraphs (If, Loop, Scan), cycles, missing or duplicate names, absurd sizes, and anything that
+    is no ONNX model.
     """
     return read_graph(file, read_model(file, dims or {}), ONNX, name)
 
@@ -33,7 +37,8 @@ def read_onnx(file: str | os.PathLike[str], dims: Mapping[str, int] | None = Non
 def read_model(file: str | os.PathLike[str], dims: Mapping[str, int]) -> Network:
     """The network in an ONNX file; `dims` gives sizes of symbolic dimensions.
 
-    Raises ValueError if the package onnx is missing, a size is bad or the file is refused, OSError if it can't be opened.
+    Raises ValueError if the package onnx is missing, a size is bad or the file is refused, OSError if it can't be
+    opened.
     """
     check_dims(dims)
     return from_json(ask(CHILD, os.fspath(file), {"dims": dict(dims)}))

@@ -16,7 +16,18 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, inliner, numpy_helper, shape_inference
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    TypeProto,
+    ValueInfoProto,
+    helper,
+    inliner,
+    numpy_helper,
+    shape_inference,
+)
 from onnx.reference import ReferenceEvaluator
 
 from gnnplace.frontends.network.network import Tensor, shown
@@ -26,8 +37,10 @@ KEPT_ELEMENTS = 1024  # smaller initializers keep their data for shape inference
 LEAST_IR_VERSION = 4  # from which on initializers need not be inputs
 MOST_NAMED = 10
 KINDS = {
-    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor", "Gather", "Greater",
-    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceMax", "ReduceMin",
+    "Abs", "Add", "And", "Cast", "Ceil", "Concat", "Constant", "ConstantOfShape", "Div", "Equal", "Expand", "Floor",
+    "Gather", "Greater",
+    "GreaterOrEqual", "Identity", "Less", "LessOrEqual", "Mod", "Mul", "Neg", "Not", "Or", "Range", "ReduceMax",
+    "ReduceMin",
     "ReduceProd", "ReduceSum", "Reshape", "Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze", "Where",
 }  # fmt: skip
 MOST_ELEMENTS = 64  # of a value that is computed, or computed from
@@ -36,7 +49,9 @@ Types = Mapping[str, TypeProto]
 
 
 class Typed(NamedTuple):
-    """The nodes of a graph, functions inlined, the names of its inputs, initializers and outputs, and the types of its values."""
+    """The nodes of a graph, functions inlined, the names of its inputs,
+    initializers and outputs, and the types of its values.
+    """
 
     nodes: tuple[NodeProto, ...]
     inputs: tuple[str, ...]
@@ -48,15 +63,17 @@ class Typed(NamedTuple):
 def typed(model: ModelProto, dims: Mapping[str, int]) -> Typed:
     """The graph of a model with the types of all values; `dims` gives sizes of symbolic dimensions. Changes `model`.
 
-    Raises ValueError if `checks` refuses the model, for a dimension without a size, an unused size, a value that is no tensor, and a shape
-    that can't be inferred.
+    Raises ValueError if `checks` refuses the model, for a dimension without a size, an unused size, a value that is no
+    tensor, and a shape that can't be inferred.
     """
     check_model(model)
     if model.functions:
         model = inliner.inline_local_functions(model)
     graph = model.graph
     check_graph(graph)
-    weights = {tensor.name: tensor_of(shown(tensor.name), tensor.data_type, tensor.dims) for tensor in graph.initializer}
+    weights = {
+        tensor.name: tensor_of(shown(tensor.name), tensor.data_type, tensor.dims) for tensor in graph.initializer
+    }
     inputs = [value for value in graph.input if value.name not in weights]
     outputs = dict.fromkeys(value.name for value in graph.output)
     _size_dims(inputs, [*graph.output, *graph.value_info], dims)
@@ -84,7 +101,9 @@ def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto
             dim.dim_value = dims[name]
     if unknown := [name for name in dims if name not in asked]:
         there_are = ", ".join(shown(name)[1:-1] for name in list(asked)[:MOST_NAMED]) or "none"
-        raise ValueError(f"dims: {shown(unknown[0])} is no input dimension without a fixed size; those are: {there_are}")
+        raise ValueError(
+            f"dims: {shown(unknown[0])} is no input dimension without a fixed size; those are: {there_are}"
+        )
     for value in others:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in dims:
@@ -92,11 +111,16 @@ def _size_dims(inputs: Iterable[ValueInfoProto], others: Iterable[ValueInfoProto
 
 
 def _declare_weights(graph: GraphProto, inputs: list[ValueInfoProto], weights: Mapping[str, Tensor]) -> None:
-    """Leaves the data of small initializers in the graph, and makes declared inputs of the others; outputs are what nodes make."""
-    kept = [tensor for tensor in graph.initializer if weights[tensor.name].elements <= KEPT_ELEMENTS and _has_data(tensor)]
+    """Leaves the data of small initializers in the graph, and makes
+    declared inputs of the others; outputs are what nodes make.
+    """
+    kept = [
+        tensor for tensor in graph.initializer if weights[tensor.name].elements <= KEPT_ELEMENTS and _has_data(tensor)
+    ]
     names = {tensor.name for tensor in kept}
     given = weights.keys() | {value.name for value in inputs}
-    made = [value for value in graph.output if value.name not in given]  # a type declared there would take an input's place
+    # a type declared there would take an input's place
+    made = [value for value in graph.output if value.name not in given]
     declared = [
         helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in graph.initializer
@@ -173,14 +197,22 @@ def inferred(model: ModelProto) -> dict[str, TypeProto]:
 def known(found: TypeProto | None) -> bool:
     """Whether a type has a dtype and all sizes."""
     tensor = found.tensor_type if found is not None else TypeProto.Tensor()
-    return tensor.elem_type != 0 and tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    return (
+        tensor.elem_type != 0
+        and tensor.HasField("shape")
+        and all(dim.HasField("dim_value") for dim in tensor.shape.dim)
+    )
 
 
 def _computed(model: ModelProto, types: Types) -> Iterator[tuple[str, TensorProto]]:
     """The outputs of nodes that depend only on small constants and known shapes, in node order."""
     values = {tensor.name: tensor for tensor in model.graph.initializer if math.prod(tensor.dims) <= MOST_ELEMENTS}
     for node in model.graph.node:
-        if len(node.output) == 1 and node.domain in ONNX_DOMAINS and (value := _value(node, values, types, model)) is not None:
+        if (
+            len(node.output) == 1
+            and node.domain in ONNX_DOMAINS
+            and (value := _value(node, values, types, model)) is not None
+        ):
             values[node.output[0]] = value
             yield node.output[0], value
 
@@ -194,7 +226,11 @@ def _value(node: NodeProto, values: Mapping[str, TensorProto], types: Types, mod
     if node.op_type not in KINDS or not small or any(each and each not in values for each in node.input):
         return None
     made = helper.make_graph(
-        [node], "node", [], [helper.make_value_info(name, types[name])], [values[each] for each in dict.fromkeys(node.input) if each]
+        [node],
+        "node",
+        [],
+        [helper.make_value_info(name, types[name])],
+        [values[each] for each in dict.fromkeys(node.input) if each],
     )
     try:
         with np.errstate(all="ignore"):
@@ -212,7 +248,9 @@ def _measured(node: NodeProto, found: TypeProto | None) -> TensorProto | None:
         return None
     sizes, asked = _sizes(found), {attribute.name: attribute.i for attribute in node.attribute}
     shape = sizes[asked.get("start", 0) : asked.get("end", len(sizes))]
-    return numpy_helper.from_array(np.array(math.prod(sizes) if node.op_type == "Size" else shape, dtype=np.int64), node.output[0])
+    return numpy_helper.from_array(
+        np.array(math.prod(sizes) if node.op_type == "Size" else shape, dtype=np.int64), node.output[0]
+    )
 
 
 def _sizes(found: TypeProto) -> list[int]:

@@ -9,13 +9,13 @@ The rules, by operation (one multiply-add is 2 flops; any scalar function is 1):
 |---|---|
 | MatMul | 2 x output elements x contracted dimension |
 | Einsum | operands x the product of all its labels' sizes |
-| Convolution (Group-, Deformable-, Binary- as well) | 2 x output elements x kernel elements x input channels of a group |
+| Convolution (and Group-, Deformable-, Binary-) | 2 x output elements x kernel elements x a group's input channels |
 | (Group)ConvolutionBackpropData | 2 x input elements x kernel elements x output channels of a group |
-| LSTM-, GRU-, RNNCell and -Sequence | 2 x steps x batch x elements of W and R, and 17, 14, 3 per state element and step |
+| LSTM-, GRU-, RNNCell, -Sequence | 2 x steps x batch x elements of W and R; 17, 14, 3 per state element and step |
 | ScaledDotProductAttention | 2 x keys x (elements of the queries + elements of the output), 5 a score |
 | MaxPool, AvgPool | output elements x window (adaptive: input elements) |
 | BatchNormInference, FakeQuantize | 2, 4 an output element: a scale and an offset; a clamp, a rounding, and scales |
-| Interpolate | 2 an output element and neighbour: 2 (linear) or 4 (cubic) along each resized axis, more to avoid aliasing; nearest 0 |
+| Interpolate | 2 an output element and neighbour: 2 (linear), 4 (cubic) an axis, more to avoid aliasing; nearest 0 |
 | NonMaxSuppression | 10 for each pair of a box and one that may be kept |
 | EmbeddingBag..., EmbeddingSegmentsSum | 1 an element that is looked up |
 | scatter | 1 an added element |
@@ -37,25 +37,32 @@ CANONICAL: dict[str, str] = {
     for canonical, kinds in {
         "matmul": "MatMul LSTMCell GRUCell RNNCell LSTMSequence GRUSequence RNNSequence",
         "batch_matmul": "Einsum",
-        "conv": "Convolution GroupConvolution ConvolutionBackpropData GroupConvolutionBackpropData DeformableConvolution BinaryConvolution",
+        "conv": "Convolution GroupConvolution ConvolutionBackpropData GroupConvolutionBackpropData "
+                "DeformableConvolution BinaryConvolution",
         "pool": "MaxPool AvgPool AdaptiveAvgPool AdaptiveMaxPool",
         "normalization": "MVN BatchNormInference LRN NormalizeL2 GroupNormalization",
         "softmax": "SoftMax LogSoftmax",
         "attention": "ScaledDotProductAttention",
-        "elementwise": "Add Subtract Multiply Divide Mod FloorMod Power Negative Abs Sqrt Exp Log Sign Floor Ceiling Round Sin Cos Tan"
-        " Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf Maximum Minimum Clamp Select Equal NotEqual Less LessEqual Greater GreaterEqual"
-        " LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd BitwiseOr BitwiseNot BitwiseXor BitwiseLeftShift BitwiseRightShift IsNaN"
+        "elementwise": "Add Subtract Multiply Divide Mod FloorMod Power Negative Abs Sqrt Exp Log Sign Floor "
+                       "Ceiling Round Sin Cos Tan"
+        " Asin Acos Atan Sinh Cosh Asinh Acosh Atanh Erf Maximum Minimum Clamp Select Equal NotEqual Less LessEqual "
+        "Greater GreaterEqual"
+        " LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd BitwiseOr BitwiseNot BitwiseXor BitwiseLeftShift "
+        "BitwiseRightShift IsNaN"
         " IsInf IsFinite SquaredDifference FakeQuantize FakeConvert",
         "activation": "ReLU PReLU Elu Selu Gelu SoftPlus SoftSign Sigmoid HardSigmoid HSigmoid HSwish Tanh Mish Swish",
-        "reduce": "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogicalAnd ReduceLogicalOr CumSum TopK"
+        "reduce": "ReduceSum ReduceMean ReduceMax ReduceMin ReduceProd ReduceL1 ReduceL2 ReduceLogicalAnd "
+                  "ReduceLogicalOr CumSum TopK"
         " NonMaxSuppression",
         "concat": "Concat Pad",
         "split": "Split VariadicSplit",
         "slice": "Slice StridedSlice",
-        "transpose": "Transpose SpaceToDepth DepthToSpace SpaceToBatch BatchToSpace ShuffleChannels ReverseSequence Reverse Roll",
+        "transpose": "Transpose SpaceToDepth DepthToSpace SpaceToBatch BatchToSpace ShuffleChannels ReverseSequence "
+                     "Reverse Roll",
         "reshape": "Reshape Squeeze Unsqueeze Identity Interpolate ExtractImagePatches Col2Im",
         "gather": "Gather GatherElements GatherND GatherTree OneHot",
-        "embedding": "EmbeddingBagOffsetsSum EmbeddingBagPackedSum EmbeddingBagOffsets EmbeddingBagPacked EmbeddingSegmentsSum",
+        "embedding": "EmbeddingBagOffsetsSum EmbeddingBagPackedSum EmbeddingBagOffsets EmbeddingBagPacked "
+                     "EmbeddingSegmentsSum",
         "scatter": "ScatterUpdate ScatterElementsUpdate ScatterNDUpdate SliceScatter",
         "cast": "Convert ConvertLike ConvertPromoteTypes",
         "fill": "Broadcast Tile Range Eye",
@@ -170,5 +177,6 @@ BY_KIND: dict[str, Rule] = {
     "BatchNormInference": _an_element(2), "FakeQuantize": _an_element(4),
     "Interpolate": _interpolate, "NonMaxSuppression": _suppression,
     **dict.fromkeys(network_flops.SUMS_OF_ROWS, _looked_up),
-    "ScatterUpdate": _added(2), "ScatterElementsUpdate": _added(2), "ScatterNDUpdate": _added(2), "SliceScatter": _added(1),
+    "ScatterUpdate": _added(2), "ScatterElementsUpdate": _added(2), "ScatterNDUpdate": _added(2),
+    "SliceScatter": _added(1),
 }  # fmt: skip

@@ -1,4 +1,5 @@
-"""Reads an OpenVINO model (IR versions 10 and 11) as the graph of a forward pass: one op for each layer, input and weight.
+"""Reads an OpenVINO model (IR versions 10 and 11) as the graph of a forward pass: one op for each layer, input and
+weight.
 
 Only the `.xml` is read, without the package openvino; the weights (the `.bin` beside it) are never opened. `flops`
 states the costs, `frontends.network.graph` the ops.
@@ -25,9 +26,11 @@ from gnnplace.frontends.openvino.xml import Document, Layer, Port, read_document
 
 OPENVINO = Format("layer", frozenset(), is_view, canonical_kind, flops.flops)
 PRECISIONS = {
-    "FP64": "float64", "FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "F8E4M3": "float8_e4m3fn", "F8E5M2": "float8_e5m2",
+    "FP64": "float64", "FP32": "float32", "FP16": "float16", "BF16": "bfloat16", "F8E4M3": "float8_e4m3fn",
+    "F8E5M2": "float8_e5m2",
     "F8E8M0": "float8_e8m0", "F4E2M1": "float4_e2m1", "NF4": "nf4", "BOOL": "bool", "STRING": "string",
-    **{f"I{bits}": f"int{bits}" for bits in (64, 32, 16, 8, 4)}, **{f"U{bits}": f"uint{bits}" for bits in (64, 32, 16, 8, 6, 4, 3, 2, 1)},
+    **{f"I{bits}": f"int{bits}" for bits in (64, 32, 16, 8, 4)}, **{f"U{bits}": f"uint{bits}" for bits in (64, 32, 16,
+    8, 6, 4, 3, 2, 1)},
 }  # fmt: skip
 NEVER_FOLDED = ("random", "other")
 COMPRESSED_BITS = 8
@@ -36,8 +39,9 @@ COMPRESSED_BITS = 8
 def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> FileGraph:
     """The graph of the `.xml` of an OpenVINO model, named `name` or after the file.
 
-    All dimensions must be fixed (`model.reshape(...)` before the model is saved). Raises ValueError (one line) for a dimension without a
-    size, subgraphs (TensorIterator, Loop, If), dangling edges, cycles, absurd sizes, and anything that is no IR.
+    All dimensions must be fixed (`model.reshape(...)` before the model is saved). Raises ValueError (one line) for a
+    dimension without a size, subgraphs (TensorIterator, Loop, If), dangling edges, cycles, absurd sizes, and anything
+    that is no IR.
     """
     path = os.fspath(file)
     document = read_document(path)
@@ -49,7 +53,10 @@ def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> File
 
 
 def network_of(document: Document) -> Network:
-    """The network of a parsed file. Raises ValueError for what is wired wrongly, dimensions without a size, and absurd sizes."""
+    """The network of a parsed file.
+
+    Raises ValueError for what is wired wrongly, dimensions without a size, and absurd sizes.
+    """
     builder = _Builder(document)
     builder.add_all()
     return builder.network()
@@ -84,7 +91,9 @@ class _Builder:
                 self._keep_compressed(layer, inputs, outputs)
             else:
                 self._check_view(layer, inputs, outputs)
-                self._nodes.append(Node(self._values[index, 0], layer.kind, _scope(layer.name), inputs, outputs, layer.data))
+                self._nodes.append(
+                    Node(self._values[index, 0], layer.kind, _scope(layer.name), inputs, outputs, layer.data)
+                )
 
     def network(self) -> Network:
         used = dict.fromkeys(value for node in self._nodes for value in node.inputs) | self._outputs
@@ -99,14 +108,18 @@ class _Builder:
         read = {number for number in range(len(values)) if (index, number) in self._read} or {0}
         for number, port in enumerate(layer.outputs):
             if number in read:
-                values[number] = self._values[index, number] = name if number == 0 else self._names.unique(f"{name}.{number}")
+                values[number] = self._values[index, number] = (
+                    name if number == 0 else self._names.unique(f"{name}.{number}")
+                )
                 self._tensors[values[number]] = _tensor(layer, number, port)
         return tuple(values)
 
     def _folds(self, layer: Layer, inputs: Sequence[str]) -> bool:
         """Whether what a layer yields is known before the step."""
         canonical = CANONICAL.get(layer.kind, "other")
-        return canonical == "shape" or (bool(inputs) and canonical not in NEVER_FOLDED and self._folded.issuperset(inputs))
+        return canonical == "shape" or (
+            bool(inputs) and canonical not in NEVER_FOLDED and self._folded.issuperset(inputs)
+        )
 
     def _keep_compressed(self, layer: Layer, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """What is made of weights that are stored in few bits has their type."""
@@ -147,11 +160,16 @@ def _unsized(layer: Layer, number: int, port: Port) -> str:
         which = next(index for index, size in enumerate(port.dims) if size < 0)
         return f"{layer}: dimension {which} has no fixed size; {_advice(layer)}"
     sizes = ", ".join("?" if size < 0 else str(size) for size in port.dims)
-    return f"{layer}: its output {number} has the shape [{sizes[:100]}], which depends on values; a step's shapes are known before it"
+    return (
+        f"{layer}: its output {number} has the shape [{sizes[:100]}], which depends on values; a step's shapes "
+        "are known before it"
+    )
 
 
 def _advice(layer: Layer) -> str:
-    return f"give it one before the model is saved: model.reshape({{{layer.name[:80]!r}: [...]}}) of the package openvino"
+    return (
+        f"give it one before the model is saved: model.reshape({{{layer.name[:80]!r}: [...]}}) of the package openvino"
+    )
 
 
 def _compressed(tensor: Tensor) -> bool:
@@ -159,13 +177,17 @@ def _compressed(tensor: Tensor) -> bool:
 
 
 def _scope(name: str) -> str | None:
-    """The module or name scope in a layer's name: `__module.encoder.layer.0/aten::add/Add` is in `encoder.layer.0`, `a/b/Conv` in `a/b`."""
+    """The module or name scope in a layer's name: `__module.encoder.layer.0/aten::add/Add` is in `encoder.layer.0`,
+    `a/b/Conv` in `a/b`.
+    """
     parts = [part for part in name.split("/")[:-1] if part and "::" not in part]
     return "/".join(parts).removeprefix("__module").lstrip(".") or None
 
 
 def _scoped(nodes: Sequence[Node]) -> tuple[Node, ...]:
-    """The nodes; one whose name tells no scope (fused layers have made-up names) has that of the first node that reads it and has one."""
+    """The nodes; one whose name tells no scope (fused layers have made-up
+    names) has that of the first node that reads it and has one.
+    """
     scopes: dict[str, str] = {}
     found = []
     for node in reversed(nodes):

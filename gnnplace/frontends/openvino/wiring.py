@@ -13,8 +13,8 @@ Source = tuple[int, int]  # (layer by its place in the file, its output by its p
 def wired(document: Document) -> tuple[list[list[Source]], list[int]]:
     """The sources of each layer's inputs, and the layers in topological order, that of the file wherever it is one.
 
-    Raises ValueError for ids that occur twice, edges from or to what there is not, or from a result, inputs without an edge or with two,
-    and cycles.
+    Raises ValueError for ids that occur twice, edges from or to what there is not, or from a result, inputs without an
+    edge or with two, and cycles.
     """
     layers = document.layers
     if not layers:
@@ -29,7 +29,11 @@ def wired(document: Document) -> tuple[list[list[Source]], list[int]]:
 
 
 def _sources(document: Document, places: dict[int, int]) -> list[list[Source]]:
-    made = {(layer.id, port): number for layer in document.layers for port, number in _numbered(layer, [p.id for p in layer.outputs])}
+    made = {
+        (layer.id, port): number
+        for layer in document.layers
+        for port, number in _numbered(layer, [p.id for p in layer.outputs])
+    }
     asked = {(layer.id, port): number for layer in document.layers for port, number in _numbered(layer, layer.inputs)}
     found: list[list[Source | None]] = [[None] * len(layer.inputs) for layer in document.layers]
     for edge in document.edges:
@@ -43,7 +47,9 @@ def _sources(document: Document, places: dict[int, int]) -> list[list[Source]]:
             raise ValueError(f"edge {list(edge)}: {result} is a result, which no layer may read")
         inputs, number = found[places[destination[0]]], asked[destination]
         if inputs[number] is not None:
-            raise ValueError(f"edge {list(edge)}: {document.layers[places[destination[0]]]} has another edge to its input {number}")
+            raise ValueError(
+                f"edge {list(edge)}: {document.layers[places[destination[0]]]} has another edge to its input {number}"
+            )
         inputs[number] = (places[source[0]], made[source])
     complete = [[source for source in inputs if source is not None] for inputs in found]
     for layer, given in zip(document.layers, complete, strict=True):

@@ -1,7 +1,8 @@
-"""The XML of an OpenVINO IR (versions 10 and 11), parsed by the standard library's expat under limits: layers, ports and edges.
+"""The XML of an OpenVINO IR (versions 10 and 11), parsed by the standard library's expat under limits: layers, ports
+and edges.
 
-Promises: whatever the file holds, a ValueError of one line or a `Document`; counts and nesting are checked while it is read. A document
-type, and with it every entity, is refused; nothing else is opened, the file of weights neither.
+Promises: whatever the file holds, a ValueError of one line or a `Document`; counts and nesting are checked while it is
+read. A document type, and with it every entity, is refused; nothing else is opened, the file of weights neither.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Port:
 
 @dataclass(slots=True)
 class Layer:
-    """One layer: its kind has the version before it unless that is a set of OpenVINO's own; inputs are the ids of ports, in order."""
+    """One layer: its kind has the version before it unless that is a set of
+    OpenVINO's own; inputs are the ids of ports, in order.
+    """
 
     id: int
     name: str
@@ -65,13 +68,18 @@ class Document:
 
 
 def read_document(path: str) -> Document:
-    """The document in the file at `path`. Raises ValueError for whatever is no IR, OSError where the file can't be read."""
+    """The document in the file at `path`.
+
+    Raises ValueError for whatever is no IR, OSError where the file can't be read.
+    """
     reader = _Reader()
     with regular_file.opened(path, MAX_FILE_BYTES, f"the .xml of an OpenVINO model has 1 to {MAX_FILE_BYTES}") as file:
         try:
             reader.parse(file)
         except expat.ExpatError as error:
-            raise ValueError(f"{path}: line {error.lineno}: is no XML, or cut short: {expat.ErrorString(error.code)}") from None
+            raise ValueError(
+                f"{path}: line {error.lineno}: is no XML, or cut short: {expat.ErrorString(error.code)}"
+            ) from None
         except ValueError as error:
             raise ValueError(f"{path}: line {reader.parser.CurrentLineNumber}: {error}") from error
     return reader.document
@@ -138,7 +146,8 @@ class _Reader:
         layer = Layer(_id(attributes, "layer", "id"), attributes.get("name", ""), named)
         if kind in SUBGRAPHS:
             raise ValueError(
-                f"{layer}: runs a subgraph, as often as values say; convert the model with its loop unrolled over a fixed number of steps, "
+                f"{layer}: runs a subgraph, as often as values say; convert the model with its loop unrolled over a "
+                "fixed number of steps, "
                 "or with the branch that is taken in place of the condition"
             )
         self.document.layers.append(layer)
@@ -179,7 +188,9 @@ class _Reader:
 
 def _check_version(attributes: dict[str, str]) -> None:
     if (version := attributes.get("version", "")) not in VERSIONS:
-        raise ValueError(f"<net>: version {shown(version)} is none of {', '.join(VERSIONS)}; convert the model with a newer OpenVINO")
+        raise ValueError(
+            f"<net>: version {shown(version)} is none of {', '.join(VERSIONS)}; convert the model with a newer OpenVINO"
+        )
 
 
 def _refuse_doctype(*_: object) -> None:

@@ -2,10 +2,11 @@
 
 Tarnawski et al., "Efficient Algorithms for Device Placement of DNN Graph Operators", NeurIPS 2020.
 
-A node becomes an op with its measured times: `cpuLatency` on devices of kind cpu, `fpgaLatency` (of the accelerator) on those of kind
-gpu, if the node is supported there. Both are milliseconds; a node without times launches no kernel. `size` stays on the node's device for
-the whole step, so it is persistent memory. An edge carries `size` bytes; edges of one size from one node are one output, which is sent
-once to each device. Nodes of a colour class share a device; `layerId` is the block; `isBackwardNode` the phase.
+A node becomes an op with its measured times: `cpuLatency` on devices of kind cpu, `fpgaLatency` (of the accelerator) on
+those of kind gpu, if the node is supported there. Both are milliseconds; a node without times launches no kernel.
+`size` stays on the node's device for the whole step, so it is persistent memory. An edge carries `size` bytes; edges of
+one size from one node are one output, which is sent once to each device. Nodes of a colour class share a device;
+`layerId` is the block; `isBackwardNode` the phase.
 
 Ignored, since a cluster describes it: the number and memory of devices, and `cost`, the transfer time of an edge.
 """
@@ -108,6 +109,7 @@ def _op(node: Node, sizes: dict[int, int], shares: bool) -> Op:
         times["gpu"] = round(node.fpgaLatency * NS_PER_MS)
     return Op(
         node.name, "node", tuple(Output(size) for size in sizes), kernel=any(times.values()), time_ns=times,
-        persistent_bytes=round(node.size), colocation=f"color {node.colorClass}" if shares and node.colorClass is not None else None,
+        persistent_bytes=round(node.size),
+        colocation=f"color {node.colorClass}" if shares and node.colorClass is not None else None,
         phase="backward_data" if node.isBackwardNode else "forward", block=node.layerId, canonical_kind="other",
     )  # fmt: skip

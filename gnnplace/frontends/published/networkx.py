@@ -1,7 +1,7 @@
 """Graphs as networkx multigraphs, both ways and without loss.
 
-A node is an op's number; its attributes are the fields of its document (docs/formats.md#graph): `name`, `kind`, `outputs`, ...
-An edge has the attribute `output`: the index within its source op, -1 for a control edge.
+A node is an op's number; its attributes are the fields of its document (docs/formats.md#graph): `name`, `kind`,
+`outputs`, ... An edge has the attribute `output`: the index within its source op, -1 for a control edge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from gnnplace.graph import ComputationGraph
 
 
 def to_networkx(graph: ComputationGraph) -> nx.MultiDiGraph:
-    """The graph as a multigraph with nodes `0..ops-1`. Edges are keyed by output: one op may feed several outputs to another."""
+    """The graph as a multigraph with nodes `0..ops-1`.
+
+    Edges are keyed by output: one op may feed several outputs to another.
+    """
     found: nx.MultiDiGraph = nx.MultiDiGraph(name=graph.name)
     found.add_nodes_from((op, op_fields(graph, op)) for op in range(graph.num_ops))
     edges = zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), graph.edge_output.tolist(), strict=True)

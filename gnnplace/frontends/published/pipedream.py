@@ -1,14 +1,18 @@
-"""Profiles of PipeDream (Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019), text, a line a node:
+"""Profiles of PipeDream (Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019),
+text, a line a node:
 
-    node1 -- Conv2d(3, 64) -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=4096.0, parameter_size=7168.000
+    node1 -- Conv2d(3, 64) -- forward_compute_time=1.000, backward_compute_time=2.000, activation_size=4096.0,
+    parameter_size=7168.000
 
-and, after a tab, a line an edge: `node1 -- node2`. Times are milliseconds on the accelerator that was profiled, so each op has a time for
-devices of kind gpu alone, and stands there; sizes are bytes. `activation_size` may be a list, `[1.0; 2.0]`, which counts as its sum; a
-node without any time launches no kernel. A `-- stage_id=3` at the end of a node's line, a placement that was found for it, is left out.
+and, after a tab, a line an edge: `node1 -- node2`. Times are milliseconds on the accelerator that was profiled, so each
+op has a time for devices of kind gpu alone, and stands there; sizes are bytes. `activation_size` may be a list,
+`[1.0; 2.0]`, which counts as its sum; a node without any time launches no kernel. A `-- stage_id=3` at the end of a
+node's line, a placement that was found for it, is left out.
 
-As inference, a node is one op, which holds its parameters. As training, a second op is its backward pass: it takes the node's
-activations and those of the nodes before it, and, where there are nodes behind it, their gradients; it gives each node before it a gradient
-of the size of that one's activations; and it stands where the parameters are. The profile knows no optimiser, so there is no update.
+As inference, a node is one op, which holds its parameters. As training, a second op is its backward pass: it takes the
+node's activations and those of the nodes before it, and, where there are nodes behind it, their gradients; it gives
+each node before it a gradient of the size of that one's activations; and it stands where the parameters are. The
+profile knows no optimiser, so there is no update.
 """
 
 from __future__ import annotations
@@ -29,7 +33,8 @@ NS_PER_MS = 10**6
 
 _NUMBER = r"[0-9.eE+-]{1,40}"
 _NODE = re.compile(
-    rf"(?P<name>\S+) -- (?P<what>.+) -- forward_compute_time=(?P<forward>{_NUMBER}), backward_compute_time=(?P<backward>{_NUMBER}), "
+    rf"(?P<name>\S+) -- (?P<what>.+) -- forward_compute_time=(?P<forward>{_NUMBER}), "
+    rf"backward_compute_time=(?P<backward>{_NUMBER}), "
     rf"activation_size=(?P<activation>{_NUMBER}|\[{_NUMBER}(?:; {_NUMBER})*\]), parameter_size=(?P<parameter>{_NUMBER})"
     r"(?: -- stage_id=[0-9]{1,9})?"
 )
@@ -80,7 +85,8 @@ def _graph(data: bytes, name: str, mode: Literal["training", "inference"]) -> Co
 
 def _forward(node: _Node) -> Op:
     return Op(
-        node.name, node.kind, (Output(node.activation_bytes),), kernel=node.forward_ns > 0, time_ns={"gpu": node.forward_ns},
+        node.name, node.kind, (Output(node.activation_bytes),), kernel=node.forward_ns > 0,
+        time_ns={"gpu": node.forward_ns},
         persistent_bytes=node.parameter_bytes, colocation=node.name, phase="forward", canonical_kind="other",
     )  # fmt: skip
 
@@ -131,7 +137,10 @@ def _edge(text: str, number: int) -> tuple[str, str]:
 def _node(text: str, number: int) -> _Node:
     found = _NODE.fullmatch(text) if len(text) <= MAX_LINE else None
     if found is None:
-        due = "`name -- layer -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4.0, parameter_size=8.0`"
+        due = (
+            "`name -- layer -- forward_compute_time=1.0, backward_compute_time=2.0, activation_size=4.0, "
+            "parameter_size=8.0`"
+        )
         raise ValueError(f"line {number}: {shown(text)}: expected a node, {due}")
     parts = found["activation"].strip("[]").split("; ")
     return _Node(

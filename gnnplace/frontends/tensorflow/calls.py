@@ -1,10 +1,12 @@
-"""A GraphDef without calls: the ops of a function's body stand in the place of each call, as TensorFlow's own inlining has them.
+"""A GraphDef without calls: the ops of a function's body stand in the place of each call, as TensorFlow's own inlining
+has them.
 
-What the body takes it takes from where the call did, and waits for what the call waited for; who waits for the call waits for the
-body's results and side effects. The ops keep their names in the scope of the call (`model/cell/MatMul` for a call in `model`), or in one
-of the call's name where these are taken. Those of the gradient of a call (`gradients/cell/MatMul_grad/MatMul`) keep them in the scope
-where the ops of that call went (`gradients/model/cell/MatMul_grad/MatMul`), so that roles find their forward op. An IdentityN is
-passed by: optimisers gather the gradients of all variables in one, which would wait for all of them.
+What the body takes it takes from where the call did, and waits for what the call waited for; who waits for the call
+waits for the body's results and side effects. The ops keep their names in the scope of the call (`model/cell/MatMul`
+for a call in `model`), or in one of the call's name where these are taken. Those of the gradient of a call
+(`gradients/cell/MatMul_grad/MatMul`) keep them in the scope where the ops of that call went
+(`gradients/model/cell/MatMul_grad/MatMul`), so that roles find their forward op. An IdentityN is passed by: optimisers
+gather the gradients of all variables in one, which would wait for all of them.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ MAX_NODES = 1_000_000  # functions inlined
 
 @dataclass(frozen=True)
 class Flat:
-    """The graph without calls, and where the outputs of what is gone come from (`call:0` -> `cell/Relu:0`, an op `^call` likewise)."""
+    """The graph without calls, and where the outputs of what is gone come
+    from (`call:0` -> `cell/Relu:0`, an op `^call` likewise).
+    """
 
     graph: GraphDef
     moved: Mapping[str, str]
@@ -37,7 +41,10 @@ class Flat:
         return self.resolve(name) if ":" in name else self.resolve(f"^{name}").removeprefix("^")
 
     def resolve(self, reference: str) -> str:
-        """An input of a node by its name now. Raises ValueError where calls and IdentityNs pass it round in a circle."""
+        """An input of a node by its name now.
+
+        Raises ValueError where calls and IdentityNs pass it round in a circle.
+        """
         found = _full(reference)
         for _ in range(len(self.moved) + 1):
             if found not in self.moved:
@@ -47,7 +54,10 @@ class Flat:
 
 
 def inlined(graph: GraphDef) -> Flat:
-    """The graph with all calls inlined. Raises ValueError for functions that call themselves, are missing or too large."""
+    """The graph with all calls inlined.
+
+    Raises ValueError for functions that call themselves, are missing or too large.
+    """
     library = {function.signature.name: function for function in graph.library.function}
     _check_size(graph, library)
     expansion = _Expansion(library, {node.name for node in graph.node})
@@ -116,7 +126,9 @@ class _Expansion:
 
     def _gradient_of(self, call: NodeDef, function: FunctionDef) -> str | None:
         """The call whose gradient this one computes: it takes what that one kept for it."""
-        forward = function.attr["forward_function_name"].s.decode() if "forward_function_name" in function.attr else None
+        forward = (
+            function.attr["forward_function_name"].s.decode() if "forward_function_name" in function.attr else None
+        )
         sources = dict.fromkeys(_node_of(source) for source in _data(call))
         kept = (name for name in sources if name in self.callee and self.callee[name].signature.name == forward)
         return next(kept, None) if forward else None
@@ -164,7 +176,9 @@ class _Body:
         name, *output = reference.split(":")
         if not output:
             if name not in self.arguments:
-                raise ValueError(f"function {self.function.signature.name!r}: takes {name!r}, which is no argument of it")
+                raise ValueError(
+                    f"function {self.function.signature.name!r}: takes {name!r}, which is no argument of it"
+                )
             return self.arguments[name]
         index = _first_output(self.ops[name], output[0], self.library) if name in self.ops else 0
         return f"{self._renamed(name)}:{index + int(output[1] if len(output) > 1 else 0)}"
@@ -229,7 +243,8 @@ def _check_size(graph: GraphDef, library: Mapping[str, FunctionDef]) -> None:
         return sum(1 if (name := called(node, library)) is None else 1 + sizes[name] for node in nodes)
 
     calls = {
-        name: [callee for node in function.node_def if (callee := called(node, library)) is not None] for name, function in library.items()
+        name: [callee for node in function.node_def if (callee := called(node, library)) is not None]
+        for name, function in library.items()
     }
     sizes: dict[str, int] = {}
     try:

@@ -7,7 +7,7 @@ The rules, per canonical kind (an fma counts two; any scalar function counts one
 | matmul, batch_matmul | 2 x output elements x contracted dimension; Einsum: 2 x the product of all its dimensions |
 | conv | 2 x output elements x kernel area x input channels (of a filter); both gradients cost the same |
 | pool, pool_grad | pooled elements x window |
-| interpolation, its gradient | 2 an element of the resized image and neighbour along each resized axis (see `KERNELS`) |
+| interpolation, its gradient | 2 an element of the resized image and neighbour along each axis (see `KERNELS`) |
 | normalization, its gradient | 8 and 12 an element (mean, variance, scale, shift; two sums and the product rule) |
 | softmax; loss | 5 an element; 8 a logit (the loss computes its own gradient) |
 | elementwise, activation, gradients of it, random, cast | 1 an output element (AddN: inputs - 1) |
@@ -16,8 +16,9 @@ The rules, per canonical kind (an fma counts two; any scalar function counts one
 | moves and views, fills, variables, control | 0 |
 | other | 0: its time is that of its bytes |
 
-Bytes are those of the inputs and outputs but for the kinds that touch less (gathers and slices read what they yield) or more (updates
-read and write variables, whose handles have no bytes). Convolutions are taken as implicit products: no workspace.
+Bytes are those of the inputs and outputs but for the kinds that touch less (gathers and slices read what they yield) or
+more (updates read and write variables, whose handles have no bytes). Convolutions are taken as implicit products: no
+workspace.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ import tensorflow as tf
 from gnnplace.frontends.network import flops as network_flops
 from gnnplace.frontends.tensorflow.kinds import canonical_kind
 
-# Update kernels: flops an element, and how often an element of the variable's size is read or written (its gradient included).
+# Update kernels: flops an element, and how often an element of the variable's size is read or written (its gradient
+# included).
 UPDATES = {
     "AssignVariableOp": (0, 2), "AssignAddVariableOp": (1, 3), "AssignSubVariableOp": (1, 3),
     "ResourceScatterUpdate": (0, 2), "ResourceScatterAdd": (1, 3), "ResourceScatterSub": (1, 3),
@@ -43,10 +45,13 @@ UPDATES = {
 # How many neighbours an interpolated element has along each axis.
 KERNELS = {
     "ResizeArea": 1, "ResizeBilinear": 2, "ResizeBicubic": 4,
-    "box": 1, "triangle": 2, "gaussian": 3, "keyscubic": 4, "mitchellcubic": 4, "lanczos1": 2, "lanczos3": 6, "lanczos5": 10,
+    "box": 1, "triangle": 2, "gaussian": 3, "keyscubic": 4, "mitchellcubic": 4, "lanczos1": 2, "lanczos3": 6,
+    "lanczos5": 10,
 }  # fmt: skip
 
-READ_WHAT_THEY_YIELD = frozenset(("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "Slice", "StridedSlice"))
+READ_WHAT_THEY_YIELD = frozenset(
+    ("Gather", "GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "Slice", "StridedSlice")
+)
 ONE_AN_OUTPUT_ELEMENT = frozenset(("elementwise", "activation", "activation_grad", "random", "cast"))
 PER_INPUT_ELEMENT = {"reduce": 1, "normalization": 8, "normalization_grad": 12, "softmax": 5, "loss": 8}
 STRING_BYTES = 24  # the header of a tstring; what it points to is not known before the step
@@ -64,9 +69,12 @@ def shape_of(tensor: tf.Tensor) -> tuple[int, ...]:
         return shape_of(tensor.op.inputs[0])
     if kind == "BroadcastGradientArgs":  # at most every dimension once
         return max(shape_of(shape) for shape in tensor.op.inputs)
-    if kind.startswith("FusedBatchNorm") and tensor.value_index > 2:  # reserved for the gradient; empty in the unfused kernel
+    # reserved for the gradient; empty in the unfused kernel
+    if kind.startswith("FusedBatchNorm") and tensor.value_index > 2:
         return (0,)
-    raise ValueError(f"tensor {tensor.name!r} of a {kind}: its shape {tensor.shape} is not static; give placeholders full shapes")
+    raise ValueError(
+        f"tensor {tensor.name!r} of a {kind}: its shape {tensor.shape} is not static; give placeholders full shapes"
+    )
 
 
 def bytes_of(tensor: tf.Tensor) -> int:
@@ -74,12 +82,17 @@ def bytes_of(tensor: tf.Tensor) -> int:
     if tensor.dtype == tf.resource:
         return 0
     if tensor.dtype == tf.variant:
-        raise ValueError(f"tensor {tensor.name!r}: a variant (list, dataset, ragged) has no size that is known before the step")
+        raise ValueError(
+            f"tensor {tensor.name!r}: a variant (list, dataset, ragged) has no size that is known before the step"
+        )
     return math.prod(shape_of(tensor)) * (STRING_BYTES if tensor.dtype == tf.string else tensor.dtype.size)
 
 
 def persistent_bytes(op: tf.Operation) -> int:
-    """The bytes of the variable or optimiser slot that a handle op owns, else 0. Raises ValueError where its shape is not known."""
+    """The bytes of the variable or optimiser slot that a handle op owns, else 0.
+
+    Raises ValueError where its shape is not known.
+    """
     if op.type != "VarHandleOp":
         return 0
     shape = tf.TensorShape(op.get_attr("shape"))
@@ -132,7 +145,9 @@ def _elements(tensor: tf.Tensor) -> int:
 
 
 def _convolution(op: tf.Operation, kind: str) -> int:
-    """2 x elements of the convolution's output x its filter's elements for each output channel; the same in all three directions."""
+    """2 x elements of the convolution's output x its filter's elements for
+    each output channel; the same in all three directions.
+    """
     output = op.outputs[0] if kind == "conv" else op.inputs[2]
     filters = shape_of(op.outputs[0] if kind == "conv_grad_weight" else op.inputs[1])
     per_output = math.prod(filters[:-2]) if op.type.startswith("Depthwise") else math.prod(filters[:-1])
@@ -140,7 +155,9 @@ def _convolution(op: tf.Operation, kind: str) -> int:
 
 
 def _einsum(op: tf.Operation) -> int:
-    """2 x the size of each label once; nothing where it only moves one tensor, an addition an element where it sums that."""
+    """2 x the size of each label once; nothing where it only moves one
+    tensor, an addition an element where it sums that.
+    """
     equation = op.get_attr("equation").decode()
     operands, _, result = equation.partition("->")
     if len(op.inputs) == 1:
@@ -160,7 +177,9 @@ def _label_sizes(labels: str, shape: tuple[int, ...]) -> dict[str, int]:
 
 
 def _interpolation(op: tf.Operation) -> int:
-    """The gradient of one does the arithmetic of that; a kernel that is widened where the image shrinks reaches further."""
+    """The gradient of one does the arithmetic of that; a kernel that is
+    widened where the image shrinks reaches further.
+    """
     image, resized = (op.inputs[1], op.inputs[0]) if op.type.endswith("Grad") else (op.inputs[0], op.outputs[0])
     kernel, widened = op.type.removesuffix("Grad"), op.type == "ResizeArea"
     if kernel == "ScaleAndTranslate":
@@ -175,4 +194,6 @@ def _window(op: tf.Operation) -> int:
 def _updated(op: tf.Operation) -> tf.Tensor:
     """The value, gradient or rows that an update op writes into its variable: as large as what it touches there."""
     names = [argument.name for argument in op.op_def.input_arg]
-    return next(tensor for tensor, name in zip(op.inputs, names, strict=True) if name in ("value", "updates", "grad", "delta"))
+    return next(
+        tensor for tensor, name in zip(op.inputs, names, strict=True) if name in ("value", "updates", "grad", "delta")
+    )

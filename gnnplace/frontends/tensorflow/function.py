@@ -2,9 +2,10 @@
 
     graph = read_function(step, tf.TensorSpec((32, 784)), tf.TensorSpec((32,), tf.int32), name="mlp")
 
-Nothing is computed: the function is traced, so it must not depend on the values of its arguments. Calls of other functions are inlined
-(`calls`). A captured variable is a variable of the graph, in the scope of the op that reads it first; a captured tensor is an input. The
-returned tensors are results; all state that the function changes is part of the step.
+Nothing is computed: the function is traced, so it must not depend on the values of its arguments. Calls of other
+functions are inlined (`calls`). A captured variable is a variable of the graph, in the scope of the op that reads it
+first; a captured tensor is an input. The returned tensors are results; all state that the function changes is part of
+the step.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from gnnplace.graph import ComputationGraph
 
 @dataclass(frozen=True)
 class TensorFlowFunction:
-    """A function and the `tf.TensorSpec`s of its arguments (none for a ConcreteFunction); `blocks` is as in `read_step`."""
+    """A function and the `tf.TensorSpec`s of its arguments (none for a
+    ConcreteFunction); `blocks` is as in `read_step`.
+    """
 
     function: Callable[..., Any]
     specs: tuple[Any, ...] = ()
@@ -35,11 +38,14 @@ class TensorFlowFunction:
         return read_function(self.function, *self.specs, name=name, blocks=self.blocks)
 
 
-def read_function(function: Callable[..., Any], *specs: Any, name: str, blocks: Mapping[str, int] | None = None) -> ComputationGraph:
-    """The graph of `function` for arguments of these (possibly nested) specs, named `name`; `blocks` is as in `read_step`.
+def read_function(
+    function: Callable[..., Any], *specs: Any, name: str, blocks: Mapping[str, int] | None = None
+) -> ComputationGraph:
+    """The graph of `function` for arguments of these (possibly nested) specs, named `name`; `blocks` is as in
+    `read_step`.
 
-    Raises ValueError if it computes nothing, for unknown dimensions, control flow that depends on values, and captured resources that are
-    no variables. Exceptions of the function itself pass.
+    Raises ValueError if it computes nothing, for unknown dimensions, control flow that depends on values, and captured
+    resources that are no variables. Exceptions of the function itself pass.
     """
     traced = _traced(function, specs)
     flat = inlined(traced.graph.as_graph_def())
@@ -61,7 +67,9 @@ def _traced(function: Any, specs: tuple[Any, ...]) -> Any:
 
 
 def _shape_inputs(flat: Flat, traced: Any, specs: Sequence[tf.TensorSpec]) -> None:
-    """Gives inputs the shapes that were asked for: a function that was traced for open dimensions before is not traced anew."""
+    """Gives inputs the shapes that were asked for: a function that was
+    traced for open dimensions before is not traced anew.
+    """
     nodes = {node.name: node for node in flat.graph.node}
     for tensor, spec in zip(traced.inputs, specs, strict=False):
         assert tensor.shape.is_compatible_with(spec.shape), tensor.name
@@ -69,7 +77,9 @@ def _shape_inputs(flat: Flat, traced: Any, specs: Sequence[tf.TensorSpec]) -> No
 
 
 def _own_variables(flat: Flat, traced: Any) -> None:
-    """Makes each captured handle a variable of the graph itself, under a name in the scope of the op that first uses it."""
+    """Makes each captured handle a variable of the graph itself, under
+    a name in the scope of the op that first uses it.
+    """
     variables = {id(variable.handle): variable for variable in traced.graph.variables}
     nodes = {node.name: node for node in flat.graph.node}
     scopes = _first_scopes(flat.graph)
@@ -78,7 +88,9 @@ def _own_variables(flat: Flat, traced: Any) -> None:
         if inner.dtype != tf.resource:
             continue
         if id(captured) not in variables:
-            raise ValueError(f"function: captures {inner.op.name!r}, a resource that is no variable (a table, an iterator)")
+            raise ValueError(
+                f"function: captures {inner.op.name!r}, a resource that is no variable (a table, an iterator)"
+            )
         variable, node = variables[id(captured)], nodes[inner.op.name]
         new = _free("/".join(filter(None, (scopes.get(node.name), _leaf(variable.name)))), taken)
         _make_variable(node, new, variable)
@@ -99,7 +111,9 @@ def _first_scopes(graph: GraphDef) -> dict[str, str]:
     """For each op, the scope of the first op that takes its data, or what a read makes of it."""
     scopes: dict[str, str] = {}
     for node in reversed(graph.node):
-        scope = scopes[node.name] if node.op == "ReadVariableOp" and node.name in scopes else node.name.rpartition("/")[0]
+        scope = (
+            scopes[node.name] if node.op == "ReadVariableOp" and node.name in scopes else node.name.rpartition("/")[0]
+        )
         for source in node.input:
             if not source.startswith("^"):
                 scopes[source.partition(":")[0]] = scope

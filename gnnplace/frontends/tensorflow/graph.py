@@ -1,9 +1,9 @@
 """Reads a whole TensorFlow training step as a graph: forward, backward and update, pruned to what is fetched.
 
-The graph has every op that the fetches need, under its own name, in order of creation. Each variable is read once; gradients of look-ups
-stay sparse. `costs` states the costs, `roles` the layers and phases. Ops that use a resource (a variable or a slot), or that ask for
-colocation with it (`_class`), are in its colocation group. Ops that only read shapes or fold small constants have no kernel. Ops on string
-tensors may only run on CPUs.
+The graph has every op that the fetches need, under its own name, in order of creation. Each variable is read once;
+gradients of look-ups stay sparse. `costs` states the costs, `roles` the layers and phases. Ops that use a resource (a
+variable or a slot), or that ask for colocation with it (`_class`), are in its colocation group. Ops that only read
+shapes or fold small constants have no kernel. Ops on string tensors may only run on CPUs.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def read_step(
 ) -> ComputationGraph:
     """The graph, named `name`, of the step that computes `fetches` (tensors `loss:0`, ops `train`).
 
-    `blocks` maps layer prefixes (whole scopes) to the number of the repeated block; the longest prefix of a layer counts.
-    Unknown kinds cost their bytes and 0 flops; they are logged, and `unknown_kinds` lists them.
-    Raises ValueError for unknown fetches, control flow, function calls, unknown dimensions, and cycles.
+    `blocks` maps layer prefixes (whole scopes) to the number of the repeated block; the longest prefix of a layer
+    counts. Unknown kinds cost their bytes and 0 flops; they are logged, and `unknown_kinds` lists them. Raises
+    ValueError for unknown fetches, control flow, function calls, unknown dimensions, and cycles.
     """
     step = prune(_graph(graph), fetches)
     roles, folded, groups = Roles(step), _folded(step), _colocation(step)

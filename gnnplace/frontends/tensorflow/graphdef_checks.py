@@ -1,4 +1,5 @@
-"""What is refused of a GraphDef before TensorFlow sees it: counts, names, cycles, sizes, ops that read files. And what it can compute.
+"""What is refused of a GraphDef before TensorFlow sees it: counts, names, cycles, sizes, ops that read files. And what
+it can compute.
 
 Every function raises ValueError with one line that names the op and the rule.
 """
@@ -24,10 +25,20 @@ MAX_INPUTS = 5_000_000
 MAX_RANK = 256
 MOST_NAMED = 8
 # Kinds that open files or run the code of others, which a step does not do and shape inference must not
-FOREIGN = ("ReadFile", "WriteFile", "MatchingFiles", "PyFunc", "PyFuncStateless", "EagerPyFunc", "LoadAndRemapMatrix", "DebugIdentityV2")
+FOREIGN = (
+    "ReadFile",
+    "WriteFile",
+    "MatchingFiles",
+    "PyFunc",
+    "PyFuncStateless",
+    "EagerPyFunc",
+    "LoadAndRemapMatrix",
+    "DebugIdentityV2",
+)
 # Kinds whose outputs, if any, are no results: control, checkpoints, what is there without computing
 SERVICE = (
-    "NoOp", "Assert", "PrintV2", "Save", "SaveV2", "SaveSlices", "Restore", "RestoreV2", "MergeV2Checkpoints", "ShardedFilename",
+    "NoOp", "Assert", "PrintV2", "Save", "SaveV2", "SaveSlices", "Restore", "RestoreV2", "MergeV2Checkpoints",
+    "ShardedFilename",
     "VarHandleOp", "VarIsInitializedOp", "ReadVariableOp", "Placeholder", "Const",
 )  # fmt: skip
 
@@ -74,7 +85,8 @@ def results(graph: GraphDef) -> list[str]:
 
     Raises ValueError where variables are written, or nothing is computed, so that somebody has to say what a step is.
     """
-    taken = {name.partition(":")[0] for node in graph.node for name in node.input}  # what somebody waits for may be a result
+    # what somebody waits for may be a result
+    taken = {name.partition(":")[0] for node in graph.node for name in node.input}
     ends = [node for node in graph.node if node.name not in taken]
     found = [f"{node.name}:{index}" for node in ends if node.op not in SERVICE for index in range(_num_outputs(node))]
     writers = [node for node in graph.node if writes_variable(node.op)]
@@ -83,9 +95,17 @@ def results(graph: GraphDef) -> list[str]:
     waited = {name.removeprefix("^") for node in graph.node for name in node.input}
     steps = [node.name for node in ends if node.op == "NoOp" and node.name not in waited]
     wanted = [name for name in (*found, *steps) if not GRADIENT_SCOPE.search(name)]
-    named = ", ".join(wanted[:MOST_NAMED]) + (f" and {len(wanted) - MOST_NAMED} more" if len(wanted) > MOST_NAMED else "")
-    why = f"{len(writers)} ops write variables, so it is ambiguous what one step does" if writers else "nothing in it is a result"
-    raise ValueError(f"graph: {why}; say what the step computes by --fetch NAME, once for each; it ends in {named or 'nothing'}")
+    named = ", ".join(wanted[:MOST_NAMED]) + (
+        f" and {len(wanted) - MOST_NAMED} more" if len(wanted) > MOST_NAMED else ""
+    )
+    why = (
+        f"{len(writers)} ops write variables, so it is ambiguous what one step does"
+        if writers
+        else "nothing in it is a result"
+    )
+    raise ValueError(
+        f"graph: {why}; say what the step computes by --fetch NAME, once for each; it ends in {named or 'nothing'}"
+    )
 
 
 def described(node: NodeDef) -> str:
@@ -120,8 +140,14 @@ def _check_shape(node: NodeDef, shape: TensorShapeProto) -> None:
     known = sizes(shape)
     if any(size < -1 for size in known):
         raise ValueError(f"{described(node)}: {known} has a negative dimension")
-    if len(known) > MAX_RANK or max(known, default=0) > MAX_BYTES or math.prod(size for size in known if size > 0) > MAX_BYTES:
-        raise ValueError(f"{described(node)}: {str(known)[:200]} is more than {MAX_BYTES} elements or {MAX_RANK} dimensions")
+    if (
+        len(known) > MAX_RANK
+        or max(known, default=0) > MAX_BYTES
+        or math.prod(size for size in known if size > 0) > MAX_BYTES
+    ):
+        raise ValueError(
+            f"{described(node)}: {str(known)[:200]} is more than {MAX_BYTES} elements or {MAX_RANK} dimensions"
+        )
 
 
 def _source(node: NodeDef, name: str, index: dict[str, int]) -> int:

@@ -1,7 +1,8 @@
-"""The process that reads one GraphDef under limits: `python -m gnnplace.frontends.tensorflow.graphdef_child REQUEST` prints a JSON line.
+"""The process that reads one GraphDef under limits: `python -m gnnplace.frontends.tensorflow.graphdef_child REQUEST`
+prints a JSON line.
 
-REQUEST is what `graphdef` asks (see `isolation.limited`). A hostile file may make protobuf or shape inference take for ever, use all memory
-or crash: that ends here. Once the file is read, this process can't open another.
+REQUEST is what `graphdef` asks (see `isolation.limited`). A hostile file may make protobuf or shape inference take for
+ever, use all memory or crash: that ends here. Once the file is read, this process can't open another.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ TEXT = ".pbtxt"
 def main(request: str) -> None:
     """Answers one request on stdout."""
     _import_all()
-    answer(request, lambda asked: packed(read(asked["file"], asked["dims"], asked["fetches"], asked["name"], _open_no_more)))
+    answer(
+        request,
+        lambda asked: packed(read(asked["file"], asked["dims"], asked["fetches"], asked["name"], _open_no_more)),
+    )
 
 
 def packed(graph: ComputationGraph) -> str:
@@ -45,7 +49,10 @@ def packed(graph: ComputationGraph) -> str:
 def read(
     file: str, dims: Mapping[str, int], fetches: Sequence[str], name: str, opened: Callable[[], None] = lambda: None
 ) -> ComputationGraph:
-    """The step in the file; `opened` is called once nothing more needs to be opened. Raises ValueError for what is refused."""
+    """The step in the file; `opened` is called once nothing more needs to be opened.
+
+    Raises ValueError for what is refused.
+    """
     graph = parsed(Path(file))
     opened()
     flat = checked(graph, dims)
@@ -73,7 +80,10 @@ def parsed(path: Path) -> Any:
 
 
 def checked(graph: Any, dims: Mapping[str, int]) -> Flat:
-    """A graph that may be handed to TensorFlow: whole, without calls, with the sizes of open dimensions. Raises ValueError."""
+    """A graph that may be handed to TensorFlow: whole, without calls, with the sizes of open dimensions.
+
+    Raises ValueError.
+    """
     check_graph(graph)
     _size_placeholders(graph, dims)
     flat = inlined(graph)
@@ -82,7 +92,9 @@ def checked(graph: Any, dims: Mapping[str, int]) -> Flat:
 
 
 def _size_placeholders(graph: Any, dims: Mapping[str, int]) -> None:
-    """Gives open dimensions of placeholders the sizes of `dims`; raises ValueError for those that have none, and for what is no such."""
+    """Gives open dimensions of placeholders the sizes of `dims`; raises
+    ValueError for those that have none, and for what is no such.
+    """
     used = set()
     for node in graph.node:
         if node.op != "Placeholder":
@@ -94,11 +106,16 @@ def _size_placeholders(graph: Any, dims: Mapping[str, int]) -> None:
             if dim.size < 0:
                 key = f"{node.name}[{index}]"
                 if key not in dims:
-                    raise ValueError(f"{described(node)}: {sizes(shape)} leaves dimension {index} open; give it by --dim '{key}=SIZE'")
+                    raise ValueError(
+                        f"{described(node)}: {sizes(shape)} leaves dimension {index} open; give it by --dim "
+                        f"'{key}=SIZE'"
+                    )
                 dim.size = dims[key]
                 used.add(key)
     if left := sorted(set(dims) - used):
-        raise ValueError(f"dims: {left[0]!r} is no open dimension of a placeholder; there are: {', '.join(sorted(used)) or 'none'}")
+        raise ValueError(
+            f"dims: {left[0]!r} is no open dimension of a placeholder; there are: {', '.join(sorted(used)) or 'none'}"
+        )
 
 
 def _thaw(graph: Any) -> None:

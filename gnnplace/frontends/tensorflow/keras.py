@@ -2,10 +2,11 @@
 
     graph = read_keras(model, tf.TensorSpec((32, 224, 224, 3)), tf.TensorSpec((32,), tf.int32), name="resnet")
 
-A training step is the forward pass in training mode, the loss given to `compile` plus the model's own losses, the gradient, and the
-optimiser's update; metrics are left out. Gradients of embeddings are dense, since Keras joins sparse ones by conditions on their values.
-Nothing is computed but the initial values of variables, which Keras creates with the model and the optimiser. The `layer` of an op is the
-path of its Keras layer (`model/block_1/conv`) with the scopes inside it.
+A training step is the forward pass in training mode, the loss given to `compile` plus the model's own losses, the
+gradient, and the optimiser's update; metrics are left out. Gradients of embeddings are dense, since Keras joins sparse
+ones by conditions on their values. Nothing is computed but the initial values of variables, which Keras creates with
+the model and the optimiser. The `layer` of an op is the path of its Keras layer (`model/block_1/conv`) with the scopes
+inside it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from gnnplace.graph import ComputationGraph
 
 @dataclass(frozen=True)
 class KerasModel:
-    """A model and its input shapes: with `targets` its training step, without them its inference. `blocks` is as in `read_step`."""
+    """A model and its input shapes: with `targets` its training step, without them its inference.
+
+    `blocks` is as in `read_step`.
+    """
 
     model: keras.Model
     inputs: Any
@@ -42,25 +46,32 @@ def read_keras(
 ) -> ComputationGraph:
     """The graph of the model's inference or, with `targets`, of its training step, named `name`.
 
-    `inputs` and `targets` have the structure that the model takes, with `tf.TensorSpec`s or anything with a full shape and a dtype as
-    leaves. Raises ValueError if Keras does not run on TensorFlow, if a model to be trained is not compiled or overrides `train_step`,
-    and as `read_function` does.
+    `inputs` and `targets` have the structure that the model takes, with `tf.TensorSpec`s or anything with a full shape
+    and a dtype as leaves. Raises ValueError if Keras does not run on TensorFlow, if a model to be trained is not
+    compiled or overrides `train_step`, and as `read_function` does.
     """
     if keras.backend.backend() != "tensorflow":
-        raise ValueError(f"model: Keras runs on {keras.backend.backend()}; set KERAS_BACKEND=tensorflow before it is imported")
+        raise ValueError(
+            f"model: Keras runs on {keras.backend.backend()}; set KERAS_BACKEND=tensorflow before it is imported"
+        )
     given = tf.nest.map_structure(_spec, inputs)
     if not model.built:
         model(tf.nest.map_structure(lambda spec: keras.KerasTensor(spec.shape, spec.dtype.name), given))
     with _scopes(model):
         if targets is None:
-            return read_function(tf.function(lambda x: model(x, training=False), autograph=False), given, name=name, blocks=blocks)
+            return read_function(
+                tf.function(lambda x: model(x, training=False), autograph=False), given, name=name, blocks=blocks
+            )
         return read_function(_training(model), given, tf.nest.map_structure(_spec, targets), name=name, blocks=blocks)
 
 
 def _training(model: keras.Model) -> Callable[..., Any]:
     """One training step of the model as a function of its inputs and targets."""
     if not model.compiled:
-        raise ValueError("model: is not compiled, so its training step has no loss and no optimiser; call model.compile(optimizer, loss)")
+        raise ValueError(
+            "model: is not compiled, so its training step has no loss and no optimiser; call "
+            "model.compile(optimizer, loss)"
+        )
     if type(model).train_step is not keras.Model.train_step:
         advice = "write the step as a tf.function and return TensorFlowFunction(function, specs)"
         raise ValueError(f"model: {type(model).__name__} has a train_step of its own; {advice}")
@@ -70,7 +81,9 @@ def _training(model: keras.Model) -> Callable[..., Any]:
     def step(x: Any, y: Any) -> tf.Tensor:
         with tf.GradientTape() as tape:
             loss = model.compute_loss(x=x, y=y, y_pred=model(x, training=True), training=True)
-        gradients = [None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_weights)]
+        gradients = [
+            None if g is None else tf.convert_to_tensor(g) for g in tape.gradient(loss, model.trainable_weights)
+        ]
         model.optimizer.apply_gradients(zip(gradients, model.trainable_weights, strict=True))
         return loss
 
@@ -89,7 +102,9 @@ def path(part: Any) -> str:
 
 @contextmanager
 def _scopes(model: keras.Model) -> Iterator[None]:
-    """Each layer's call in the scope of its path; Keras opens scopes twice a call, so that their names would have numbers."""
+    """Each layer's call in the scope of its path; Keras opens scopes
+    twice a call, so that their names would have numbers.
+    """
     parts = [part for layer in model._flatten_layers() for part in (layer, *getattr(layer, "operations", ()))]
     distinct = {id(part): part for part in parts if "call" not in vars(part)}.values()
     for part in distinct:

@@ -1,8 +1,8 @@
 """The ops of one TensorFlow step: what the fetches need, each variable read once, shapes known.
 
-An op that looks at the shape of its inputs alone takes none of their data: it waits for them, as TensorFlow's own constant folding has it.
-`Step` holds the pruned ops in the order of their creation, their data inputs by index and their control inputs. It promises a flat,
-acyclic graph: control flow and function calls are refused by name.
+An op that looks at the shape of its inputs alone takes none of their data: it waits for them, as TensorFlow's own
+constant folding has it. `Step` holds the pruned ops in the order of their creation, their data inputs by index and
+their control inputs. It promises a flat, acyclic graph: control flow and function calls are refused by name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ FLOW_KINDS = {
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """Op i of the step is `ops[i]`; `inputs[i]` are its data inputs `(op, output)` in order, `controls[i]` the ops it waits for."""
+    """Op i of the step is `ops[i]`; `inputs[i]` are its data inputs `(op,
+    output)` in order, `controls[i]` the ops it waits for.
+    """
 
     ops: tuple[tf.Operation, ...]
     inputs: tuple[tuple[tuple[int, int], ...], ...]
@@ -63,7 +65,10 @@ class Step:
     @cached_property
     def asked(self) -> tuple[tuple[int, ...], ...]:
         """The ops with which each op asks to stand (`_class`), themselves and pruned ones left out."""
-        return tuple(tuple(other for name in _classes(op) if (other := self.index.get(name, i)) != i) for i, op in enumerate(self.ops))
+        return tuple(
+            tuple(other for name in _classes(op) if (other := self.index.get(name, i)) != i)
+            for i, op in enumerate(self.ops)
+        )
 
     @cached_property
     def order(self) -> tuple[int, ...]:
@@ -89,8 +94,8 @@ class Step:
 def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
     """The step of `graph` that computes `fetches`, names of tensors (`loss:0`) or of ops (`train`).
 
-    Raises ValueError for a name that the graph doesn't have, for control flow and function calls, and for variables without a
-    handle op (reference variables, captured placeholders).
+    Raises ValueError for a name that the graph doesn't have, for control flow and function calls, and for variables
+    without a handle op (reference variables, captured placeholders).
     """
     tensors = [_fetched(graph, name) for name in fetches if ":" in name]
     targets = [tensor.op for tensor in tensors] + [_fetched(graph, name) for name in fetches if ":" not in name]
@@ -106,7 +111,9 @@ def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
     return Step(
         ops=tuple(kept),
         inputs=tuple(tuple((index[tensor.op], tensor.value_index) for tensor in data[op]) for op in kept),
-        controls=tuple(tuple(dict.fromkeys(index[source] for source in (*waits[op], *op.control_inputs))) for op in kept),
+        controls=tuple(
+            tuple(dict.fromkeys(index[source] for source in (*waits[op], *op.control_inputs))) for op in kept
+        ),
         results=frozenset((index[tensor.op], tensor.value_index) for tensor in tensors),
     )
 
@@ -120,7 +127,10 @@ def _fetched(graph: tf.Graph, name: str) -> tf.Tensor | tf.Operation:
 
 def _require_flat(op: tf.Operation) -> None:
     if op.type in FLOW_KINDS or op.graph._is_function(op.type):
-        raise ValueError(f"op {op.name!r}: a step must be flat, but {op.type} {FLOW_KINDS.get(op.type, 'calls a function; inline it')}")
+        raise ValueError(
+            f"op {op.name!r}: a step must be flat, but {op.type} "
+            f"{FLOW_KINDS.get(op.type, 'calls a function; inline it')}"
+        )
     if op.type in ("Variable", "VariableV2"):
         raise ValueError(f"op {op.name!r}: a reference variable; use resource variables")
     if op.type == "Placeholder" and op.outputs[0].dtype == tf.resource:
@@ -144,7 +154,9 @@ def _classes(op: tf.Operation) -> list[str]:
 
 
 def _first_reads(ops: Sequence[tf.Operation]) -> dict[tf.Operation, tf.Operation]:
-    """For each read of a variable, the first read of the same variable that waits for the same ops: all such reads see one value."""
+    """For each read of a variable, the first read of the same variable that
+    waits for the same ops: all such reads see one value.
+    """
     first: dict[tuple, tf.Operation] = {}
     reads = {}
     for op in ops:

@@ -1,13 +1,17 @@
-"""What each op of a TensorFlow step is for: its phase, its layer and its time step, read off the structure and the name scopes.
+"""What each op of a TensorFlow step is for: its phase, its layer and its time step, read off the structure and the name
+scopes.
 
 - **Gradient ops** stand in a scope `gradients` or `gradient_tape`; the rest of their name names their *forward op*
-  (`gradients/lstm_0/step_3/MatMul_grad/MatMul_1` belongs to `lstm_0/step_3/MatMul`, `gradients/h_gradient_sum/AddN` to `h`).
-- **Phase.** A gradient op is `backward_weight` where its forward op uses a parameter and the gradient that it makes goes to no other
-  forward op, and so are the sums of such gradients; the others are `backward_data`. What gradients or fetched tensors need is `forward`.
-  What writes variables, or only serves that, is `update`. The rest is `other`. A gradient tape sums gradients (AddN) outside its scope.
-- **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step. Gradient ops have
-  that of their forward op; those without one that of the op with which they ask to stand (sums), or their own (a tape's have the scope
-  of their forward op), or else that of the ops that they serve, as update ops have. Writes, reads and slots have that of their variable.
+  (`gradients/lstm_0/step_3/MatMul_grad/MatMul_1` belongs to `lstm_0/step_3/MatMul`, `gradients/h_gradient_sum/AddN` to
+  `h`).
+- **Phase.** A gradient op is `backward_weight` where its forward op uses a parameter and the gradient that it makes
+  goes to no other forward op, and so are the sums of such gradients; the others are `backward_data`. What gradients or
+  fetched tensors need is `forward`. What writes variables, or only serves that, is `update`. The rest is `other`. A
+  gradient tape sums gradients (AddN) outside its scope.
+- **Layer.** The name scope of the op, without the scopes of an op (`MatMul/ReadVariableOp`) and without its time step.
+  Gradient ops have that of their forward op; those without one that of the op with which they ask to stand (sums), or
+  their own (a tape's have the scope of their forward op), or else that of the ops that they serve, as update ops have.
+  Writes, reads and slots have that of their variable.
 - **Time step.** The number of a scope `step_<number>`.
 """
 
@@ -52,7 +56,9 @@ class Roles:
     def phase(self) -> tuple[str, ...]:
         """The phase of each op."""
         after = self._after([i for i, backward in enumerate(self.backward) if backward])
-        needed = self._before([i for i, backward in enumerate(self.backward) if backward] + [op for op, _ in self.step.results], after)
+        needed = self._before(
+            [i for i, backward in enumerate(self.backward) if backward] + [op for op, _ in self.step.results], after
+        )
         writers = [i for i, op in enumerate(self.step.ops) if writes_variable(op.type)]
         serves = self._before(writers, set()) | self._after(writers)
         return tuple(
@@ -76,14 +82,19 @@ class Roles:
     @cached_property
     def time_step(self) -> tuple[int | None, ...]:
         """The time step of each op. Sums of weight gradients over time and updates have none."""
-        timeless = [phase in ("update", "backward_weight") and self.forward_op[i] is None for i, phase in enumerate(self.phase)]
+        timeless = [
+            phase in ("update", "backward_weight") and self.forward_op[i] is None for i, phase in enumerate(self.phase)
+        ]
         return tuple(
-            None if timeless[i] else _time_step(self.step.ops[i if named is None else named].name) for i, named in enumerate(self._named)
+            None if timeless[i] else _time_step(self.step.ops[i if named is None else named].name)
+            for i, named in enumerate(self._named)
         )
 
     @cached_property
     def _named(self) -> tuple[int | None, ...]:
-        """The forward op of each gradient op by its own name or, for sums, by that of the op with which it asks to stand."""
+        """The forward op of each gradient op by its own name or, for
+        sums, by that of the op with which it asks to stand.
+        """
         return tuple(
             self.forward_op[asked[0]] if forward is None and backward and asked else forward
             for forward, backward, asked in zip(self.forward_op, self.backward, self.step.asked, strict=True)
@@ -98,7 +109,9 @@ class Roles:
         return next((self.step.index[prefix] for prefix in prefixes if prefix in self.step.index), None)
 
     def _after(self, ops: list[int]) -> set[int]:
-        """What takes data of `ops` or waits for them, in any number of steps, themselves not included unless reached."""
+        """What takes data of `ops` or waits for them, in any number of
+        steps, themselves not included unless reached.
+        """
         seen: set[int] = set()
         roots = set(ops)
         for i in self.step.order:
@@ -124,7 +137,9 @@ class Roles:
         for i in self.step.order:
             kind, sources = self.step.ops[i].type, self.step.sources[i]
             constant[i] = kind == "Const" or (bool(sources) and all(constant[src] for src in sources))
-            made[i] = kind == "VarHandleOp" or (any(made[src] for src in sources) and all(made[src] or constant[src] for src in sources))
+            made[i] = kind == "VarHandleOp" or (
+                any(made[src] for src in sources) and all(made[src] or constant[src] for src in sources)
+            )
         return tuple(made)
 
     @cached_property
@@ -144,7 +159,9 @@ class Roles:
 
     @cached_property
     def _gradient_goes_to(self) -> tuple[int | None, ...]:
-        """The one forward op (parameters and sums aside) whose gradient ops use each gradient op; None for none, MIXED for several."""
+        """The one forward op (parameters and sums aside) whose gradient ops
+        use each gradient op; None for none, MIXED for several.
+        """
         goes_to: list[int | None] = [None] * len(self.step.ops)
         for i in reversed(self.step.order):
             targets = set()
@@ -180,13 +197,16 @@ class Roles:
     def _added(self, i: int) -> str | None:
         """The layer of the first of what a sum adds that has one, for a sum that goes to several layers."""
         named = (self._named[src] for src in self.step.sources[i])
-        terms = (self._own_layer(src if name is None else name) for src, name in zip(self.step.sources[i], named, strict=True))
+        terms = (
+            self._own_layer(src if name is None else name)
+            for src, name in zip(self.step.sources[i], named, strict=True)
+        )
         return next(filter(None, terms), None)
 
     @cached_property
     def _owner(self) -> tuple[int, ...]:
-        """The variable to which a handle belongs: itself, or for a slot the first variable of its update kernel or, where several ops
-        update, the one variable that they write beside it.
+        """The variable to which a handle belongs: itself, or for a slot the first variable of its update kernel or,
+        where several ops update, the one variable that they write beside it.
         """
         owner = list(range(len(self.step.ops)))
         for i, op in enumerate(self.step.ops):
@@ -196,7 +216,12 @@ class Roles:
                     if self.step.ops[src].type == "VarHandleOp":
                         owner[src] = first
         for i, op in enumerate(self.step.ops):
-            if op.type == "VarHandleOp" and owner[i] == i and self.phase[i] == "update" and len(served := self._written_with(i)) == 1:
+            if (
+                op.type == "VarHandleOp"
+                and owner[i] == i
+                and self.phase[i] == "update"
+                and len(served := self._written_with(i)) == 1
+            ):
                 owner[i] = served.pop()
         return tuple(owner[other] for other in owner)
 

@@ -9,10 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TensorFlowStep:
-    """A training step. `build()` returns its loss and train op, built in the default `tf.Graph` in graph mode with resource variables.
+    """A training step. `build()` returns its loss and train op, built in the default `tf.Graph` in graph mode with
+    resource variables.
 
-    Placeholders are filled once, drawn from `seed`: floats from a standard normal; integers from 0 up to, but excluding, `below[name]`
-    (default 2); booleans at random. The same seed initialises variables and random ops. `blocks` is as in `read_step`.
+    Placeholders are filled once, drawn from `seed`: floats from a standard normal; integers from 0 up to, but
+    excluding, `below[name]` (default 2); booleans at random. The same seed initialises variables and random ops.
+    `blocks` is as in `read_step`.
     """
 
     name: str

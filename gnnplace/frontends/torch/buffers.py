@@ -17,7 +17,8 @@ from gnnplace.graph import CONTROL
 
 Ref = tuple[int, int]  # (op, output)
 Edge = tuple[int, int, int]
-MOST_WORK = 100_000  # candidates that NumPy tries before it gives up on whether two strided tensors have a byte in common
+# candidates that NumPy tries before it gives up on whether two strided tensors have a byte in common
+MOST_WORK = 100_000
 
 
 @dataclass
@@ -56,10 +57,14 @@ class Buffers:
             self._storages.setdefault(storage_of(tensor), _Storage(op))
 
     def take(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
-        """An op, a view too, takes these outputs: one that was written since it was made is as it is now only where its owner stands."""
+        """An op, a view too, takes these outputs: one that was written since
+        it was made is as it is now only where its owner stands.
+        """
         for (source, _), tensor in sources.items():
             if held := self._storages.get(storage_of(tensor)):
-                for writer in [writer for writer, written in held.writes if writer > source and overlap(tensor, written)]:
+                for writer in [
+                    writer for writer, written in held.writes if writer > source and overlap(tensor, written)
+                ]:
                     self._follow(op, writer)
                     self.together(held.owner, op)
 
@@ -111,7 +116,9 @@ def storage_of(tensor: Tensor) -> int:
 
 
 def view_of(tensor: Tensor) -> tuple[object, ...]:
-    """The bytes that a tensor shows of its storage, and how it reads them: a lazy conjugate is another view of the same bytes."""
+    """The bytes that a tensor shows of its storage, and how it reads them:
+    a lazy conjugate is another view of the same bytes.
+    """
     read = (tensor.dtype, tensor.is_conj(), tensor.is_neg())
     return (storage_of(tensor), tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), *read)
 
@@ -129,13 +136,16 @@ def overlap(tensor: Tensor, other: Tensor) -> bool:
     (False, True)
     """
     try:
-        return np.shares_memory(_Extent(tensor).array, _Extent(other).array, max_work=MOST_WORK)  # type: ignore[arg-type]  # NumPy's stubs know its two names for limits alone
+        arrays = _Extent(tensor).array, _Extent(other).array
+        return np.shares_memory(*arrays, max_work=MOST_WORK)  # type: ignore[arg-type]  # stubs know its two names alone
     except np.exceptions.TooHardError:
         return True
 
 
 class _Extent:
-    """Where a tensor lies in its storage, as NumPy reads it of foreign memory; at made-up addresses, which nobody opens."""
+    """Where a tensor lies in its storage, as NumPy reads it of foreign
+    memory; at made-up addresses, which nobody opens.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         size = tensor.element_size()

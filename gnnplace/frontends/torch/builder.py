@@ -50,8 +50,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TracedStep:
-    """The graph of a step, how many ops of each kind have no flop rule (bytes alone cost them), the trace, with the op of its nodes,
-    by which of torch's ways it was captured, and which ops write each root in place, by (op, output)."""
+    """The graph of a step, how many ops of each kind have no flop rule (bytes alone cost them), the trace, with the op
+    of its nodes, by which of torch's ways it was captured, and which ops write each root in place, by (op, output).
+    """
 
     graph: ComputationGraph
     uncounted: Mapping[str, int]
@@ -68,9 +69,17 @@ def traced_step(traced: Trace, name: str, capture: Capture) -> TracedStep:
         builder.add(node)
     graph = ComputationGraph.from_ops(name, builder.finished(), sorted(builder.buffers.edges))
     if builder.uncounted:
-        log.warning("%s", printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"))
-    uncounted, written = dict(sorted(builder.uncounted.items())), {root: tuple(ops) for root, ops in builder.written.items()}
-    return TracedStep(graph, MappingProxyType(uncounted), traced, MappingProxyType(builder.op_of), capture, MappingProxyType(written))
+        log.warning(
+            "%s",
+            printable(f"{name}: kinds without a rule, counted by their bytes: {', '.join(sorted(builder.uncounted))}"),
+        )
+    uncounted, written = (
+        dict(sorted(builder.uncounted.items())),
+        {root: tuple(ops) for root, ops in builder.written.items()},
+    )
+    return TracedStep(
+        graph, MappingProxyType(uncounted), traced, MappingProxyType(builder.op_of), capture, MappingProxyType(written)
+    )
 
 
 class _Builder:
@@ -102,7 +111,9 @@ class _Builder:
                 source, index = node.args
                 assert isinstance(source, torch.fx.Node) and isinstance(index, int)
                 self._refs[node] = (self._refs[source][index],)
-            case "call_function" if node.all_input_nodes and not any(self._refs[parent] for parent in node.all_input_nodes):
+            case "call_function" if node.all_input_nodes and not any(
+                self._refs[parent] for parent in node.all_input_nodes
+            ):
                 self._refs[node] = ()  # counts steps in the optimiser's state: a part of the update
             case _:
                 self._add_call(node)
@@ -121,18 +132,24 @@ class _Builder:
         argument, tensor = next(self._arguments), node.meta["val"]
         size = tensor_bytes(tensor)
         if argument.role == "input":
-            op = self._append(Op(argument.name, "input", (_output(tensor),), kernel=False, canonical_kind="input", layer="inputs"), ())
+            op = self._append(
+                Op(argument.name, "input", (_output(tensor),), kernel=False, canonical_kind="input", layer="inputs"), ()
+            )
             self._is(node, op, (tensor,))
         elif argument.role == "state":
             if node.users:
                 variable = self._variables[argument.name]
-                self._ops[variable] = replace(self._ops[variable], persistent_bytes=self._ops[variable].persistent_bytes + size)
+                self._ops[variable] = replace(
+                    self._ops[variable], persistent_bytes=self._ops[variable].persistent_bytes + size
+                )
             self.op_of[node], self._refs[node] = self._variables[argument.name], ()
         else:
             self._add_variable(node, argument.name, argument.role, size)
 
     def _add_constant(self, node: torch.fx.Node) -> None:
-        op = self._append(Op(node.name, "constant", (_output(node.meta["val"]),), kernel=False, canonical_kind="fill"), ())
+        op = self._append(
+            Op(node.name, "constant", (_output(node.meta["val"]),), kernel=False, canonical_kind="fill"), ()
+        )
         self._is(node, op, (node.meta["val"],))
 
     def _add_variable(self, node: torch.fx.Node, name: str, role: str, size: int) -> None:
@@ -143,7 +160,10 @@ class _Builder:
         if not node.users:
             return
         tensor = node.meta["val"]
-        read = self._append(replace(common, name=f"{name}/read", kind="read", outputs=(_output(tensor, (variable, 0)),)), ((variable, 0),))
+        read = self._append(
+            replace(common, name=f"{name}/read", kind="read", outputs=(_output(tensor, (variable, 0)),)),
+            ((variable, 0),),
+        )
         self._parameters.add(read)
         self._is(node, read, (tensor,))
         self.buffers.together(variable, read)
@@ -161,7 +181,9 @@ class _Builder:
         op = self._append(replace(described, time_step=None) if made_of_parameters else described, sources)
         if made_of_parameters:
             self._parameters.add(op)
-        self.buffers.take(op, {ref: tensor for ref, tensor in sources.items() if not any(tensor is each for each in call.unread)})
+        self.buffers.take(
+            op, {ref: tensor for ref, tensor in sources.items() if not any(tensor is each for each in call.unread)}
+        )
         if leaves_its_tensor(call):
             self._reach(op, next(ref for ref, tensor in sources.items() if tensor is call.arguments["self"]))
         if moved:
@@ -204,7 +226,9 @@ class _Builder:
         )  # fmt: skip
 
     def _note_update(self, op: int, sources: Mapping[Ref, Tensor]) -> None:
-        changed = next(source for source, _ in sources if self._ops[source].kind == "read" or source in self._update_layers)
+        changed = next(
+            source for source, _ in sources if self._ops[source].kind == "read" or source in self._update_layers
+        )
         earlier = self._update_layers.get(changed)  # of another lookup in the same table
         self._update_layers[op] = earlier or self._layers[self._ops[changed].name.removesuffix("/read")]
 
@@ -223,20 +247,26 @@ class _Builder:
             self._ops[op] = replace(self._ops[op], outputs=tuple(outputs))
 
     def _phases(self) -> list[str | None]:
-        """Walks the graph backwards: an op of the backward pass serves the layers of the parameters whose updates it reaches.
+        """Walks the graph backwards: an op of the backward pass serves the layers of the parameters whose updates it
+        reaches.
 
         Only the sum of a tied parameter's gradients may lead it through another layer.
         """
-        serves: list[frozenset[str] | None] = [None] * len(self._ops)  # the layers that all updates have in common which it reaches
+        # the layers that all updates have in common which it reaches
+        serves: list[frozenset[str] | None] = [None] * len(self._ops)
         stays = [True] * len(self._ops)
         for op, layers in self._update_layers.items():
             serves[op] = frozenset(layers)
         for source, output, op in sorted(self.buffers.edges, key=lambda edge: -edge[2]):
-            if output != CONTROL and self._ops[source].layer != CLIP_LAYER:  # the norm of all gradients serves every update
+            # the norm of all gradients serves every update
+            if output != CONTROL and self._ops[source].layer != CLIP_LAYER:
                 serves[source] = _common(serves[source], serves[op])
                 user = self._ops[op]
                 stays[source] &= user.layer == self._ops[source].layer or user.phase == "update" or user.kind in SUMS
-        own = [stay and served is not None and op.layer in served for op, served, stay in zip(self._ops, serves, stays, strict=True)]
+        own = [
+            stay and served is not None and op.layer in served
+            for op, served, stay in zip(self._ops, serves, stays, strict=True)
+        ]
         return [BACKWARD[mine] if op.phase in BACKWARD else op.phase for op, mine in zip(self._ops, own, strict=True)]
 
 

@@ -33,17 +33,28 @@ class Call:
 
     @cached_property
     def written(self) -> tuple[Tensor, ...]:
-        """The tensors that the op changes in place, by its schema, but for two slips: optimisers write gradients only to unscale
-        them, which this step does not, and batch norm's running statistics are not declared."""
-        names = [a.name for a in self.target._schema.arguments if a.alias_info and a.alias_info.is_write and a.name != "grads"]
-        names += ["running_mean", "running_var"] if self.base == "native_batch_norm" and self.arguments["training"] else []
+        """The tensors that the op changes in place, by its schema, but for two slips: optimisers write gradients only
+        to unscale them, which this step does not, and batch norm's running statistics are not declared.
+        """
+        names = [
+            a.name
+            for a in self.target._schema.arguments
+            if a.alias_info and a.alias_info.is_write and a.name != "grads"
+        ]
+        names += (
+            ["running_mean", "running_var"] if self.base == "native_batch_norm" and self.arguments["training"] else []
+        )
         return tuple(tensor for name in names for tensor in tensors(self.arguments.get(name)))
 
     @cached_property
     def unread(self) -> tuple[Tensor, ...]:
         """What the op takes and does not look at: batch norm's gradient in training takes the running statistics."""
         unread = self.base == "native_batch_norm_backward" and self.arguments["train"]
-        return tuple(tensor for name in ("running_mean", "running_var") for tensor in tensors(self.arguments[name])) if unread else ()
+        return (
+            tuple(tensor for name in ("running_mean", "running_var") for tensor in tensors(self.arguments[name]))
+            if unread
+            else ()
+        )
 
     @cached_property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -27,7 +27,10 @@ Loss = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class Argument:
-    """What a placeholder of the traced graph is. `name` is a parameter's for the optimiser's state, whose own name is `key`."""
+    """What a placeholder of the traced graph is.
+
+    `name` is a parameter's for the optimiser's state, whose own name is `key`.
+    """
 
     role: Literal["parameter", "state", "buffer", "input"]
     name: str
@@ -36,7 +39,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Updating:
-    """What a step does with gradients: of `accumulate` micro-batches (the mean of their losses), clipped by norm or value.
+    """What a step does with gradients: of `accumulate` micro-batches (the mean of their losses), clipped by norm or
+    value.
 
     Raises ValueError for a number that is not above 0.
     """
@@ -72,10 +76,16 @@ def replaced(held: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Iterat
     for name, value in values.items():
         if value is not held[name]:
             if isinstance(held[name], nn.Parameter) or held[name].requires_grad:
-                raise ValueError(f"module: {name}: a call replaces this parameter; a step that is captured keeps its parameters")
+                raise ValueError(
+                    f"module: {name}: a call replaces this parameter; a step that is captured keeps its parameters"
+                )
             if (value.shape, value.dtype) != (held[name].shape, held[name].dtype):
-                was, now = (f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in (held[name], value))
-                raise ValueError(f"module: {name}: a call replaces this buffer, {was}, by {now}; a step keeps shapes and types")
+                was, now = (
+                    f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}" for tensor in (held[name], value)
+                )
+                raise ValueError(
+                    f"module: {name}: a call replaces this buffer, {was}, by {now}; a step keeps shapes and types"
+                )
             yield name, value
 
 
@@ -96,8 +106,15 @@ class FlatStep:
         self._rates = {name: found[name].rate for name in self._tables}
         self._rules = {name: rule for name, rule in found.items() if name not in self._tables}
         if self._tables and (updating.accumulate > 1 or updating.clip_norm or updating.clip_value):
-            raise ValueError(f"module: {next(iter(self._tables))}: accumulate and clip_... are for dense gradients; use a dense embedding")
-        state = [(name, key, *like) for name, rule in self._rules.items() for key, like in rule.found(parameters[name]).state.items()]
+            raise ValueError(
+                f"module: {next(iter(self._tables))}: accumulate and clip_... are for dense gradients; use a dense "
+                "embedding"
+            )
+        state = [
+            (name, key, *like)
+            for name, rule in self._rules.items()
+            for key, like in rule.found(parameters[name]).state.items()
+        ]
         batches = self._inputs.tensors * updating.accumulate
         empty = (torch.empty(shape, dtype=dtype, device="meta") for _, _, shape, dtype in state)
         self.tensors = (*parameters.values(), *buffers.values(), *empty, *batches)
@@ -113,7 +130,9 @@ class FlatStep:
         rest = iter(tensors)
         held = dict(zip(self._names, tensors, strict=False))
         values = dict(zip(self._names, islice(rest, len(self._names)), strict=True))
-        states = {name: {key: next(rest) for key in rule.found(values[name]).state} for name, rule in self._rules.items()}
+        states = {
+            name: {key: next(rest) for key in rule.found(values[name]).state} for name, rule in self._rules.items()
+        }
         loss, gradients, rows = self._gradients(values, rest)
         with torch.no_grad():
             for name, value in replaced(held, values):
@@ -140,7 +159,8 @@ class FlatStep:
             self._scopes.follow_backward(losses[-1])
             leaves = [*(values[name] for name in self._rules), *(lookup.rows for lookup in lookups)]
             found = torch.autograd.grad(losses[-1], leaves, allow_unused=True)
-            gradients = [each.clone() if each is not None and each._is_zerotensor() else each for each in found]  # zeros without memory
+            # zeros without memory
+            gradients = [each.clone() if each is not None and each._is_zerotensor() else each for each in found]
             rows += [pair for pair in zip(lookups, gradients[len(self._rules) :], strict=True) if pair[1] is not None]
             with torch.no_grad():
                 for name, gradient in zip(self._rules, gradients, strict=False):
@@ -161,7 +181,9 @@ class FlatStep:
             loss = called_with(renamed, self._bound, *self._inputs.call(inputs))
             values.update({name: renamed[f"module.{name}"] for name in values})  # what the module has replaced
         if not isinstance(loss, Tensor) or loss.dim() != 0:
-            raise ValueError(f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor")
+            raise ValueError(
+                f"loss: {getattr(loss, 'shape', type(loss).__name__)}: a training step needs a scalar tensor"
+            )
         if not loss.requires_grad:
             raise ValueError("loss: depends on no parameter that requires a gradient, so there is no step to trace")
         return loss, lookups
@@ -192,11 +214,13 @@ class _Bound(nn.Module):
         return self._loss(self.module, *inputs, **named)
 
 
-def clipped_by_norm(gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]) -> dict[str, Tensor]:
+def clipped_by_norm(
+    gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]
+) -> dict[str, Tensor]:
     """The gradients, scaled down together where their common norm exceeds `most` (Pascanu et al. 2013, algorithm 1).
 
-    What serves a gradient is made after `at(name)`, what serves all of them after `at(None)`. The sums need every gradient: the first
-    update waits for the last of them.
+    What serves a gradient is made after `at(name)`, what serves all of them after `at(None)`. The sums need every
+    gradient: the first update waits for the last of them.
     """
     norms = []
     for name, gradient in gradients.items():
@@ -211,7 +235,9 @@ def clipped_by_norm(gradients: Mapping[str, Tensor], most: float, at: Callable[[
     return scaled
 
 
-def clipped_by_value(gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]) -> dict[str, Tensor]:
+def clipped_by_value(
+    gradients: Mapping[str, Tensor], most: float, at: Callable[[str | None], None]
+) -> dict[str, Tensor]:
     """The gradients, each of their elements brought between `-most` and `most`."""
     clamped = {}
     for name, gradient in gradients.items():
@@ -220,10 +246,14 @@ def clipped_by_value(gradients: Mapping[str, Tensor], most: float, at: Callable[
     return clamped
 
 
-def called_with(tensors: dict[str, Tensor], module: nn.Module, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
-    """What the module returns with these parameters and buffers; afterwards `tensors` are those that it has put in their places.
+def called_with(
+    tensors: dict[str, Tensor], module: nn.Module, positional: Sequence[Any], named: Mapping[str, Any]
+) -> Any:
+    """What the module returns with these parameters and buffers; afterwards `tensors` are those that it has put in
+    their places.
 
-    PyTorch's own (2.13) leaves them in a module that has two names: it takes what it put there by the first for what was there.
+    PyTorch's own (2.13) leaves them in a module that has two names: it takes what it put there by the first for what
+    was there.
 
     >>> import torch
     >>> pair = nn.Sequential(linear := nn.Linear(1, 1), linear)
@@ -232,7 +262,10 @@ def called_with(tensors: dict[str, Tensor], module: nn.Module, positional: Seque
     (True, True)
     """
     before = [(part, dict(part._parameters), dict(part._buffers)) for part in module.modules()]
-    given, own = dict(tensors), {id(tensor) for _, parameters, buffers in before for tensor in (*parameters.values(), *buffers.values())}
+    given, own = (
+        dict(tensors),
+        {id(tensor) for _, parameters, buffers in before for tensor in (*parameters.values(), *buffers.values())},
+    )
     try:
         return functional_call(module, given, tuple(positional), dict(named))
     finally:

@@ -5,13 +5,13 @@ The rules, by canonical kind (one multiply-add is 2 flops):
 - matmul 2 m n k, batch_matmul 2 b m n k; conv 2 x output elements x kernel elements x input channels of a group, and
   as much again for each of the two gradients (input, weight) that a convolution's backward computes;
 - attention 2 b h q k (d + dv), its backward 2 b h q k (3 d + 2 dv): the scores are computed a second time there;
-- per output element: elementwise, activation and its gradient, random, cast 1; softmax 5; normalization 8, its gradient 12;
-  pool and pool_grad the elements of their window;
-- interpolation and its gradient 2 per element of the resized image and neighbour: 2 (linear) or 4 (cubic) along each resized axis, as
-  many times more as it shrinks where that avoids aliasing;
+- per output element: elementwise, activation and its gradient, random, cast 1; softmax 5; normalization 8, its gradient
+  12; pool and pool_grad the elements of their window;
+- interpolation and its gradient 2 per element of the resized image and neighbour: 2 (linear) or 4 (cubic) along each
+  resized axis, as many times more as it shrinks where that avoids aliasing;
 - reduce, loss 1 per element of the largest input; scatter, embedding_grad 1 per added element;
-- update, per parameter: 12 (Adam), 13 (AdamW), 2 (SGD), 5 (SGD with momentum), 2 more with L2 decay, 1 more with amsgrad; for other
-  optimisers what their own code computes (`arithmetic`);
+- update, per parameter: 12 (Adam), 13 (AdamW), 2 (SGD), 5 (SGD with momentum), 2 more with L2 decay, 1 more with
+  amsgrad; for other optimisers what their own code computes (`arithmetic`);
 - what only moves data 0.
 
 A kind without a rule is `other`: 0 flops, costed by its bytes; the front-end lists it. Bytes are the default of the
@@ -36,56 +36,79 @@ _KINDS = {
     "conv": "convolution",
     "conv_grad_input": "convolution_backward",
     "pool": "max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d max_pool3d_with_indices avg_pool3d"
-    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d"
+    " _adaptive_avg_pool3d adaptive_max_pool2d adaptive_max_pool3d upsample_linear1d upsample_bilinear2d "
+    "upsample_trilinear3d"
     " upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
     "pool_grad": "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward"
     " max_pool3d_with_indices_backward avg_pool3d_backward _adaptive_avg_pool3d_backward adaptive_max_pool2d_backward"
-    " adaptive_max_pool3d_backward upsample_linear1d_backward upsample_bilinear2d_backward upsample_trilinear3d_backward"
+    " adaptive_max_pool3d_backward upsample_linear1d_backward upsample_bilinear2d_backward "
+    "upsample_trilinear3d_backward"
     " upsample_bicubic2d_backward _upsample_bilinear2d_aa_backward _upsample_bicubic2d_aa_backward",
     "normalization": "native_layer_norm native_batch_norm native_group_norm _native_batch_norm_legit _fused_rms_norm",
-    "normalization_grad": "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward _fused_rms_norm_backward",
+    "normalization_grad": "native_layer_norm_backward native_batch_norm_backward native_group_norm_backward "
+                          "_fused_rms_norm_backward",
     "softmax": "_softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data",
-    "loss": "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward binary_cross_entropy"
-    " binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward",
+    "loss": "nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward mse_loss mse_loss_backward "
+            "binary_cross_entropy"
+    " binary_cross_entropy_backward binary_cross_entropy_with_logits smooth_l1_loss smooth_l1_loss_backward "
+    "huber_loss huber_loss_backward",
     "attention": "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
     " _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward"
     " _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward",
     "embedding": "embedding",
     "embedding_grad": "embedding_dense_backward",
-    "elementwise": "add sub mul div rsub pow sqrt rsqrt exp expm1 log log1p neg abs reciprocal maximum minimum where eq ne lt gt le ge"
-    " logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not sin cos erf sign sgn clamp clamp_min clamp_max"
-    " floor ceil round addcmul addcdiv lerp masked_fill fmod remainder isnan isinf isfinite tril triu native_dropout_backward",
+    "elementwise": "add sub mul div rsub pow sqrt rsqrt exp expm1 log log1p neg abs reciprocal maximum minimum "
+                   "where eq ne lt gt le ge"
+    " logical_and logical_or logical_not logical_xor bitwise_and bitwise_or bitwise_not sin cos erf sign sgn clamp "
+    "clamp_min clamp_max"
+    " floor ceil round addcmul addcdiv lerp masked_fill fmod remainder isnan isinf isfinite tril triu "
+    "native_dropout_backward",
     "activation": "relu gelu silu tanh sigmoid elu leaky_relu hardtanh hardswish softplus mish glu log_sigmoid_forward",
-    "activation_grad": "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward leaky_relu_backward"
+    "activation_grad": "threshold_backward gelu_backward silu_backward tanh_backward sigmoid_backward elu_backward "
+                       "leaky_relu_backward"
     " hardtanh_backward hardswish_backward softplus_backward mish_backward glu_backward log_sigmoid_backward",
-    "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm cumsum topk sort"
-    " upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward _upsample_nearest_exact1d_backward"
+    "reduce": "sum mean amax amin max min prod var std var_mean argmax argmin any all logsumexp linalg_vector_norm "
+              "cumsum topk sort"
+    " upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward "
+    "_upsample_nearest_exact1d_backward"
     " _upsample_nearest_exact2d_backward _upsample_nearest_exact3d_backward",
     "concat": "cat stack constant_pad_nd",
     "split": "split split_with_sizes unsafe_split unbind",
     "slice": "slice select slice_backward select_backward",
     "transpose": "t transpose permute",
-    "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat flip unfold diagonal"
+    "reshape": "view _unsafe_view expand squeeze unsqueeze clone copy as_strided alias detach repeat flip unfold "
+               "diagonal"
     " upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d"
     " _upsample_nearest_exact3d roll",
     "gather": "gather index index_select",
     "scatter": "scatter scatter_add scatter_reduce index_add index_put _unsafe_index_put index_copy",
     "cast": "_to_copy",
-    "fill": "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty arange scalar_tensor"
+    "fill": "zeros ones full empty zeros_like ones_like full_like empty_like new_zeros new_ones new_full new_empty "
+            "arange scalar_tensor"
     " fill zero lift_fresh_copy eye",
     "random": "bernoulli rand randn rand_like randn_like normal uniform native_dropout",
     "update": "_fused_adam _fused_adamw _fused_sgd gnnplace::update",
 }  # fmt: skip
 _CANONICAL = {kind: canonical for canonical, kinds in _KINDS.items() for kind in kinds.split()}
 
-_PER_OUTPUT_ELEMENT = {"elementwise": 1, "activation": 1, "activation_grad": 1, "random": 1, "cast": 1, "softmax": 5, "normalization": 8}
+_PER_OUTPUT_ELEMENT = {
+    "elementwise": 1,
+    "activation": 1,
+    "activation_grad": 1,
+    "random": 1,
+    "cast": 1,
+    "softmax": 5,
+    "normalization": 8,
+}
 _MOVES_DATA = frozenset(("embedding", "concat", "split", "slice", "transpose", "reshape", "gather", "fill"))
 NORMALIZATION_GRAD_FLOPS = 12
 _UPDATE_FLOPS = {"_fused_adam": 12, "_fused_adamw": 13, "_fused_sgd": 2}
 
 
 def canonical_kind(call: Call) -> str:
-    """The kind that all frameworks share; a convolution's backward is named by the gradient of its input where it computes that."""
+    """The kind that all frameworks share; a convolution's backward is named
+    by the gradient of its input where it computes that.
+    """
     if call.base == "convolution_backward" and not call.arguments["output_mask"][0]:
         return "conv_grad_weight"
     return _CANONICAL.get(call.base, "other")
@@ -108,7 +131,9 @@ def bytes_accessed(call: Call) -> int | None:
     a row; a fused optimiser step reads all its arguments and writes those that it changes.
     """
     out = sum(tensor_bytes(tensor) for tensor in call.outputs if tensor is not None)
-    indices = sum(tensor_bytes(tensor) for tensor in call.inputs if tensor.dtype in (torch.int64, torch.int32, torch.bool))
+    indices = sum(
+        tensor_bytes(tensor) for tensor in call.inputs if tensor.dtype in (torch.int64, torch.int32, torch.bool)
+    )
     match canonical_kind(call):
         case "embedding" | "gather":
             return 2 * out + indices
@@ -129,7 +154,9 @@ def bytes_accessed(call: Call) -> int | None:
 
 
 def workspace_bytes(call: Call) -> int:
-    """Scratch of one call: sorting needs a second copy of what it sorts (the indices, for the gradient of an embedding)."""
+    """Scratch of one call: sorting needs a second copy of what it sorts
+    (the indices, for the gradient of an embedding).
+    """
     if call.base in ("sort", "topk"):
         return tensor_bytes(call.inputs[0])
     return 2 * tensor_bytes(call.arguments["indices"]) if call.base == "embedding_dense_backward" else 0
@@ -154,7 +181,9 @@ def _conv_grad(call: Call) -> int:
 
 
 def _conv_flops(output: Tensor, image: Tensor, arguments: Mapping[str, Any]) -> int:
-    """A transposed convolution is the gradient of one that maps its output to its input, so it does that one's arithmetic."""
+    """A transposed convolution is the gradient of one that maps its
+    output to its input, so it does that one's arithmetic.
+    """
     weight = arguments["weight"]
     produced = image if arguments["transposed"] else output
     return 2 * produced.numel() * weight.numel() // weight.shape[0]
@@ -206,7 +235,9 @@ def _update(call: Call) -> int:
 
 
 _RULES = {
-    "matmul": _matmul, "batch_matmul": _matmul, "conv": _conv, "conv_grad_input": _conv_grad, "conv_grad_weight": _conv_grad,
+    "matmul": _matmul, "batch_matmul": _matmul, "conv": _conv, "conv_grad_input": _conv_grad,
+    "conv_grad_weight": _conv_grad,
     "attention": _attention, "pool": _pool, "pool_grad": _pool, "normalization_grad": _normalization_grad,
-    "reduce": _input_elements, "loss": _input_elements, "scatter": _added_elements, "embedding_grad": _input_elements, "update": _update,
+    "reduce": _input_elements, "loss": _input_elements, "scatter": _added_elements, "embedding_grad": _input_elements,
+    "update": _update,
 }  # fmt: skip

@@ -1,7 +1,8 @@
-"""A training step without its update: the loss and the gradient of each parameter that has one, for an optimiser in somebody else's hands.
+"""A training step without its update: the loss and the gradient of each parameter that has one, for an optimiser in
+somebody else's hands.
 
-It is the step of plain SGD, whose updates show the gradients, with these as results in the place of the updates. All other ops are those of
-the step with any optimiser, by the same names.
+It is the step of plain SGD, whose updates show the gradients, with these as results in the place of the updates. All
+other ops are those of the step with any optimiser, by the same names.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GradientStep:
-    """The traced step, the node of its loss, and what makes the gradient of each parameter, by name: a sparse one of several lookups."""
+    """The traced step, the node of its loss, and what makes the gradient of
+    each parameter, by name: a sparse one of several lookups.
+    """
 
     traced: TracedStep
     loss: Node

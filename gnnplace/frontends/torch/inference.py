@@ -37,7 +37,8 @@ from gnnplace.frontends.torch.trace import CompositeLstm, fake, trace_of
 
 
 def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
-    """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode. Containers of tensors may be nested.
+    """Captures `module(*inputs)`, or `module(**inputs)` for a mapping, in eval mode. Containers of tensors may be
+    nested.
 
     Raises ValueError (one line) if neither way captures the module, with the cause, the line and a remedy.
     """
@@ -52,7 +53,8 @@ def inference(module: nn.Module, inputs: Inputs, *, name: str) -> TracedStep:
 def example_output(module: nn.Module, inputs: Inputs) -> Any:
     """What the module returns for the inputs in eval mode, with fake tensors in the place of tensors.
 
-    Raises ValueError (one line) if it can't be called so: torch.export captures a module that asks for a value, if no op reads that value.
+    Raises ValueError (one line) if it can't be called so: torch.export captures a module that asks for a value, if no
+    op reads that value.
     """
     with uncompiled(), evaluating(module), FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
         call = _Call(module, inputs)
@@ -63,7 +65,9 @@ def example_output(module: nn.Module, inputs: Inputs) -> Any:
 
 
 class _Call(nn.Module):
-    """The module's call as a function from flat tensors (parameters, buffers, inputs) to the flat tensors of its output."""
+    """The module's call as a function from flat tensors (parameters,
+    buffers, inputs) to the flat tensors of its output.
+    """
 
     def __init__(self, module: nn.Module, inputs: Inputs) -> None:
         super().__init__()
@@ -119,7 +123,11 @@ def _exported(call: _Call) -> torch.fx.GraphModule:
     for node in list(exported.graph.nodes):
         if _asserts(node):
             exported.graph.erase_node(node)
-        elif node.op == "call_function" and node.target is not getitem and not isinstance(node.target, torch._ops.OpOverload):
+        elif (
+            node.op == "call_function"
+            and node.target is not getitem
+            and not isinstance(node.target, torch._ops.OpOverload)
+        ):
             raise NotImplementedError(f"{node.target} calls a graph of its own or computes with shapes")
     return make_fx(_scoped(exported), tracing_mode="real")(*call.tensors)
 
@@ -130,7 +138,9 @@ def _scoped(exported: ExportedProgram) -> Callable[..., Any]:
     def run(*tensors: Tensor) -> Any:
         scopes, given = Scopes(), iter(tensors)
         constants, specs = exported.constants, exported.graph_signature.input_specs
-        arguments = [next(given) if spec.kind is InputKind.USER_INPUT else constants[str(spec.target)] for spec in specs]
+        arguments = [
+            next(given) if spec.kind is InputKind.USER_INPUT else constants[str(spec.target)] for spec in specs
+        ]
 
         class Run(torch.fx.Interpreter):
             def run_node(self, n: torch.fx.Node) -> Any:

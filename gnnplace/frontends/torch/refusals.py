@@ -1,4 +1,7 @@
-"""One-line explanations of failed traces: the cause, the line of the module's code, and a remedy. Silences torch's own logs."""
+"""One-line explanations of failed traces: the cause, the line of the module's code, and a remedy.
+
+Silences torch's own logs.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,18 @@ _OURS = (Path(__file__).parent, Path(torch.__file__).parent)
 def explained(error: Exception) -> str:
     """The cause of a failed capture in one line: the op or error, the line of the module's code, and a remedy."""
     if isinstance(error, NEEDS_VALUES) or UNALLOCATED in str(error):
-        what = f"{getattr(error, 'func', 'a kernel')} needs the values of its tensors, but a step is captured without values"
-        advice = "decide by plain Python values or with torch.where, or capture the part of the module that does not need them"
+        what = (
+            f"{getattr(error, 'func', 'a kernel')} needs the values of its tensors, but a step is captured "
+            "without values"
+        )
+        advice = (
+            "decide by plain Python values or with torch.where, or capture the part of the module that does "
+            "not need them"
+        )
         if isinstance(error, DynamicOutputShapeException):
-            advice = "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them), or " + advice
+            advice = (
+                "keep shapes fixed (a router of experts: top k, and a fixed capacity for each of them), or " + advice
+            )
     else:
         what = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         advice = "check that the module runs on these inputs, or capture the part of it that does"
@@ -39,14 +50,20 @@ def check_built(module: nn.Module) -> None:
     """Raises ValueError if a parameter or buffer has no shape yet, or is sparse."""
     for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         if is_lazy(tensor):
-            raise ValueError(f"module: {name}: has no shape before the first call of its layer; call the module once on example inputs")
+            raise ValueError(
+                f"module: {name}: has no shape before the first call of its layer; call the module once on example "
+                "inputs"
+            )
         check_strided(f"module: {name}", tensor)
 
 
 def check_strided(what: str, tensor: Tensor) -> None:
     """Raises ValueError for a tensor that is sparse, or laid out by a library of its own."""
     if tensor.layout is not torch.strided:
-        raise ValueError(f"{what}: has the layout {str(tensor.layout).removeprefix('torch.')}; a step has strided (dense) tensors alone")
+        raise ValueError(
+            f"{what}: has the layout {str(tensor.layout).removeprefix('torch.')}; a step has strided (dense) tensors "
+            "alone"
+        )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The scope of each op of a traced step: its module, its phase and its time step.
 
-Autograd numbers its functions in the order of their creation in the forward pass; these numbers map each backward function to its module.
-A module that unrolls over time marks its time steps itself: `with time_step(3): ...`.
+Autograd numbers its functions in the order of their creation in the forward pass; these numbers map each backward
+function to its module. A module that unrolls over time marks its time steps itself: `with time_step(3): ...`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _SCOPE = "gnnplace scope"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The layer, phase and time step of a traced op. The builder later splits `backward` into data and weight gradients."""
+    """The layer, phase and time step of a traced op.
+
+    The builder later splits `backward` into data and weight gradients.
+    """
 
     layer: str
     phase: Literal["forward", "backward", "update"]
@@ -36,7 +39,8 @@ class Scope:
 
 @contextmanager
 def time_step(number: int) -> Iterator[None]:
-    """Marks the ops of a module's forward pass, and their gradients, with the time step `number` of an unrolled recurrence.
+    """Marks the ops of a module's forward pass, and their gradients, with the time step `number` of an unrolled
+    recurrence.
 
     Has no effect outside a trace.
     """

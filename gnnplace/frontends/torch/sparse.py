@@ -1,4 +1,6 @@
-"""Sparse embeddings of a training step: their tables have no dense gradient, and plain SGD updates the looked-up rows in place."""
+"""Sparse embeddings of a training step: their tables have no dense
+gradient, and plain SGD updates the looked-up rows in place.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,8 @@ class Lookup(NamedTuple):
 def sparse_tables(module: nn.Module, rules: Mapping[str, Rule]) -> dict[str, nn.Embedding]:
     """The trained sparse embeddings by the name of their table.
 
-    Raises ValueError for another optimiser than plain SGD, and where a step would not be one update of each row that is looked up.
+    Raises ValueError for another optimiser than plain SGD, and where a step would not be one update of each row that is
+    looked up.
     """
     parts = [(name, part) for name, part in module.named_modules() if isinstance(part, nn.Embedding) and part.sparse]
     tables = {f"{name}.weight".removeprefix("."): part for name, part in parts}
@@ -35,11 +38,17 @@ def sparse_tables(module: nn.Module, rules: Mapping[str, Rule]) -> dict[str, nn.
     users = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
     for name, part in tables.items():
         if not rules[name].is_plain_sgd:
-            raise ValueError(f"module: {name}: optimizer {rules[name].name} has no sparse update; use 'sgd', or a dense embedding")
+            raise ValueError(
+                f"module: {name}: optimizer {rules[name].name} has no sparse update; use 'sgd', or a dense embedding"
+            )
         if users[id(part.weight)] > 1:
-            raise ValueError(f"module: {name}: a sparse table that is used as another parameter, too, has no sparse gradient there")
+            raise ValueError(
+                f"module: {name}: a sparse table that is used as another parameter, too, has no sparse gradient there"
+            )
         if part.padding_idx is not None or part.max_norm is not None or part.scale_grad_by_freq:
-            raise ValueError(f"module: {name}: padding_idx, max_norm and scale_grad_by_freq are not known for sparse tables")
+            raise ValueError(
+                f"module: {name}: padding_idx, max_norm and scale_grad_by_freq are not known for sparse tables"
+            )
     return tables
 
 

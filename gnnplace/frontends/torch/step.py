@@ -26,10 +26,12 @@ class TorchStep:
 
     Args:
         module: a module; what `torch.compile` made of it is traced as it was written
-        loss: called with the module and the inputs; None for a module that returns it, as Hugging Face's do for `labels`
+        loss: called with the module and the inputs; None for a module that returns it, as Hugging Face's do for
+            `labels`
         inputs: a sequence of positional inputs or a mapping of named ones; tensors may be nested in containers
-        optimizer: the name of a class of `torch.optim` ("adam", "adamw", "sgd", ...); that class, or a function, of parameters; or an
-            optimiser of the module's own parameters. An update costs what one ideal fused kernel does; schedulers cost nothing
+        optimizer: the name of a class of `torch.optim` ("adam", "adamw", "sgd", ...); that class, or a function, of
+            parameters; or an optimiser of the module's own parameters. An update costs what one ideal fused kernel
+            does; schedulers cost nothing
         accumulate: how many micro-batches, each of such inputs, a step sums the gradients of
         clip_norm: the most that the common norm of all gradients may be
         clip_value: the most that an element of a gradient may be
@@ -38,7 +40,8 @@ class TorchStep:
 
         >>> net = nn.Linear(4, 2)
         >>> adamw = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1)
-        >>> graph = TorchStep(net, lambda net, x: net(x).sum(), {"x": torch.zeros(3, 4)}, adamw, clip_norm=1.0).computation_graph("net")
+        >>> step = TorchStep(net, lambda net, x: net(x).sum(), {"x": torch.zeros(3, 4)}, adamw, clip_norm=1.0)
+        >>> graph = step.computation_graph("net")
         >>> graph.kind[graph.num_ops - 1]
         'aten._fused_adamw_'
     """
@@ -54,7 +57,9 @@ class TorchStep:
     def __post_init__(self) -> None:
         object.__setattr__(self, "module", _checked(self.module))
         if self.loss is not None and not callable(self.loss):
-            raise ValueError(f"loss: a {type(self.loss).__name__} is no function; give one to be called as loss(module, *inputs)")
+            raise ValueError(
+                f"loss: a {type(self.loss).__name__} is no function; give one to be called as loss(module, *inputs)"
+            )
         _check_inputs(self.inputs)
         _ = self._updating
 
@@ -83,7 +88,9 @@ class TorchStep:
 
 @dataclass(frozen=True)
 class TorchInference:
-    """The forward pass in eval mode: a module and example inputs, a sequence of arguments or a mapping of keyword arguments."""
+    """The forward pass in eval mode: a module and example inputs, a
+    sequence of arguments or a mapping of keyword arguments.
+    """
 
     module: nn.Module
     inputs: Inputs
@@ -102,12 +109,18 @@ class TorchInference:
 
 
 def own_loss(module: nn.Module, *inputs: Any, **named: Any) -> Tensor:
-    """The loss that a module returns itself: alone, as `loss`, or as the first of a tuple. Raises ValueError if there is none."""
+    """The loss that a module returns itself: alone, as `loss`, or as the first of a tuple.
+
+    Raises ValueError if there is none.
+    """
     made = module(*inputs, **named)
     found = made[0] if isinstance(made, tuple) and made else getattr(made, "loss", made)
     if not isinstance(found, Tensor) or found.dim() != 0:
         what = f"a {'tensor' if isinstance(made, Tensor) else type(made).__name__} without a scalar loss"
-        raise ValueError(f"loss: the module returns {what}; give a function loss(module, *inputs), or the inputs it needs, such as labels")
+        raise ValueError(
+            f"loss: the module returns {what}; give a function loss(module, *inputs), or the inputs it needs, such "
+            "as labels"
+        )
     return found
 
 

@@ -1,7 +1,8 @@
-"""Calls that look at a tensor's storage by strides of their own, `as_strided` and its kin, wherever the tensor itself lies in there.
+"""Calls that look at a tensor's storage by strides of their own, `as_strided` and its kin, wherever the tensor itself
+lies in there.
 
-What arrives on another device lies in a storage of its own, closely packed. There such a call finds what it looks for only if that is
-within its argument, and its argument keeps its strides; else it stands where the storage is.
+What arrives on another device lies in a storage of its own, closely packed. There such a call finds what it looks for
+only if that is within its argument, and its argument keeps its strides; else it stands where the storage is.
 """
 
 from __future__ import annotations

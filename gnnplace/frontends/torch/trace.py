@@ -25,7 +25,8 @@ from gnnplace.frontends.torch.versions import take_anew
 
 @dataclass(frozen=True)
 class Trace:
-    """The traced step: `arguments` in the order of the graph's placeholders; `layers` that own each parameter and buffer.
+    """The traced step: `arguments` in the order of the graph's placeholders; `layers` that own each parameter and
+    buffer.
 
     `constants` are the tensors that the step holds itself, by the target of their `get_attr` node.
     """
@@ -37,10 +38,11 @@ class Trace:
 
 
 def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> Trace:
-    """Traces `loss(module, *inputs)`, or `loss(module, **inputs)` for a mapping, its gradient and the update of what has one.
+    """Traces `loss(module, *inputs)`, or `loss(module, **inputs)` for a mapping, its gradient and the update of what
+    has one.
 
-    Raises ValueError where the step fails without values, where the loss is not a scalar or depends on no parameter, and for an optimiser
-    that can't update the module (for sparse embeddings, any but plain SGD).
+    Raises ValueError where the step fails without values, where the loss is not a scalar or depends on no parameter,
+    and for an optimiser that can't update the module (for sparse embeddings, any but plain SGD).
     """
     check_built(module)
     step = FlatStep(module, loss, inputs, updating)
@@ -55,7 +57,9 @@ def trace(module: nn.Module, loss: Loss, inputs: Inputs, updating: Updating) -> 
 
 
 def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], module: nn.Module) -> Trace:
-    """What make_fx traced of a module, with `arguments` for its placeholders, without views and notes for profilers that are no ops."""
+    """What make_fx traced of a module, with `arguments` for its placeholders,
+    without views and notes for profilers that are no ops.
+    """
     _drop_notes(program.graph)
     for node in program.graph.nodes:
         for tensor in tensors(node.meta.get("val")):
@@ -68,13 +72,19 @@ def trace_of(program: torch.fx.GraphModule, arguments: tuple[Argument, ...], mod
 
 def _drop_notes(graph: torch.fx.Graph) -> None:
     """Drops what `torch.profiler.record_function` leaves: the ends first, which take what the beginnings make."""
-    notes = [node for node in graph.nodes if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "profiler"]
+    notes = [
+        node
+        for node in graph.nodes
+        if isinstance(node.target, torch._ops.OpOverload) and node.target.namespace == "profiler"
+    ]
     for node in reversed(notes):
         graph.erase_node(node)
 
 
 def _fold_views(graph: torch.fx.Graph) -> None:
-    """Replaces a view that equals an earlier tensor (`detach`, a transpose of a transpose) by that tensor, and drops what nobody uses."""
+    """Replaces a view that equals an earlier tensor (`detach`, a transpose of
+    a transpose) by that tensor, and drops what nobody uses.
+    """
     seen: dict[tuple[object, ...], torch.fx.Node] = {}
     for node in graph.nodes:
         tensor = node.meta.get("val")
@@ -82,7 +92,8 @@ def _fold_views(graph: torch.fx.Graph) -> None:
             continue
         view = view_of(tensor)
         pure = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
-        if pure and node.target.is_view and tensor.numel() == 0:  # its storage is its source's own or not, by torch's cache of fake tensors
+        # its storage is its source's own or not, by torch's cache of fake tensors
+        if pure and node.target.is_view and tensor.numel() == 0:
             source = node.all_input_nodes[0]
             if view_of(source.meta["val"])[1:] == view[1:]:
                 seen.setdefault(view, source)
@@ -100,7 +111,9 @@ def fake(tensor: Tensor) -> Tensor:
 
 
 class CompositeLstm(TorchFunctionMode):
-    """Within, torch takes an LSTM apart into the products of its cells; one call of oneDNN would be an op of unknown cost."""
+    """Within, torch takes an LSTM apart into the products of its cells;
+    one call of oneDNN would be an op of unknown cost.
+    """
 
     @no_type_check  # a checker's frame would stand before the module's own in tracebacks
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:

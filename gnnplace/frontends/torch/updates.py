@@ -63,7 +63,9 @@ class Rule:
     @property
     def is_plain_sgd(self) -> bool:
         """Whether it does nothing but subtract the gradient times the rate."""
-        return self.optimizer is torch.optim.SGD and not any(self.settings[name] for name in ("momentum", "weight_decay", "maximize"))
+        return self.optimizer is torch.optim.SGD and not any(
+            self.settings[name] for name in ("momentum", "weight_decay", "maximize")
+        )
 
     def found(self, parameter: Tensor) -> Found:
         """The state that it keeps of such a parameter, and the arithmetic of an update."""
@@ -73,7 +75,13 @@ class Rule:
         """Calls the op that updates a parameter and its state in place."""
         if self.optimizer not in FUSED or parameter.is_complex():  # no fused kernel takes complex numbers
             torch.ops.gnnplace.update_(
-                parameter, gradient, list(state.values()), list(state), self.name, self.found(parameter).flops, self.number
+                parameter,
+                gradient,
+                list(state.values()),
+                list(state),
+                self.name,
+                self.found(parameter).flops,
+                self.number,
             )
         elif self.optimizer is torch.optim.SGD:
             self._fused_sgd(parameter, gradient, [*state.values()])
@@ -81,7 +89,9 @@ class Rule:
             self._fused_adam(parameter, gradient, state)
 
     def run(self, parameter: Tensor, gradient: Tensor, state: dict[str, Any]) -> dict[str, Any]:
-        """Runs the optimiser's own step for a parameter; returns its state, which is `state` as far as it changed that in place."""
+        """Runs the optimiser's own step for a parameter; returns its state,
+        which is `state` as far as it changed that in place.
+        """
         single = self._single(parameter)
         single.state[parameter].update(state)
         parameter.grad = gradient
@@ -99,16 +109,22 @@ class Rule:
         like = parameter.detach()
         single = self._single(like)
         if not hasattr(single, "_init_group"):
-            raise ValueError(f"optimizer: {self.name}: what it starts from is not known, so it can't be run; torch.optim's own can")
+            raise ValueError(
+                f"optimizer: {self.name}: what it starts from is not known, so it can't be run; torch.optim's own can"
+            )
         if self.settings.get("dampening") and self.settings["momentum"]:
-            raise ValueError("optimizer: SGD's first step is not dampened, unlike all others, so it can't be run; leave dampening out")
+            raise ValueError(
+                "optimizer: SGD's first step is not dampened, unlike all others, so it can't be run; leave "
+                "dampening out"
+            )
         like.grad = torch.zeros_like(like)
         single._init_group(single.param_groups[0], *([] for _ in list(signature(single._init_group).parameters)[1:]))
         made, state = single.state[like], self.found(like).state
         if numbers := [name for name, value in made.items() if not isinstance(value, Tensor | None)]:
             raise ValueError(f"optimizer: {self.name}: keeps {numbers[0]!r}, which is no tensor, so it can't be run")
         return {
-            name: made[name] if made.get(name) is not None else torch.zeros(shape, dtype=dtype) for name, (shape, dtype) in state.items()
+            name: made[name] if made.get(name) is not None else torch.zeros(shape, dtype=dtype)
+            for name, (shape, dtype) in state.items()
         }
 
     def _single(self, parameter: Tensor) -> torch.optim.Optimizer:
@@ -151,13 +167,16 @@ def _found(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> Found:
             counting.flops = 0
             rule.run(parameter, gradient, state)
         except Exception as error:  # of anybody's code
-            raise ValueError(f"optimizer: {rule.name}: makes no update of a parameter by itself: {' '.join(str(error).split())}") from error
+            raise ValueError(
+                f"optimizer: {rule.name}: makes no update of a parameter by itself: {' '.join(str(error).split())}"
+            ) from error
     kept = {name: (tuple(value.shape), value.dtype) for name, value in state.items() if isinstance(value, Tensor)}
     return Found(kept, counting.flops)
 
 
 class Counting(TorchDispatchMode):
-    """Within, sums the flops of all ops, and answers `LATE` where code asks for the value of a tensor, such as the number of the step.
+    """Within, sums the flops of all ops, and answers `LATE` where code asks for the value of a tensor, such as the
+    number of the step.
 
     >>> with torch.device("meta"), Counting() as counting:
     ...     _ = torch.zeros(4).add_(torch.zeros(4), alpha=0.1)
@@ -185,9 +204,17 @@ def _fused_flops(call: Call) -> int:
 
 
 def _update(
-    parameter: Tensor, gradient: Tensor, state: Sequence[Tensor], names: Sequence[str], optimizer: str, flops: int, rule: int
+    parameter: Tensor,
+    gradient: Tensor,
+    state: Sequence[Tensor],
+    names: Sequence[str],
+    optimizer: str,
+    flops: int,
+    rule: int,
 ) -> None:
-    """One update of a parameter and its state, in place, by an optimiser's own code; its name and `flops` are for who reads the call."""
+    """One update of a parameter and its state, in place, by an optimiser's own
+    code; its name and `flops` are for who reads the call.
+    """
     given = dict(zip(names, state, strict=True))
     with torch.no_grad():
         for name, value in _RULES[rule].run(parameter, gradient, dict(given)).items():
@@ -200,7 +227,9 @@ def _update_fake(*_: object) -> None:
 
 
 _OP = "gnnplace::update_"
-_SCHEMA = "(Tensor(a!) parameter, Tensor gradient, Tensor(b!)[] state, str[] names, str optimizer, int flops, int rule) -> ()"
+_SCHEMA = (
+    "(Tensor(a!) parameter, Tensor gradient, Tensor(b!)[] state, str[] names, str optimizer, int flops, int rule) -> ()"
+)
 torch.library.define(_OP, _SCHEMA)
 torch.library.impl(_OP, ("CPU", "CUDA"), _update)
 torch.library.register_fake(_OP, _update_fake)

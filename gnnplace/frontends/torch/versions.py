@@ -1,4 +1,5 @@
-"""What a trace reads after a write in place: a tensor made before the write is taken anew from its buffer where somebody reads it later.
+"""What a trace reads after a write in place: a tensor made before the write is taken anew from its buffer where
+somebody reads it later.
 
     h = linear(x)                  h = linear(x)
     part = h[:, :4]                part = h[:, :4]
@@ -6,8 +7,8 @@
     y = tanh(h)                    after = alias(h)      # on the buffer's device, after the write
                                    y = tanh(after)
 
-In one memory the two are the same. Over several devices the left one sends `h` when `linear` ends, before the write. Tensors whose bytes no
-write touches stay as they are.
+In one memory the two are the same. Over several devices the left one sends `h` when `linear` ends, before the write.
+Tensors whose bytes no write touches stay as they are.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ Node = torch.fx.Node
 
 
 def take_anew(graph: torch.fx.Graph) -> None:
-    """Gives each node its arguments as they are when it runs. Raises ValueError for a write into what is no part of the step's state."""
+    """Gives each node its arguments as they are when it runs.
+
+    Raises ValueError for a write into what is no part of the step's state.
+    """
     versions = _Versions(graph)
     for place, node in enumerate(list(graph.nodes)):
         versions.add(place, node)
@@ -43,7 +47,9 @@ class _Versions:
         self._anew: dict[tuple[Node, int], Node] = {}
 
     def add(self, place: int, node: Node) -> None:
-        """Replaces the arguments of the next node that are of before a write, but for what it writes itself, where the buffer lies."""
+        """Replaces the arguments of the next node that are of before a write,
+        but for what it writes itself, where the buffer lies.
+        """
         call = call_of(node)
         written, unread = ((), ()) if call is None else (call.written, call.unread)
         self._place[node] = self._place[_picked(node)] if node.target is getitem else place
@@ -56,14 +62,21 @@ class _Versions:
                     node.replace_input_with(source, self._now(source))
         for each in written:
             if (first := self._first.get(storage_of(each))) is not None and first.op == "get_attr":
-                what = "a tensor that is neither parameter nor buffer, whose values would be lost; give it to register_buffer"
+                what = (
+                    "a tensor that is neither parameter nor buffer, whose values would be lost; give it to "
+                    "register_buffer"
+                )
                 raise ValueError(f"module: {node.name!r} writes in place into {what}")
             self._writes[storage_of(each)].append((place, node, each))
 
     def _now(self, node: Node) -> Node:
         """The node's tensor as it is now."""
         tensor: Tensor = node.meta["val"]
-        later = [write for write in self._writes[storage_of(tensor)] if write[0] > self._place[node] and overlap(tensor, write[2])]
+        later = [
+            write
+            for write in self._writes[storage_of(tensor)]
+            if write[0] > self._place[node] and overlap(tensor, write[2])
+        ]
         if not later:
             return node
         place, writer, _ = later[-1]

@@ -1,12 +1,13 @@
 """What ColocRL reads of a colocation group: type, output shapes, adjacency (Mirhoseini et al., ICML 2017, section 3.2).
 
-The paper embeds an op by a tunable embedding of its type, the zero-padded list of its output shapes, and a one-hot vector of the ops that
-it reads or that read it. What it leaves open, decided here:
+The paper embeds an op by a tunable embedding of its type, the zero-padded list of its output shapes, and a one-hot
+vector of the ops that it reads or that read it. What it leaves open, decided here:
 
-- *Groups*: a group is embedded as an op would be. Its type and its shapes are the means of its members', its neighbours the other groups
-  that an edge joins with a member. The direction of edges does not enter; control edges count, as in the authors' code (`paper.py`).
-- *Sizes*: a type has 20 numbers, shapes 6 outputs x 4 dimensions and the number of outputs, as for the authors' next paper. Types are the
-  200 most frequent of the training graph; all others share one more.
+- *Groups*: a group is embedded as an op would be. Its type and its shapes are the means of its members', its neighbours
+  the other groups that an edge joins with a member. The direction of edges does not enter; control edges count, as in
+  the authors' code (`paper.py`).
+- *Sizes*: a type has 20 numbers, shapes 6 outputs x 4 dimensions and the number of outputs, as for the authors' next
+  paper. Types are the 200 most frequent of the training graph; all others share one more.
 - *Scale*: each column of shapes is standardised over groups. Raw sizes would drown all else.
 """
 
@@ -28,7 +29,9 @@ from gnnplace.units.units import Units
 
 
 class ColocationConstants(NamedTuple):
-    """Of each group: the share of its members that are of each type, their mean shapes (standardised), and 1 for each neighbour."""
+    """Of each group: the share of its members that are of each type, their
+    mean shapes (standardised), and 1 for each neighbour.
+    """
 
     types: Float[Tensor, "groups kinds"]
     shapes: Float[Tensor, "groups shapes"]
@@ -47,7 +50,9 @@ class ColocationGroups(nn.Module):
     def constants(self, problem: Problem, units: Units) -> ColocationConstants:
         """Raises ValueError where the problem has more groups than there are columns."""
         if units.num_units > self.groups:
-            raise ValueError(f"{problem.graph.name}: {units.num_units} colocation groups, but this policy has learned {self.groups}")
+            raise ValueError(
+                f"{problem.graph.name}: {units.num_units} colocation groups, but this policy has learned {self.groups}"
+            )
         size = torch.from_numpy(np.bincount(units.unit).astype(np.float32))
         means = member_sums(problem.graph, units, self.kinds) / size.unsqueeze(1)
         types, shapes = means.split([self.kinds.size, SHAPE_WIDTH], dim=1)

@@ -1,10 +1,12 @@
-"""ColocRL (Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972).
+"""ColocRL (Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv
+1706.04972).
 
-Rules put ops into colocation groups (section 3.3). A sequence-to-sequence network reads the groups and writes a device for each (section
-3.2). It learns by REINFORCE from the square root of the time of a step, over a moving average (section 3.1). One policy is for one graph.
+Rules put ops into colocation groups (section 3.3). A sequence-to-sequence network reads the groups and writes a device
+for each (section 3.2). It learns by REINFORCE from the square root of the time of a step, over a moving average
+(section 3.1). One policy is for one graph.
 
-What the paper does not state is taken from the authors' next one (`hierarchical.py`): widths, learning rate, clipping. The LSTMs are taken
-to be single layers that read forwards. `encoders/colocation.py` says how groups are embedded.
+What the paper does not state is taken from the authors' next one (`hierarchical.py`): widths, learning rate, clipping.
+The LSTMs are taken to be single layers that read forwards. `encoders/colocation.py` says how groups are embedded.
 """
 
 from __future__ import annotations
@@ -41,13 +43,16 @@ Colocation = UnitsName | Literal["metis"]
 
 @dataclass(frozen=True)
 class ColocRLConfig(PolicyConfig):
-    """ColocRL (Mirhoseini et al., ICML 2017): colocation groups by rules, and a sequence-to-sequence network that places them.
+    """ColocRL (Mirhoseini et al., ICML 2017): colocation groups by rules, and a sequence-to-sequence network that
+    places them.
 
     Args:
         kind: names this policy
-        units: what is placed together: "colocated" = the paper's rules; ablations: "readers" = without groups named by layer and time step,
-            "ops" = the framework's constraints alone, "coarse" and "weights" = this project's, "metis" = as many parts as "colocated" has
-        encoder: what embeds groups; "paper" = types, shapes and a column for each group; "gnn" = costs and messages, for any graph
+        units: what is placed together: "colocated" = the paper's rules; ablations: "readers" = without groups named by
+            layer and time step, "ops" = the framework's constraints alone, "coarse" and "weights" = this project's,
+            "metis" = as many parts as "colocated" has
+        encoder: what embeds groups; "paper" = types, shapes and a column for each group; "gnn" = costs and messages,
+            for any graph
         encoder_width: width of the GNN's embeddings
         encoder_rounds: the GNN's rounds of message passing
         width: width of the LSTMs, of the attention and of the embeddings of devices
@@ -77,7 +82,8 @@ class ColocRLConfig(PolicyConfig):
         return ENCODERS
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices; own kinds, and a column for each group of the graph with most, where the paper's encoder reads them.
+        """Named devices; own kinds, and a column for each group of the graph with most, where the paper's encoder reads
+        them.
 
         Raises ValueError where numbers of devices differ.
         """
@@ -93,7 +99,12 @@ class ColocRLConfig(PolicyConfig):
 
         encoder = encoder_of(self.encoder, paper, width=self.encoder_width, rounds=self.encoder_rounds)
         placer = Seq2Seq(
-            encoder.width, shape.devices, width=self.width, bound=self.bound, temperature=self.bound, bidirectional=self.bidirectional
+            encoder.width,
+            shape.devices,
+            width=self.width,
+            bound=self.bound,
+            temperature=self.bound,
+            bidirectional=self.bidirectional,
         )
         return ColocRL(encoder, placer, self.units, self.schedule)
 
@@ -101,7 +112,8 @@ class ColocRLConfig(PolicyConfig):
 def colocation(problem: Problem, name: Colocation) -> Units:
     """The colocation groups of a problem under a rule, numbered by their first ops in topological order.
 
-    The parts of METIS have equal work and cut transfers; those of ops with different allowed devices are parted once more.
+    The parts of METIS have equal work and cut transfers; those of ops with different allowed devices are parted once
+    more.
     """
     graph = problem.graph
     if name != "metis":
@@ -123,18 +135,23 @@ class ColocRLState(NamedTuple):
 class ColocRL(nn.Module):
     """Places colocation groups, one after another in the topological order of their first ops.
 
-    Reads of each group what `encoder` makes of it, `Float[groups width]`: its type, its output shapes and its neighbours
-    (`ColocationGroups`, with a column for each group, so that its weights are for one graph), or costs and messages (`UnitGraph`, for any
-    graph). And of devices their names (`Seq2Seq`: weights for one number of devices).
+    Reads of each group what `encoder` makes of it, `Float[groups width]`: its type, its output shapes and its
+    neighbours (`ColocationGroups`, with a column for each group, so that its weights are for one graph), or costs and
+    messages (`UnitGraph`, for any graph). And of devices their names (`Seq2Seq`: weights for one number of devices).
 
-    Decides, in one step an episode, "device": one question a group, `Int[samples]`, among the devices where all its ops may stand. When its
-    decisions are replayed it asks all of them at once, `Int[samples groups]`. The decoder reads the device chosen before.
+    Decides, in one step an episode, "device": one question a group, `Int[samples]`, among the devices where all its ops
+    may stand. When its decisions are replayed it asks all of them at once, `Int[samples groups]`. The decoder reads the
+    device chosen before.
 
     Learns from the summed log-probability of its decisions; it can imitate a placement (`choices`).
     """
 
     def __init__(
-        self, encoder: OpEncoder, placer: Seq2Seq, colocated_by: Colocation = "colocated", schedule: Schedule = "critical-path"
+        self,
+        encoder: OpEncoder,
+        placer: Seq2Seq,
+        colocated_by: Colocation = "colocated",
+        schedule: Schedule = "critical-path",
     ) -> None:
         super().__init__()
         self.encoder, self.placer, self.colocated_by, self.schedule = encoder, placer, colocated_by, schedule
@@ -143,7 +160,10 @@ class ColocRL(nn.Module):
     def reset(self, problem: Problem, samples: int) -> ColocRLState:
         """Raises ValueError where the policy has learned another number of devices, or fewer groups."""
         if problem.num_devices != self.placer.devices:
-            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.placer.devices}")
+            raise ValueError(
+                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on "
+                f"{self.placer.devices}"
+            )
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> ColocRLState:
@@ -163,7 +183,9 @@ class ColocRL(nn.Module):
         return unit_placements(state.units, device, self.schedule), None
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 groups"]]:
-        """The device on which most of each group's work stands; interchangeable devices are renamed by their first use."""
+        """The device on which most of each group's work stands;
+        interchangeable devices are renamed by their first use.
+        """
         state = self.reset(problem, 1)
         device = by_first_use(problem, devices_of_units(problem, state.units, placement))
         return {"device": torch.from_numpy(device)[None].to(state.turns.order.device)}

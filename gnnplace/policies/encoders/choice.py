@@ -1,4 +1,6 @@
-"""The one choice of an encoder, `--encoder`: that of the policy's own paper, or the GNN that all of them can take (`UnitGraph`)."""
+"""The one choice of an encoder, `--encoder`: that of the policy's own
+paper, or the GNN that all of them can take (`UnitGraph`).
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,19 @@ ENCODERS: Mapping[str, Mapping[str, str]] = {"paper": {"encoder": "paper"}, "gnn
 
 
 def by_switches(neighbours: str) -> dict[str, dict[str, str]]:
-    """The same for one with two switches: what ops are embedded from, and how neighbours enter, which is `neighbours` in its paper."""
-    return {"paper": {"features": "paper", "neighbours": neighbours}, "gnn": {"features": "costs", "neighbours": "messages"}}
+    """The same for one with two switches: what ops are embedded from, and how
+    neighbours enter, which is `neighbours` in its paper.
+    """
+    return {
+        "paper": {"features": "paper", "neighbours": neighbours},
+        "gnn": {"features": "costs", "neighbours": "messages"},
+    }
 
 
-def encoder_of(name: EncoderName, paper: Callable[[], OpEncoder], *, width: int, rounds: int, kept_apart: bool = True) -> OpEncoder:
-    """The encoder of this name: what `paper` makes, or message passing over the costs of units, as in the hierarchical policy."""
+def encoder_of(
+    name: EncoderName, paper: Callable[[], OpEncoder], *, width: int, rounds: int, kept_apart: bool = True
+) -> OpEncoder:
+    """The encoder of this name: what `paper` makes, or message passing
+    over the costs of units, as in the hierarchical policy.
+    """
     return paper() if name == "paper" else UnitGraph(CostColumns(), width=width, rounds=rounds, kept_apart=kept_apart)

@@ -1,4 +1,5 @@
-"""What units are embedded from, whatever way their neighbours enter: `PaperColumns` (kinds and shapes) or `CostColumns` (times, memory).
+"""What units are embedded from, whatever way their neighbours enter: `PaperColumns` (kinds and shapes) or `CostColumns`
+(times, memory).
 
 `ops` describes each unit by itself. `sums` are amounts that add up over the members of a group.
 """
@@ -32,7 +33,8 @@ class Columns(Protocol):
 
 
 class PaperColumns:
-    """Mirhoseini et al. (ICLR 2018) without neighbours: kind and standardised output shapes of a unit's first op; kinds and shapes summed.
+    """Mirhoseini et al. (ICLR 2018) without neighbours: kind and standardised output shapes of a unit's first op; kinds
+    and shapes summed.
 
     The kind is one-hot: the first linear layer makes the embedding that the paper looks up.
     """
@@ -51,7 +53,9 @@ class PaperColumns:
 
 
 class CostColumns:
-    """What ops cost and where they lie in the step (`policies/features.py`); how many ops, their work and their memory summed."""
+    """What ops cost and where they lie in the step
+    (`policies/features.py`); how many ops, their work and their memory summed.
+    """
 
     width, sums_width = NODE_FEATURES, 4
 

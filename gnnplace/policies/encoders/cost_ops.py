@@ -1,4 +1,6 @@
-"""Costs without message passing: what units cost, and their neighbours as the paper writes them, by breadth-first indices."""
+"""Costs without message passing: what units cost, and their neighbours
+as the paper writes them, by breadth-first indices.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ class CostOpConstants(NamedTuple):
 
 
 class CostOps(nn.Module):
-    """Op embeddings of cost columns, clamped to their range in training and kept apart, and 12 (adjacency); no parameters."""
+    """Op embeddings of cost columns, clamped to their range in training
+    and kept apart, and 12 (adjacency); no parameters.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,8 +3,8 @@
 Directions keep separate weights (GINE convolutions of PyG), sums are means over neighbours, and every unit also
 sees the mean of all. Without message passing each unit is encoded from its own features: the ablation.
 
-Features are clamped to the range that they had in training: networks extrapolate badly, and the weights of a column that
-never varied in training (a time step, where no graph was recurrent) are those of initialisation.
+Features are clamped to the range that they had in training: networks extrapolate badly, and the weights of a column
+that never varied in training (a time step, where no graph was recurrent) are those of initialisation.
 """
 
 from __future__ import annotations
@@ -70,32 +70,43 @@ class TrainedRange(nn.Module):
     def widen(self, rows: Float[Tensor, "rows columns"]) -> None:
         """The range takes in these rows, of which there may be none."""
         if len(rows):
-            self.lowest, self.highest = torch.minimum(self.lowest, rows.amin(0)), torch.maximum(self.highest, rows.amax(0))
+            self.lowest, self.highest = (
+                torch.minimum(self.lowest, rows.amin(0)),
+                torch.maximum(self.highest, rows.amax(0)),
+            )
 
     def forward(self, values: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         return values if (self.lowest > self.highest).any() else values.clamp(self.lowest, self.highest)
 
 
 def _conv(width: int, edge_features: int) -> GINEConv:
-    return GINEConv(nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)), edge_dim=edge_features, aggr="mean")
+    return GINEConv(
+        nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width)), edge_dim=edge_features, aggr="mean"
+    )
 
 
 SMALLEST = 1e-6  # below this mean square the rows are equal: a graph of one unit, say
 
 
-def apart(rows: Float[Tensor, "rows width"], graph: Int64[Tensor, " rows"] | None = None) -> Float[Tensor, "rows width"]:
+def apart(
+    rows: Float[Tensor, "rows width"], graph: Int64[Tensor, " rows"] | None = None
+) -> Float[Tensor, "rows width"]:
     """Without what all rows of a graph share, and scaled to a mean square of 1 (PairNorm, Zhao and Akoglu, ICLR 2020).
 
-    What a GNN's embeddings share is several times as large as what parts them. A Grouper that reads them as they are moves all units
-    at once, and ends with one group. `graph` is as in `mean_by_graph`.
+    What a GNN's embeddings share is several times as large as what parts them. A Grouper that reads them as they are
+    moves all units at once, and ends with one group. `graph` is as in `mean_by_graph`.
     """
     centred = rows - mean_by_graph(rows, graph)
     square = mean_by_graph(centred.square().mean(dim=1, keepdim=True), graph)
     return centred / square.clamp(min=SMALLEST).sqrt()
 
 
-def mean_by_graph(rows: Float[Tensor, "rows width"], graph: Int64[Tensor, " rows"] | None) -> Float[Tensor, "rows width"]:
-    """For each row the mean over its graph; `graph` numbers the graphs, `0..graphs-1` with a row at least, and None is one graph."""
+def mean_by_graph(
+    rows: Float[Tensor, "rows width"], graph: Int64[Tensor, " rows"] | None
+) -> Float[Tensor, "rows width"]:
+    """For each row the mean over its graph; `graph` numbers the graphs,
+    `0..graphs-1` with a row at least, and None is one graph.
+    """
     if graph is None:
         return rows.mean(dim=0, keepdim=True).expand_as(rows)
     nodes = graph.bincount()

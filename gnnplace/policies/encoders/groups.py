@@ -1,7 +1,7 @@
 """Group embeddings from the embeddings of their members, and which group feeds which: what a grouping looks like.
 
-`MeanGroups` is how costs reach the Placer without message passing: the mean of the members, the size of the group, and the
-binary adjacency of groups (direction and diagonal as in `group_adjacency`). No parameters.
+`MeanGroups` is how costs reach the Placer without message passing: the mean of the members, the size of the group, and
+the binary adjacency of groups (direction and diagonal as in `group_adjacency`). No parameters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from gnnplace.units.units import Units, unit_edges
 
 
 def edges_between(problem: Problem, units: Units) -> Int[Tensor, "2 edges"]:
-    """The pairs (source, destination) of different units that an edge joins; control edges count, as in the authors' code."""
+    """The pairs (source, destination) of different units that an edge
+    joins; control edges count, as in the authors' code.
+    """
     edges = unit_edges(problem.graph, units)
     return torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
 
@@ -65,7 +67,10 @@ class MeanGroups(nn.Module):
         """Nothing: the members' columns are clamped where they are made."""
 
     def forward(
-        self, constants: MeanGroupConstants, grouping: Int[Tensor, "leading units"], members: Float[Tensor, "units members_width"] | None
+        self,
+        constants: MeanGroupConstants,
+        grouping: Int[Tensor, "leading units"],
+        members: Float[Tensor, "units members_width"] | None,
     ) -> Float[Tensor, "leading groups width"]:
         assert members is not None
         size = sum_by_group(grouping, members.new_ones(len(members), 1), self.groups)

@@ -18,7 +18,9 @@ KINDS = 200
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Kinds of op with a column each: the given kinds of a framework, and one column for all others; or the canonical kinds alone."""
+    """Kinds of op with a column each: the given kinds of a framework, and
+    one column for all others; or the canonical kinds alone.
+    """
 
     words: tuple[str, ...]
     canonical: bool = False
@@ -43,12 +45,22 @@ def vocabulary(graphs: Iterable[ComputationGraph], size: int = KINDS) -> Vocabul
     """The most frequent kinds of op, ties in alphabetical order."""
     counts: Counter[str] = Counter()
     for graph in graphs:
-        counts.update(dict(zip(graph.kind.values, np.bincount(graph.kind.index, minlength=len(graph.kind.values)).tolist(), strict=True)))
+        counts.update(
+            dict(
+                zip(
+                    graph.kind.values,
+                    np.bincount(graph.kind.index, minlength=len(graph.kind.values)).tolist(),
+                    strict=True,
+                )
+            )
+        )
     return Vocabulary(tuple(sorted(counts, key=lambda kind: (-counts[kind], kind))[:size]))
 
 
 class SeenColumns(nn.Module):
-    """Zeroes the columns that were 0 in all of training, whose weights nothing trained; changes nothing before there is training."""
+    """Zeroes the columns that were 0 in all of training, whose weights
+    nothing trained; changes nothing before there is training.
+    """
 
     seen: Tensor
 

@@ -1,18 +1,21 @@
-"""The paper's embeddings of ops and of groups: type, output shapes, adjacency (Mirhoseini et al., ICLR 2018, section 3).
+"""The paper's embeddings of ops and of groups: type, output shapes, adjacency (Mirhoseini et al., ICLR 2018, section
+3).
 
 What the paper leaves open, decided here:
 
 - *Type* is "learned in the manner of a language model": an embedding of 20 trained jointly with the policy, drawn from
-  N(0, 1) so that it weighs as much as a standardised column. The paper's vocabulary is the 200 most frequent kinds of the
-  training graphs (`vocabulary`); all other kinds share one more row, which nothing trains where there are at most 200. For transfer the
-  vocabulary is canonical instead: the kinds that all frameworks share; those of no training graph count as nothing (`SeenColumns`).
+  N(0, 1) so that it weighs as much as a standardised column. The paper's vocabulary is the 200 most frequent kinds of
+  the training graphs (`vocabulary`); all other kinds share one more row, which nothing trains where there are at most
+  200. For transfer the vocabulary is canonical instead: the kinds that all frameworks share; those of no training graph
+  count as nothing (`SeenColumns`).
 - *Output shapes*: 6 outputs x 4 dimensions = 24 numbers and the number of outputs, for groups too (the paper says 16
   there, which contradicts its 6 x 4). Further outputs and dimensions are dropped; unused slots are -1.
-- *Adjacency*: up to 6 distinct producers and 6 distinct consumers, those with the lowest BFS index first; control edges count.
-  The BFS starts from the ops without inputs, in their order.
-- *Scale*: each column is standardised over the ops of its graph. Raw sizes would make the Grouper deterministic from the
-  start, as in the authors' public code.
-- *Units*: ops that must stand together are grouped together; a unit is seen as its first op, and its group as all its ops.
+- *Adjacency*: up to 6 distinct producers and 6 distinct consumers, those with the lowest BFS index first; control edges
+  count. The BFS starts from the ops without inputs, in their order.
+- *Scale*: each column is standardised over the ops of its graph. Raw sizes would make the Grouper deterministic from
+  the start, as in the authors' public code.
+- *Units*: ops that must stand together are grouped together; a unit is seen as its first op, and its group as all its
+  ops.
 - *Groups*: padding does not enter sums; counts and sums are divided by their root mean square over groups, which leaves
   an empty group all zeros; adjacency stays binary (`encoders/groups.py`: rows are sources).
 """
@@ -75,7 +78,10 @@ class PaperOps(nn.Module):
 
 
 class PaperGroupConstants(NamedTuple):
-    """Summed over each unit's ops: how many of each kind, and output shapes without padding. And which unit feeds which."""
+    """Summed over each unit's ops: how many of each kind, and output shapes without padding.
+
+    And which unit feeds which.
+    """
 
     sums: Float[Tensor, "units sums"]
     edges: Int[Tensor, "2 edges"]
@@ -100,9 +106,14 @@ class PaperGroups(nn.Module):
                 self.seen.widen(each.sums)
 
     def forward(
-        self, constants: PaperGroupConstants, grouping: Int[Tensor, "leading units"], members: Float[Tensor, "units ops_width"] | None
+        self,
+        constants: PaperGroupConstants,
+        grouping: Int[Tensor, "leading units"],
+        members: Float[Tensor, "units ops_width"] | None,
     ) -> Float[Tensor, "leading groups width"]:
-        """`members` (op embeddings) don't enter: the paper's group embeddings are counts, through which no gradient passes."""
+        """`members` (op embeddings) don't enter: the paper's group
+        embeddings are counts, through which no gradient passes.
+        """
         columns = constants.sums if self.seen is None else self.seen(constants.sums)
         sums = sum_by_group(grouping, columns, self.groups)
         scale = sums.square().mean(dim=1, keepdim=True).sqrt()
@@ -122,7 +133,9 @@ def member_sums(graph: ComputationGraph, units: Units, kinds: Vocabulary) -> Flo
 
 
 def output_shapes(graph: ComputationGraph) -> Float[np.ndarray, "ops 25"]:
-    """The sizes of the first outputs' first dimensions, output by output, `PADDING` where there is none; and how many outputs."""
+    """The sizes of the first outputs' first dimensions, output by output,
+    `PADDING` where there is none; and how many outputs.
+    """
     shapes = np.full((graph.num_ops, OUTPUTS, DIMS), PADDING, dtype=np.float64)
     rank = np.maximum(graph.output_rank, 0)
     output = np.repeat(np.arange(len(rank)), rank)  # of each dimension
@@ -135,14 +148,18 @@ def output_shapes(graph: ComputationGraph) -> Float[np.ndarray, "ops 25"]:
 
 
 def neighbours(graph: ComputationGraph) -> Float[np.ndarray, "ops 12"]:
-    """The BFS indices of up to 6 producers and 6 consumers of each op, lowest first, `PADDING` where there are fewer."""
+    """The BFS indices of up to 6 producers and 6 consumers of each op,
+    lowest first, `PADDING` where there are fewer.
+    """
     index = breadth_first_index(graph)
     producers = _lowest(graph.edge_dst, index[graph.edge_src], graph.num_ops)
     consumers = _lowest(graph.edge_src, index[graph.edge_dst], graph.num_ops)
     return np.concatenate([producers, consumers], axis=1)
 
 
-def _lowest(end: Int[np.ndarray, " edges"], index: Int[np.ndarray, " edges"], num_ops: int) -> Float[np.ndarray, "ops 6"]:
+def _lowest(
+    end: Int[np.ndarray, " edges"], index: Int[np.ndarray, " edges"], num_ops: int
+) -> Float[np.ndarray, "ops 6"]:
     pairs = np.unique(np.stack([end, index], axis=1).astype(np.int64), axis=0)
     rank = np.arange(len(pairs)) - np.searchsorted(pairs[:, 0], pairs[:, 0])
     kept = rank < NEIGHBOURS
@@ -159,7 +176,9 @@ def standardised(columns: Float[np.ndarray, "ops feature"]) -> Float32[np.ndarra
 
 
 def breadth_first_index(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    """The number of each op in a breadth-first traversal from the ops without inputs, along edges, control edges too; ties by op index."""
+    """The number of each op in a breadth-first traversal from the ops without
+    inputs, along edges, control edges too; ties by op index.
+    """
     return _index(np.diff(graph.in_ptr), graph.out_ptr, graph.edge_dst)
 
 

@@ -1,4 +1,6 @@
-"""What encoders promise: embeddings of units, and of groups of units, from constants of the problem that are computed once."""
+"""What encoders promise: embeddings of units, and of groups of units,
+from constants of the problem that are computed once.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class ShowsOwn(OpEncoder, Protocol):
 
 @runtime_checkable
 class GroupEncoder(Protocol):
-    """Embeds the groups of each grouping, from constants of the problem and from its members' embeddings where it reads them.
+    """Embeds the groups of each grouping, from constants of the problem and from its members' embeddings where it reads
+    them.
 
     An empty group is all zeros. `widen_ranges` is as with ops.
     """

@@ -1,7 +1,8 @@
-"""The graph of single ops, in topological order, and its embedding by GraphSAGE (Zhou et al., NeurIPS 2020, equations 3 and 4).
+"""The graph of single ops, in topological order, and its embedding by GraphSAGE (Zhou et al., NeurIPS 2020, equations 3
+and 4).
 
-What the paper leaves open: neighbours are the producers and the consumers of an op alike, control edges included, and none are sampled.
-Embeddings are kept apart: maxima of sigmoids are alike, and without that all ops would move at once.
+What the paper leaves open: neighbours are the producers and the consumers of an op alike, control edges included, and
+none are sampled. Embeddings are kept apart: maxima of sigmoids are alike, and without that all ops would move at once.
 """
 
 from __future__ import annotations
@@ -25,14 +26,18 @@ from gnnplace.units.units import Units, unit_edges
 
 
 class OpGraphConstants(NamedTuple):
-    """Of every op, in topological order: its columns and the standardised number of its inputs; and the edges, in both directions."""
+    """Of every op, in topological order: its columns and the standardised
+    number of its inputs; and the edges, in both directions.
+    """
 
     ops: Float[Tensor, "ops columns"]
     edges: Int64[Tensor, "2 edges"]
 
 
 class OpGraph(nn.Module):
-    """Embeddings of `width` for each op, in topological order, after `rounds` rounds; columns are clamped to their range in training."""
+    """Embeddings of `width` for each op, in topological order, after `rounds`
+    rounds; columns are clamped to their range in training.
+    """
 
     def __init__(self, columns: Columns, *, width: int, rounds: int) -> None:
         super().__init__()
@@ -45,7 +50,8 @@ class OpGraph(nn.Module):
         inputs = standardised(np.bincount(edges.dst, minlength=units.num_units)[:, None].astype(np.float64))
         along = torch.from_numpy(np.stack([edges.src, edges.dst]).astype(np.int64))
         return OpGraphConstants(
-            torch.cat([self.columns.ops(problem, units), torch.from_numpy(inputs)], dim=1), torch.cat([along, along.flip(0)], dim=1)
+            torch.cat([self.columns.ops(problem, units), torch.from_numpy(inputs)], dim=1),
+            torch.cat([along, along.flip(0)], dim=1),
         )
 
     def widen_ranges(self, constants: Sequence[OpGraphConstants]) -> None:
@@ -69,8 +75,9 @@ def single_ops(graph: ComputationGraph) -> Units:
 class MaxPoolSage(nn.Module):
     """GraphSAGE with max pooling (Hamilton et al., NeurIPS 2017), for `rounds` rounds.
 
-    A round is `h_N(v) = max over neighbours u of sigmoid(W h_u + b)`, then `h_v <- relu(F [h_v, h_N(v)])`. A node without neighbours has
-    `h_N(v) = 0`, below every sigmoid. Messages go along the given edges, from source to destination.
+    A round is `h_N(v) = max over neighbours u of sigmoid(W h_u + b)`, then `h_v <- relu(F [h_v, h_N(v)])`. A node
+    without neighbours has `h_N(v) = 0`, below every sigmoid. Messages go along the given edges, from source to
+    destination.
     """
 
     def __init__(self, features: int, *, width: int, rounds: int) -> None:
@@ -80,14 +87,18 @@ class MaxPoolSage(nn.Module):
         self.join = nn.ModuleList(nn.Linear(size + width, width) for size in before)
         glorot(self)
 
-    def forward(self, nodes: Float[Tensor, "nodes features"], edges: Int64[Tensor, "2 edges"]) -> Float[Tensor, "nodes width"]:
+    def forward(
+        self, nodes: Float[Tensor, "nodes features"], edges: Int64[Tensor, "2 edges"]
+    ) -> Float[Tensor, "nodes width"]:
         for pool, join in zip(self.pool, self.join, strict=True):
             near = largest_of_neighbours(torch.sigmoid(pool(nodes)), edges)
             nodes = torch.relu(join(torch.cat([nodes, near], dim=-1)))
         return nodes
 
 
-def largest_of_neighbours(nodes: Float[Tensor, "nodes width"], edges: Int64[Tensor, "2 edges"]) -> Float[Tensor, "nodes width"]:
+def largest_of_neighbours(
+    nodes: Float[Tensor, "nodes width"], edges: Int64[Tensor, "2 edges"]
+) -> Float[Tensor, "nodes width"]:
     """The elementwise maximum over the sources of each node's edges; 0 where it has none."""
     source, destination = edges
     return scatter(nodes[source], destination, dim=0, dim_size=len(nodes), reduce="max")

@@ -1,8 +1,10 @@
-"""GO (Zhou et al., "Transferable Graph Optimizers for ML Compilers", NeurIPS 2020, arXiv 2010.12438; with placement alone it is GDP).
+"""GO (Zhou et al., "Transferable Graph Optimizers for ML Compilers", NeurIPS 2020, arXiv 2010.12438; with placement
+alone it is GDP).
 
-GraphSAGE embeds every op (equations 3 and 4). Layers of segment-recurrent attention, their features modulated by that embedding (sections
-4.2 and 4.3), and a head for each task (equations 5 and 6) decide for all ops at once, without groups. The decisions are made `iterations`
-times, each time with those of the time before in sight (section 3, equation 2).
+GraphSAGE embeds every op (equations 3 and 4). Layers of segment-recurrent attention, their features modulated by that
+embedding (sections 4.2 and 4.3), and a head for each task (equations 5 and 6) decide for all ops at once, without
+groups. The decisions are made `iterations` times, each time with those of the time before in sight (section 3, equation
+2).
 
 The supplement with the sizes is not public. What the paper leaves open, decided here:
 
@@ -10,9 +12,11 @@ The supplement with the sizes is not public. What the paper leaves open, decided
   place of GraphSAGE (knob `neighbours`).
 - *Features*: kind, output shapes and the number of inputs. Modulation stands before each layer, as the equation has it.
 - *State embedding*: `LastActions` in `task_chain.py`; a linear map brings it and the op's embedding back to the width.
-- *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs a sample.
+- *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs
+  a sample.
 - *Priorities*: within a level ops run as under the knob `schedule`. The paper's queue is `fifo`.
-- *Fusion*: levels say in which order ops try to be fused (`fusion/by_priority.py`), with what stands on the same device.
+- *Fusion*: levels say in which order ops try to be fused (`fusion/by_priority.py`), with what stands on the same
+  device.
 - *Reward*: that of the last iteration's placement, for every iteration. The critic is a network of its own.
 - *The ratio* of PPO is of each decision, since that of 80,000 at once is 0 or infinite (knob `algorithm.ratio`).
 """
@@ -54,14 +58,19 @@ ENCODERS = by_switches("sage")
 
 @dataclass(frozen=True)
 class GOConfig(PolicyConfig):
-    """GO (Zhou et al., NeurIPS 2020): GraphSAGE, segment-recurrent attention with feature modulation, all ops decided at once.
+    """GO (Zhou et al., NeurIPS 2020): GraphSAGE, segment-recurrent attention with feature modulation, all ops decided
+    at once.
 
     Args:
         kind: names this policy
-        tasks: what is decided, in this order: "fusion" (in which order ops are fused), "placement", "scheduling" (priorities of ops)
-        features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in the step
-        neighbours: how they enter; "sage" = by GraphSAGE, as in the paper; "messages" = by the GNN of the other policies
-        kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all frameworks share
+        tasks: what is decided, in this order: "fusion" (in which order ops are fused), "placement", "scheduling"
+            (priorities of ops)
+        features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in
+            the step
+        neighbours: how they enter; "sage" = by GraphSAGE, as in the paper; "messages" = by the GNN of the other
+            policies
+        kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all
+            frameworks share
         rounds: rounds of GraphSAGE, or of messages
         width: width of embeddings
         state: width of the embedding of the last iteration's actions
@@ -101,7 +110,10 @@ class GOConfig(PolicyConfig):
         between(0, MOST_LAYERS, "policy.", layers=self.layers)
         between(2, MOST_WIDTH, "policy.", levels=self.levels)
         if not self.tasks or self.tasks != tuple(task for task in TASKS if task in self.tasks):
-            raise ValueError(f"policy.tasks: {list(self.tasks)} is not one or more of {', '.join(TASKS)}, each once and in this order")
+            raise ValueError(
+                f"policy.tasks: {list(self.tasks)} is not one or more of {', '.join(TASKS)}, each once and in this "
+                "order"
+            )
         if self.width % self.heads:
             raise ValueError(f"policy.heads: {self.heads} heads don't divide a width of {self.width}")
         self.require_rule()
@@ -115,7 +127,10 @@ class GOConfig(PolicyConfig):
         return "given" if "scheduling" in self.tasks else self.schedule
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices, and ops are placed."""
+        """Named devices and own kinds.
+
+        Raises ValueError where clusters differ in their number of devices, and ops are placed.
+        """
         devices = named_devices(problems, self.kind) if "placement" in self.tasks else 0
         own = self.features == "paper" and self.kinds == "own"
         return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own else ())
@@ -129,7 +144,8 @@ class GOConfig(PolicyConfig):
         return GO(
             graph=embeds(columns, width=self.width, rounds=self.rounds),
             trunk=ModulatedSegments(
-                self.width, layers=self.layers, heads=self.heads, segment=self.segment, hidden=self.hidden, modulation=self.modulation
+                self.width, layers=self.layers, heads=self.heads, segment=self.segment, hidden=self.hidden,
+                modulation=self.modulation
             ),
             chain=TaskChain({task: options[task] for task in self.tasks}, width=self.width, attention=last),
             state=self.state, iterations=self.iterations, units=self.units, schedule=self.schedule,
@@ -139,8 +155,8 @@ class GOConfig(PolicyConfig):
 class GOState(NamedTuple):
     """The constants of one problem, and where an episode stands.
 
-    Ops are in topological order: `position[i]` is where op i stands, `unit[p]` the unit of the op at p. `device` is the given one of every
-    unit, where ops are not placed. `before` are the actions of the last iteration, by task.
+    Ops are in topological order: `position[i]` is where op i stands, `unit[p]` the unit of the op at p. `device` is the
+    given one of every unit, where ops are not placed. `before` are the actions of the last iteration, by task.
     """
 
     samples: int
@@ -158,17 +174,18 @@ class GOState(NamedTuple):
 class GO(nn.Module):
     """Decides for every op at once, several times.
 
-    Reads the columns of single ops (`encoders/columns.py`) and the edges between them, and in each iteration the actions of the one before.
+    Reads the columns of single ops (`encoders/columns.py`) and the edges between them, and in each iteration the
+    actions of the one before.
 
-    Decides, in each of the `iterations` steps of an episode, by task: "fuse" (fusion: an option a level, the highest is fused first, for
-    each op in topological order, `Int[samples ops]`), "device" (placement: an option a device for each unit, `Int[samples units]`, among
-    those where all its ops may stand) and "priority" (scheduling: as "fuse", the highest goes first). Given the graph and the last
-    iteration's actions all decisions are independent.
-    Each step proposes full placements, with priorities where it schedules; the last one's are evaluated. Where it does not place, ops stand
-    where a list scheduler puts them (`list_placement.py`); in the paper they stand where an expert puts them.
+    Decides, in each of the `iterations` steps of an episode, by task: "fuse" (fusion: an option a level, the highest is
+    fused first, for each op in topological order, `Int[samples ops]`), "device" (placement: an option a device for each
+    unit, `Int[samples units]`, among those where all its ops may stand) and "priority" (scheduling: as "fuse", the
+    highest goes first). Given the graph and the last iteration's actions all decisions are independent. Each step
+    proposes full placements, with priorities where it schedules; the last one's are evaluated. Where it does not place,
+    ops stand where a list scheduler puts them (`list_placement.py`); in the paper they stand where an expert puts them.
 
-    Learns from the log-probabilities of its decisions; it can imitate a placement (`choices`). Its critic (`value`) has weights of its
-    own. Its weights are for one number of devices where it places.
+    Learns from the log-probabilities of its decisions; it can imitate a placement (`choices`). Its critic (`value`) has
+    weights of its own. Its weights are for one number of devices where it places.
     """
 
     def __init__(
@@ -187,12 +204,17 @@ class GO(nn.Module):
         """Raises ValueError where the policy has learned to place on another number of devices."""
         devices = self.chain.actions.get("placement", problem.num_devices)
         if problem.num_devices != devices:
-            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {devices}")
+            raise ValueError(
+                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {devices}"
+            )
         return self._constants.of(problem, self)._replace(samples=samples, problem=problem)
 
     def _state(self, problem: Problem) -> GOState:
         of_ops, each = units(problem.graph, self.units), single_ops(problem.graph)
-        position, unit = torch.from_numpy(each.unit.astype(np.int64)), torch.from_numpy(of_ops.unit[problem.graph.order]).long()
+        position, unit = (
+            torch.from_numpy(each.unit.astype(np.int64)),
+            torch.from_numpy(of_ops.unit[problem.graph.order]).long(),
+        )
         given = None if "placement" in self.chain.actions else torch.from_numpy(list_placement(problem, of_ops))
         legal = torch.from_numpy(allowed(problem, of_ops))
         return GOState(1, of_ops, position, unit, self.graph.constants(problem, each), legal, given, None, 0, {})
@@ -200,7 +222,9 @@ class GO(nn.Module):
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         self.graph.widen_ranges([self.reset(problem, 1).graph for problem in problems])
 
-    def step(self, state: GOState, choose: Choose, feedback: Sequence[StepResult] | None) -> tuple[tuple[Placement, ...], GOState | None]:
+    def step(
+        self, state: GOState, choose: Choose, feedback: Sequence[StepResult] | None
+    ) -> tuple[tuple[Placement, ...], GOState | None]:
         """An iteration: every task for every op."""
         embedded = self.graph(state.graph)
         logits = self.chain(self.trunk(embedded, self._rows(state, embedded)))
@@ -218,7 +242,9 @@ class GO(nn.Module):
         iteration = state.iteration + 1
         following = None if iteration == self.iterations else state._replace(iteration=iteration, before=actions)
         assert state.problem is not None
-        levels = {task: action[:, state.position].cpu().numpy() for task, action in actions.items() if task != "placement"}
+        levels = {
+            task: action[:, state.position].cpu().numpy() for task, action in actions.items() if task != "placement"
+        }
         return proposed(state.problem, state.units, device, levels, self.schedule), following
 
     def value(self, state: GOState) -> Float[Tensor, " samples"]:
@@ -230,7 +256,8 @@ class GO(nn.Module):
         return self.join(torch.cat([embedded.expand(len(acted), -1, -1), acted], dim=-1))
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 *shape"]]:
-        """The device on which most of each unit's work stands, interchangeable ones renamed by first use; levels of equally many ops.
+        """The device on which most of each unit's work stands, interchangeable ones renamed by first use; levels of
+        equally many ops.
 
         Fusion is that of equal levels: which levels led to a given one can't be told.
         """
@@ -239,5 +266,7 @@ class GO(nn.Module):
         if "placement" in self.chain.actions:
             made["device"] = by_first_use(problem, devices_of_units(problem, state.units, placement))
         if "scheduling" in self.chain.actions:
-            made["priority"] = levels_of(priorities(problem, placement), self.chain.actions["scheduling"])[problem.graph.order]
+            made["priority"] = levels_of(priorities(problem, placement), self.chain.actions["scheduling"])[
+                problem.graph.order
+            ]
         return {name: torch.from_numpy(choice)[None].to(state.unit.device) for name, choice in made.items()}

@@ -1,4 +1,6 @@
-"""GO's placements: priorities of a few levels, whose ops a rule orders; fusion by levels; a first placement by list scheduling."""
+"""GO's placements: priorities of a few levels, whose ops a rule orders;
+fusion by levels; a first placement by list scheduling.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def proposed(
     levels: Mapping[str, Int64[np.ndarray, "samples ops"]],
     rule: Schedule,
 ) -> tuple[Placement, ...]:
-    """Placements of units, with priorities where there are levels of "scheduling" and what those of "fusion" fuse where there are any."""
+    """Placements of units, with priorities where there are levels of
+    "scheduling" and what those of "fusion" fuse where there are any.
+    """
     if "scheduling" in levels:
         of_ops = expand(units, device.cpu().numpy().astype(np.int32))
         placements = ordered_placements(problem, of_ops, levels["scheduling"], rule)
@@ -42,7 +46,10 @@ def proposed(
 def ordered_placements(
     problem: Problem, device: Int32[np.ndarray, "samples ops"], level: Int64[np.ndarray, "samples ops"], rule: Schedule
 ) -> tuple[Placement, ...]:
-    """Ops of the highest level go first; within a level, as under the schedule `rule`. So one level for all ops is that schedule."""
+    """Ops of the highest level go first; within a level, as under the schedule `rule`.
+
+    So one level for all ops is that schedule.
+    """
     ranks = computed(problem, [rule] * len(device), device.astype(np.uint32))
     dense = np.stack([np.unique(row, return_inverse=True)[1].reshape(-1) for row in ranks])
     priority = level * problem.num_ops + dense
@@ -50,7 +57,9 @@ def ordered_placements(
 
 
 def levels_of(priority: Int64[np.ndarray, " ops"], levels: int) -> Int64[np.ndarray, " ops"]:
-    """The level of every op where each holds equally many, as far as equal priorities allow: they share the lowest of their levels."""
+    """The level of every op where each holds equally many, as far as equal
+    priorities allow: they share the lowest of their levels.
+    """
     return np.searchsorted(np.sort(priority), priority) * levels // len(priority)
 
 
@@ -58,7 +67,9 @@ FINISH, MEMORY = OBSERVATIONS.index("finish"), OBSERVATIONS.index("memory")
 
 
 def list_placement(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
-    """The device of every unit, in the order in which work can start; devices without room for all that a unit holds come last."""
+    """The device of every unit, in the order in which work can start;
+    devices without room for all that a unit holds come last.
+    """
     order, legal = decision_order(problem, units), allowed(problem, units)
     partial = PartialPlacements(unit_tables(problem, units, order), 1)
     for may in legal[order]:

@@ -1,8 +1,10 @@
-"""Segment-recurrent attention without positions (Transformer-XL, Dai et al., ACL 2019, as Zhou et al., NeurIPS 2020, section 4.2, use it).
+"""Segment-recurrent attention without positions (Transformer-XL, Dai et al., ACL 2019, as Zhou et al., NeurIPS 2020,
+section 4.2, use it).
 
-A sequence is cut into segments. What stands in a segment attends to its own segment, in both directions, and to the hidden states of the
-segment before it, through which no gradient goes. So time and memory grow with the length of a sequence alone, and a layer more looks a
-segment further back. There is no embedding of positions: an op is known by its graph, not by its number.
+A sequence is cut into segments. What stands in a segment attends to its own segment, in both directions, and to the
+hidden states of the segment before it, through which no gradient goes. So time and memory grow with the length of a
+sequence alone, and a layer more looks a segment further back. There is no embedding of positions: an op is known by its
+graph, not by its number.
 """
 
 from __future__ import annotations
@@ -38,25 +40,32 @@ class SegmentAttention(nn.Module):
         own = nn.functional.pad(rows, (0, 0, 0, count * size - ops)).view(samples, count, size, width)
         memory = self.memory(own)
         cached = self.memory(own.detach()) if torch.is_grad_enabled() else memory
-        before = nn.functional.pad(cached, (0, 0, 0, 0, 1, 0))[:, :-1]  # zeros before the first, which nothing attends to
+        # zeros before the first, which nothing attends to
+        before = nn.functional.pad(cached, (0, 0, 0, 0, 1, 0))[:, :-1]
         key, value = torch.cat([before, memory], dim=2).chunk(2, dim=-1)
         seen = in_sight(ops, size, rows.device).repeat(samples, 1)[:, None, None]
         query, key, value = (self._by_head(each) for each in (self.query(own), key, value))
         read = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
         return self.out(read.transpose(1, 2).reshape(samples, count * size, width)[:, :ops])
 
-    def _by_head(self, rows: Float[Tensor, "samples segments size width"]) -> Float[Tensor, "rows heads size head_width"]:
+    def _by_head(
+        self, rows: Float[Tensor, "samples segments size width"]
+    ) -> Float[Tensor, "rows heads size head_width"]:
         return rows.flatten(0, 1).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 def in_sight(ops: int, size: int, device: torch.device) -> Bool[Tensor, "segments both"]:
-    """What a segment can attend to, in the segment before it and in itself: no segment before the first, nothing behind the last op."""
+    """What a segment can attend to, in the segment before it and in itself:
+    no segment before the first, nothing behind the last op.
+    """
     position = torch.arange(-(-ops // size), device=device)[:, None] * size + torch.arange(-size, size, device=device)
     return (position >= 0) & (position < ops)
 
 
 class SegmentLayer(nn.Module):
-    """A layer of a Transformer: attention, then a network that reads every row alone; sums and layer normalisation after each."""
+    """A layer of a Transformer: attention, then a network that reads every
+    row alone; sums and layer normalisation after each.
+    """
 
     def __init__(self, width: int, *, heads: int, segment: int, hidden: int) -> None:
         super().__init__()
@@ -71,12 +80,15 @@ class SegmentLayer(nn.Module):
 
 
 class ModulatedSegments(nn.Module):
-    """`x <- a_l(m(h) * x)`, layer by layer: `m` is one more layer, over what conditions the features (Zhou et al., section 4.3).
+    """`x <- a_l(m(h) * x)`, layer by layer: `m` is one more layer, over what conditions the features (Zhou et al.,
+    section 4.3).
 
     Without layers nothing attends. Without `modulation` it is `x <- a_l(x)`.
     """
 
-    def __init__(self, width: int, *, layers: int, heads: int, segment: int, hidden: int, modulation: bool = True) -> None:
+    def __init__(
+        self, width: int, *, layers: int, heads: int, segment: int, hidden: int, modulation: bool = True
+    ) -> None:
         super().__init__()
 
         def layer() -> SegmentLayer:

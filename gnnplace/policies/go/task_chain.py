@@ -1,4 +1,6 @@
-"""Heads of several tasks, one behind another (Zhou et al., NeurIPS 2020, figure 4), and the actions of the last iteration (figure 3)."""
+"""Heads of several tasks, one behind another (Zhou et al., NeurIPS 2020, figure 4), and the actions of the last
+iteration (figure 3).
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,12 @@ from gnnplace.policies.go.segments import SegmentAttention, sparing
 
 
 class TaskHead(nn.Module):
-    """`H_t = LN([A_before, H_before])`, brought back to the width; `A_t = FC(H_t + attention(H_t))` (equations 5 and 6).
+    """`H_t = LN([A_before, H_before])`, brought back to the width; `A_t = FC(H_t + attention(H_t))` (equations 5 and
+    6).
 
-    The paper does not say how concatenation and an attention of one width go together: a linear map brings `H_t` back to it. FC is affine,
-    ReLU, affine. The attention belongs to the chain, which lends it to every head; None: there is none.
+    The paper does not say how concatenation and an attention of one width go together: a linear map brings `H_t` back
+    to it. FC is affine, ReLU, affine. The attention belongs to the chain, which lends it to every head; None: there is
+    none.
     """
 
     def __init__(self, width: int, before: int, actions: int) -> None:
@@ -26,7 +30,10 @@ class TaskHead(nn.Module):
         glorot(self)
 
     def forward(
-        self, rows: Float[Tensor, "samples ops width"], logits: Float[Tensor, "samples ops before"], attention: SegmentAttention | None
+        self,
+        rows: Float[Tensor, "samples ops width"],
+        logits: Float[Tensor, "samples ops before"],
+        attention: SegmentAttention | None,
     ) -> tuple[Float[Tensor, "samples ops width"], Float[Tensor, "samples ops actions"]]:
         rows = self.join(torch.cat([logits, rows], dim=-1))
         return rows, self.decide(rows if attention is None else rows + sparing(attention, rows))
@@ -51,7 +58,9 @@ class TaskChain(nn.Module):
         return made
 
 
-def mean_of_units(logits: Float[Tensor, "leading ops options"], unit: Int[Tensor, " ops"]) -> Float[Tensor, "leading units options"]:
+def mean_of_units(
+    logits: Float[Tensor, "leading ops options"], unit: Int[Tensor, " ops"]
+) -> Float[Tensor, "leading units options"]:
     """The mean of the logits of each unit's ops; `unit` is the number of each op's, and every unit has one."""
     ops = unit.bincount()
     sums = logits.new_zeros(len(logits), len(ops), logits.shape[-1]).index_add(1, unit, logits)
@@ -59,7 +68,9 @@ def mean_of_units(logits: Float[Tensor, "leading ops options"], unit: Int[Tensor
 
 
 class LastActions(nn.Module):
-    """The actions of the last iteration as features of ops: a vector for each action of each task, and one for none yet, summed."""
+    """The actions of the last iteration as features of ops: a vector for
+    each action of each task, and one for none yet, summed.
+    """
 
     def __init__(self, actions: Mapping[str, int], width: int) -> None:
         super().__init__()
@@ -69,7 +80,9 @@ class LastActions(nn.Module):
         """Of the first iteration, which has no actions `before` it, one row that all samples share."""
         device = next(self.parameters()).device
         none = torch.zeros(1, ops, dtype=torch.long, device=device)
-        return torch.stack([vector(1 + before[task] if before else none) for task, vector in self.vectors.items()]).sum(0)
+        return torch.stack([vector(1 + before[task] if before else none) for task, vector in self.vectors.items()]).sum(
+            0
+        )
 
 
 class Critic(nn.Module):
@@ -80,6 +93,8 @@ class Critic(nn.Module):
         self.of_columns, self.of_actions = nn.Linear(columns, width), LastActions(actions, width)
         self.of_mean = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 1))
 
-    def forward(self, ops: Float[Tensor, "ops columns"], before: Mapping[str, Int[Tensor, "samples ops"]]) -> Float[Tensor, " leading"]:
+    def forward(
+        self, ops: Float[Tensor, "ops columns"], before: Mapping[str, Int[Tensor, "samples ops"]]
+    ) -> Float[Tensor, " leading"]:
         read = torch.relu(self.of_columns(ops) + self.of_actions(before, len(ops)))
         return self.of_mean(read.mean(dim=1)).squeeze(-1)

@@ -1,8 +1,9 @@
 """The hierarchical policy (Mirhoseini et al., "A Hierarchical Model for Device Placement", ICLR 2018).
 
-A Grouper puts ops into groups (section 3.1), a Placer gives each group a device (section 3.2). Both networks learn from the
-log-probabilities of what was measured; no gradient passes through the grouping. The paper's ablations are knobs: random groups, and
-no groups at all (`ungrouped.py`). The encoder is two switches: what ops are embedded from, and how their neighbours enter.
+A Grouper puts ops into groups (section 3.1), a Placer gives each group a device (section 3.2). Both networks learn from
+the log-probabilities of what was measured; no gradient passes through the grouping. The paper's ablations are knobs:
+random groups, and no groups at all (`ungrouped.py`). The encoder is two switches: what ops are embedded from, and how
+their neighbours enter.
 """
 
 from __future__ import annotations
@@ -41,17 +42,23 @@ class HierarchicalConfig(PolicyConfig):
 
     Args:
         kind: names this policy
-        features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in the step
-        neighbours: "indices" = of 12 neighbours, and a column for each group, as in the paper; "messages" = a GNN over ops, one over groups
-        kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all frameworks share
-        devices: "names" = an embedding and an output for each, as in the paper; "observed" = scored by their state, any number of them
+        features: what ops are embedded from: "paper" = kind and output shapes; "costs" = times, memory, slack, place in
+            the step
+        neighbours: "indices" = of 12 neighbours, and a column for each group, as in the paper; "messages" = a GNN over
+            ops, one over groups
+        kinds: with the paper's features; "own" = the 200 most frequent of the training graphs; "canonical" = those all
+            frameworks share
+        devices: "names" = an embedding and an output for each, as in the paper; "observed" = scored by their state, any
+            number of them
         encoder_width: width of the GNNs' embeddings
         encoder_rounds: the GNNs' rounds of message passing
-        grouper: "learned"; "random" = fixed random groups; "none" = a device for each unit from the same network, no Placer
+        grouper: "learned"; "random" = fixed random groups; "none" = a device for each unit from the same network, no
+            Placer
         groups: how many groups
         hidden: width of the Grouper's hidden layer
         activation: of the Grouper's hidden layer
-        sharpness: what the Grouper's logits are multiplied with when it groups, above 0; its pre-training sees them as they are
+        sharpness: what the Grouper's logits are multiplied with when it groups, above 0; its pre-training sees them as
+            they are
         width: width of the Placer's LSTMs
         bound: C of the Placer's logits C tanh(l / T)
         temperature: T of the Placer's logits
@@ -78,11 +85,22 @@ class HierarchicalConfig(PolicyConfig):
     schedule: Schedule = "critical-path"
 
     def __post_init__(self) -> None:
-        between(1, MOST_WIDTH, "policy.", encoder_width=self.encoder_width, groups=self.groups, hidden=self.hidden, width=self.width)
+        between(
+            1,
+            MOST_WIDTH,
+            "policy.",
+            encoder_width=self.encoder_width,
+            groups=self.groups,
+            hidden=self.hidden,
+            width=self.width,
+        )
         between(0, MOST_LAYERS, "policy.", encoder_rounds=self.encoder_rounds)
         above(0, "policy.", bound=self.bound, temperature=self.temperature, sharpness=self.sharpness)
         if self.grouper == "none" and self.devices == "observed":
-            raise ValueError("policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose 'names'")
+            raise ValueError(
+                "policy.devices: 'observed' is the Placer's, and there is none with policy.grouper 'none'; choose "
+                "'names'"
+            )
         self.require_rule()
 
     @property
@@ -91,15 +109,23 @@ class HierarchicalConfig(PolicyConfig):
 
     @classmethod
     def migrated(cls, document: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`encoder: paper` is two switches today. That of `gnn` had a column for each group beside its messages, which no switch means."""
+        """`encoder: paper` is two switches today.
+
+        That of `gnn` had a column for each group beside its messages, which no switch means.
+        """
         if "encoder" not in document:
             return document
         if document["encoder"] != "paper":
-            raise ValueError(f"policy.encoder: {document['encoder']!r} of an older version has weights that no policy of today has")
+            raise ValueError(
+                f"policy.encoder: {document['encoder']!r} of an older version has weights that no policy of today has"
+            )
         return {knob: value for knob, value in document.items() if knob != "encoder"} | ENCODERS["paper"]
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices and own kinds. Raises ValueError where clusters differ in their number of devices, and these have names."""
+        """Named devices and own kinds.
+
+        Raises ValueError where clusters differ in their number of devices, and these have names.
+        """
         devices = named_devices(problems, self.kind) if self.devices == "names" else 0
         own = self.features == "paper" and self.kinds == "own"
         return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own else ())
@@ -119,7 +145,9 @@ class HierarchicalConfig(PolicyConfig):
             case _:
                 assert_never(self.grouper)
 
-    def _hierarchical(self, shape: PolicyShape, ops: OpEncoder | None, grouper: Grouper | RandomGrouping, groupings: int) -> Hierarchical:
+    def _hierarchical(
+        self, shape: PolicyShape, ops: OpEncoder | None, grouper: Grouper | RandomGrouping, groupings: int
+    ) -> Hierarchical:
         groups = self._group_encoder(shape, ops)
         return Hierarchical(
             op_encoder=ops, grouper=grouper, group_encoder=groups, placer=self._placer(groups.width, shape.devices),
@@ -142,7 +170,9 @@ class HierarchicalConfig(PolicyConfig):
             return PaperGroups(self._vocabulary(shape), self.groups)
         if self.neighbours == "indices":
             return MeanGroups(ops.width, self.groups)
-        return GroupGraph(self._columns(shape), ops.width, self.groups, width=self.encoder_width, rounds=self.encoder_rounds)
+        return GroupGraph(
+            self._columns(shape), ops.width, self.groups, width=self.encoder_width, rounds=self.encoder_rounds
+        )
 
     def _grouper(self, encoder: OpEncoder, options: int) -> Grouper:
         return Grouper(encoder.width, options, hidden=self.hidden, activation=self.activation)
@@ -150,4 +180,6 @@ class HierarchicalConfig(PolicyConfig):
     def _placer(self, group_width: int, devices: int) -> Placer:
         if self.devices == "names":
             return Seq2Seq(group_width, devices, width=self.width, bound=self.bound, temperature=self.temperature)
-        return ObservingPlacer(group_width, len(OBSERVATIONS), width=self.width, bound=self.bound, temperature=self.temperature)
+        return ObservingPlacer(
+            group_width, len(OBSERVATIONS), width=self.width, bound=self.bound, temperature=self.temperature
+        )

@@ -1,7 +1,9 @@
-"""Message passing over the graph of groups, in place of the paper's column for each group: no weight depends on their number.
+"""Message passing over the graph of groups, in place of the paper's column for each group: no weight depends on their
+number.
 
-A node is a group that has members: the mean of their embeddings, and what they add up to (`columns.py`) relative to the root mean
-square over such groups. An edge joins two groups and is weighted by what it carries: each output once for each group that reads it.
+A node is a group that has members: the mean of their embeddings, and what they add up to (`columns.py`) relative to the
+root mean square over such groups. An edge joins two groups and is weighted by what it carries: each output once for
+each group that reads it.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class GroupGraph(nn.Module):
         self.encoder = GNNEncoder(members_width + columns.sums_width, EDGE_FEATURES, width=width, rounds=rounds)
 
     def constants(self, problem: Problem, units: Units) -> GroupGraphConstants:
-        return GroupGraphConstants(self.columns.sums(problem, units), unit_transfers(problem.graph, units), edge_scale(problem))
+        return GroupGraphConstants(
+            self.columns.sums(problem, units), unit_transfers(problem.graph, units), edge_scale(problem)
+        )
 
     def widen_ranges(self, constants: Sequence[GroupGraphConstants]) -> None:
         """The columns that training sees; the encoder's own ranges stay open, since embeddings have none."""
@@ -49,20 +53,28 @@ class GroupGraph(nn.Module):
             self.seen.widen(each.sums)
 
     def forward(
-        self, constants: GroupGraphConstants, grouping: Int[Tensor, "leading units"], members: Float[Tensor, "units members_width"] | None
+        self,
+        constants: GroupGraphConstants,
+        grouping: Int[Tensor, "leading units"],
+        members: Float[Tensor, "units members_width"] | None,
     ) -> Float[Tensor, "leading groups width"]:
         assert members is not None
         size = sum_by_group(grouping, members.new_ones(len(members), 1), self.groups)
         used = size.squeeze(-1) > 0
         sums = sum_by_group(grouping, self.seen(constants.sums), self.groups)
-        node = torch.cat([sum_by_group(grouping, members, self.groups) / size.clamp(min=1), _relative(sums, used)], dim=-1)
+        node = torch.cat(
+            [sum_by_group(grouping, members, self.groups) / size.clamp(min=1), _relative(sums, used)], dim=-1
+        )
         edges, edge = self._edges(constants, grouping, used)
         of_grouping = used.nonzero()[:, 0]
         embedded = apart(self.encoder(node[used], edges, edge, of_grouping), of_grouping)
         return node.new_zeros(*used.shape, self.width).masked_scatter(used.unsqueeze(-1), embedded)
 
     def _edges(
-        self, constants: GroupGraphConstants, grouping: Int[Tensor, "leading units"], used: Bool[Tensor, "leading groups"]
+        self,
+        constants: GroupGraphConstants,
+        grouping: Int[Tensor, "leading units"],
+        used: Bool[Tensor, "leading groups"],
     ) -> tuple[Int64[Tensor, "2 edges"], Float[Tensor, "edges edge_features"]]:
         """The edges of all groupings; groups are numbered over all of them, empty ones left out."""
         number = used.flatten().cumsum(0).view_as(used).cpu().numpy() - 1
@@ -72,10 +84,14 @@ class GroupGraph(nn.Module):
             ends.append(nodes[np.stack([edges.src, edges.dst])])
             features.append(edge_features(constants.scale, len(np.unique(row)), edges.bytes))
         device = grouping.device
-        return torch.from_numpy(np.concatenate(ends, axis=1)).to(device), torch.from_numpy(np.concatenate(features)).to(device)
+        return torch.from_numpy(np.concatenate(ends, axis=1)).to(device), torch.from_numpy(np.concatenate(features)).to(
+            device
+        )
 
 
-def _relative(sums: Float[Tensor, "leading groups sums"], used: Bool[Tensor, "leading groups"]) -> Float[Tensor, "leading groups sums"]:
+def _relative(
+    sums: Float[Tensor, "leading groups sums"], used: Bool[Tensor, "leading groups"]
+) -> Float[Tensor, "leading groups sums"]:
     """Divided by the root mean square over groups with members."""
     scale = (sums.square().sum(dim=1, keepdim=True) / used.sum(dim=1)[:, None, None]).sqrt()
     return sums / torch.where(scale > 0, scale, 1)

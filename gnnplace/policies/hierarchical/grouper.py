@@ -35,7 +35,9 @@ class Grouper(nn.Module):
 
 @dataclass(frozen=True)
 class RandomGrouping:
-    """Groups drawn uniformly, the same for the same seed and number of ops: a grouping that stays fixed while the Placer learns."""
+    """Groups drawn uniformly, the same for the same seed and number of ops:
+    a grouping that stays fixed while the Placer learns.
+    """
 
     options: int
     seed: int

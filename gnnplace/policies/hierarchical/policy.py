@@ -1,4 +1,6 @@
-"""The two networks of the hierarchical policy at work: units into groups, then groups onto devices (`hierarchical.py` has the knobs)."""
+"""The two networks of the hierarchical policy at work: units into groups, then
+groups onto devices (`hierarchical.py` has the knobs).
+"""
 
 from __future__ import annotations
 
@@ -41,25 +43,28 @@ class HierarchicalState(NamedTuple):
 class Hierarchical(nn.Module):
     """Groups units, then places groups.
 
-    Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`), and of devices either their names (`Seq2Seq`: weights for
-    one number of devices) or what is observed of them while groups are placed (`ObservingPlacer`: any number). `op_encoder` is None where
-    nothing reads op embeddings: the paper's group embeddings under a random grouping.
+    Reads the embeddings of units (`op_encoder`) and of groups (`group_encoder`), and of devices either their names
+    (`Seq2Seq`: weights for one number of devices) or what is observed of them while groups are placed
+    (`ObservingPlacer`: any number). `op_encoder` is None where nothing reads op embeddings: the paper's group
+    embeddings under a random grouping.
 
-    Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then "device" (an option a
-    device, for each group: `Int[samples groups]`). Sample j places grouping `j // (samples / groupings)`. `groupings` is the paper's m;
-    where it does not divide the samples, their greatest common divisor takes its place. All ops of a unit share a group: the paper has no
-    colocation constraint and lets the runtime move ops.
+    Decides, in one step an episode, "group" (an option a group, for each unit: `Int[groupings units]`) and then
+    "device" (an option a device, for each group: `Int[samples groups]`). Sample j places grouping
+    `j // (samples / groupings)`. `groupings` is the paper's m; where it does not divide the samples, their greatest
+    common divisor takes its place. All ops of a unit share a group: the paper has no colocation constraint and lets the
+    runtime move ops.
 
-    Groups are placed in the order of their labels, as in the paper, where devices have names. Where they are observed, it is the order in
-    which the groups' work can start, because observations are those of a list scheduler; empty groups then come last and have no choice.
+    Groups are placed in the order of their labels, as in the paper, where devices have names. Where they are observed,
+    it is the order in which the groups' work can start, because observations are those of a list scheduler; empty
+    groups then come last and have no choice.
 
-    Legality: a group may stand where all its members may. Where they have no device in common, it may stand where any of them may,
-    and a member that may not stand there goes to its first allowed device: the paper's soft placement, the only decision that is not
-    the policy's. A named empty group may stand anywhere.
+    Legality: a group may stand where all its members may. Where they have no device in common, it may stand where any
+    of them may, and a member that may not stand there goes to its first allowed device: the paper's soft placement, the
+    only decision that is not the policy's. A named empty group may stand anywhere.
 
-    Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and its Grouper a
-    clustering (`grouping_target`). A Grouper that has imitated one is unsure of many ops, and drawn independently they break groups up:
-    `sharpness` multiplies its logits when it groups.
+    Learns from the summed log-probability of both decisions (eqs. 4 and 6). It can imitate a placement (`choices`), and
+    its Grouper a clustering (`grouping_target`). A Grouper that has imitated one is unsure of many ops, and drawn
+    independently they break groups up: `sharpness` multiplies its logits when it groups.
     """
 
     def __init__(
@@ -84,7 +89,10 @@ class Hierarchical(nn.Module):
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
         """Raises ValueError where the Placer has learned another number of devices."""
         if isinstance(self.placer, Seq2Seq) and problem.num_devices != self.placer.devices:
-            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.placer.devices}")
+            raise ValueError(
+                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on "
+                f"{self.placer.devices}"
+            )
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> HierarchicalState:
@@ -126,14 +134,20 @@ class Hierarchical(nn.Module):
         return None if self.op_encoder is None else self.op_encoder(state.ops)
 
     def _read(self, embeddings: Float[Tensor, "units width"] | None) -> Float[Tensor, "units width"] | None:
-        """What groups are embedded from: no gradient passes from the Placer through a learned grouping to what the Grouper reads."""
+        """What groups are embedded from: no gradient passes from the Placer
+        through a learned grouping to what the Grouper reads.
+        """
         return embeddings.detach() if embeddings is not None and isinstance(self.grouper, Grouper) else embeddings
 
     def _turns(self, state: HierarchicalState, grouping: Int[Tensor, "leading units"]) -> Turns:
         return turns(state.tables, grouping, state.allowed, self.grouper.options, state.samples)
 
     def _group(
-        self, state: HierarchicalState, embeddings: Float[Tensor, "units width"] | None, choose: Choose, sharpness: float
+        self,
+        state: HierarchicalState,
+        embeddings: Float[Tensor, "units width"] | None,
+        choose: Choose,
+        sharpness: float,
     ) -> Int[Tensor, "leading units"]:
         if isinstance(self.grouper, RandomGrouping):
             return self.grouper.draw(state.units.num_units).to(state.allowed.device)
@@ -150,7 +164,8 @@ class Hierarchical(nn.Module):
         return {"group": torch.from_numpy(group)[None].to(state.allowed.device)}
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Tensor]:
-        """Each device's units, cut into as many groups as its share of the work; interchangeable devices are named by first use.
+        """Each device's units, cut into as many groups as its share of the work; interchangeable devices are named by
+        first use.
 
         A group whose members stand on several devices, as random ones do, is put where most of their work stands.
         """
@@ -164,6 +179,8 @@ class Hierarchical(nn.Module):
         np.add.at(work, (group, device), work_ns(problem, state.units).min(axis=1))
         grouping = torch.from_numpy(group)[None].to(state.allowed.device)
         taken = self._turns(state, grouping)
-        wanted = in_turn(torch.from_numpy(work)[None].to(grouping.device), taken.order).masked_fill(~taken.allowed, -1.0)
+        wanted = in_turn(torch.from_numpy(work)[None].to(grouping.device), taken.order).masked_fill(
+            ~taken.allowed, -1.0
+        )
         chosen = {"device": wanted.argmax(-1)}
         return chosen | ({"group": grouping} if drawn is None else {})

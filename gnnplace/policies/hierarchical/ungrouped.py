@@ -35,12 +35,14 @@ class UngroupedState(NamedTuple):
 class Ungrouped(nn.Module):
     """Places every unit independently of the others.
 
-    Reads the embeddings of units. Decides, in one step an episode, "device": an option a device, for each unit, `Int[samples units]`,
-    among the devices where all its ops may stand. Learns from the summed log-probability of its decisions. `network` has an option for
-    each device, so its weights are for one number of devices.
+    Reads the embeddings of units. Decides, in one step an episode, "device": an option a device, for each unit,
+    `Int[samples units]`, among the devices where all its ops may stand. Learns from the summed log-probability of its
+    decisions. `network` has an option for each device, so its weights are for one number of devices.
     """
 
-    def __init__(self, *, op_encoder: OpEncoder, network: Grouper, units: UnitsName = "ops", schedule: Schedule = "critical-path") -> None:
+    def __init__(
+        self, *, op_encoder: OpEncoder, network: Grouper, units: UnitsName = "ops", schedule: Schedule = "critical-path"
+    ) -> None:
         super().__init__()
         self.op_encoder, self.network, self.units, self.schedule = op_encoder, network, units, schedule
         self._constants = ProblemConstants(self._state)
@@ -48,12 +50,17 @@ class Ungrouped(nn.Module):
     def reset(self, problem: Problem, samples: int) -> UngroupedState:
         """Raises ValueError where the network has learned another number of devices."""
         if problem.num_devices != self.network.options:
-            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.network.options}")
+            raise ValueError(
+                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on "
+                f"{self.network.options}"
+            )
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> UngroupedState:
         of_ops = units(problem.graph, self.units)
-        return UngroupedState(1, of_ops, self.op_encoder.constants(problem, of_ops), torch.from_numpy(allowed(problem, of_ops)))
+        return UngroupedState(
+            1, of_ops, self.op_encoder.constants(problem, of_ops), torch.from_numpy(allowed(problem, of_ops))
+        )
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         self.op_encoder.widen_ranges([self.reset(problem, 1).ops for problem in problems])

@@ -1,9 +1,10 @@
-"""The co-location sets of HSDAG (Duan et al., NeurIPS 2024, appendix G): ops that are placed together because nothing parts them.
+"""The co-location sets of HSDAG (Duan et al., NeurIPS 2024, appendix G): ops that are placed together because nothing
+parts them.
 
-`paper` joins an op and its only consumer where it is the only producer of that one, so that sets are chains. `code` is what the authors'
-public code does: each op with one producer joins it, even where that one has other consumers, so that sets are trees. Where A feeds B and
-C these are one set by `code` and three by `paper`. Either leaves an acyclic graph acyclic: a path that leaves a set can come back into it
-at its first op alone, which would have been a cycle before.
+`paper` joins an op and its only consumer where it is the only producer of that one, so that sets are chains. `code` is
+what the authors' public code does: each op with one producer joins it, even where that one has other consumers, so that
+sets are trees. Where A feeds B and C these are one set by `code` and three by `paper`. Either leaves an acyclic graph
+acyclic: a path that leaves a set can come back into it at its first op alone, which would have been a cycle before.
 """
 
 from __future__ import annotations

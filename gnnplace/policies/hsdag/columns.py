@@ -1,17 +1,18 @@
 """What HSDAG knows of a node (Duan et al., NeurIPS 2024, section 2.3), a co-location set of the graph.
 
-`paper`: the kinds of its ops, its degrees, its fractal dimension, an output shape and its position, side by side. `code`: kinds and the
-bare position alone, as in the authors' public code, where the rest is written and not used. What the paper leaves open, decided here:
+`paper`: the kinds of its ops, its degrees, its fractal dimension, an output shape and its position, side by side.
+`code`: kinds and the bare position alone, as in the authors' public code, where the rest is written and not used. What
+the paper leaves open, decided here:
 
 - *Kind*: the mean of the ops' one-hots; of the kinds of the training graphs, and one column for all others.
-- *Degrees*: the paper has a column for each number of producers and of consumers that occurs; here there are `DEGREES`, the last one for
-  all higher numbers. A column that no training graph has changes nothing there.
-- *Shape*: of the first output of the set's last op, which is what leaves a chain; log(1 + size) of `DIMS` dimensions, 0 where there are
-  fewer.
-- *Fractal dimension*: how fast the graph around a node grows. It is the slope of the least-squares line through log N(v, r) over log r,
-  where N(v, r) nodes other than v are at most r edges away and r takes every distance that occurs: 1 along a path, 2 in the middle of a
-  grid, 0 where fewer than two distances occur. Edges are followed both ways, as the network does: along them most nodes are out of reach
-  of each other.
+- *Degrees*: the paper has a column for each number of producers and of consumers that occurs; here there are `DEGREES`,
+  the last one for all higher numbers. A column that no training graph has changes nothing there.
+- *Shape*: of the first output of the set's last op, which is what leaves a chain; log(1 + size) of `DIMS` dimensions, 0
+  where there are fewer.
+- *Fractal dimension*: how fast the graph around a node grows. It is the slope of the least-squares line through log
+  N(v, r) over log r, where N(v, r) nodes other than v are at most r edges away and r takes every distance that occurs:
+  1 along a path, 2 in the middle of a grid, 0 where fewer than two distances occur. Edges are followed both ways, as
+  the network does: along them most nodes are out of reach of each other.
 - *Position*: the number of the set in topological order, as sines and cosines of `POSITIONS / 2` frequencies.
 """
 

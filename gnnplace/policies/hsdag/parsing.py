@@ -1,18 +1,21 @@
-"""The network of HSDAG (Duan et al., NeurIPS 2024, section 2.4): a graph parsing network and the classifier of its groups.
+"""The network of HSDAG (Duan et al., NeurIPS 2024, section 2.4): a graph parsing network and the classifier of its
+groups.
 
-Graph parsing (Song et al., ICLR 2024) scores every edge, keeps the best edge of each node, and makes a group of every piece that the kept
-edges connect. So how many groups there are is not given but found. The paper names a GCN, the edge scores, the parsing and an MLP; how many
-layers lie between, their normalisation, and how groups are pooled are those of the authors' public code, which the steps below follow.
+Graph parsing (Song et al., ICLR 2024) scores every edge, keeps the best edge of each node, and makes a group of every
+piece that the kept edges connect. So how many groups there are is not given but found. The paper names a GCN, the edge
+scores, the parsing and an MLP; how many layers lie between, their normalisation, and how groups are pooled are those of
+the authors' public code, which the steps below follow.
 
 1. Nodes' columns pass two layers, then two graph convolutions, which see edges without direction.
-2. An edge is worth sigmoid(MLP(z_v * z_u)). Each node keeps its best edge. One score stands for both directions: the code's two copies of
-   an edge differ under dropout, and its parser then loses kept edges.
-3. A third convolution and a sum over members embed a group. It is multiplied by the scores of all edges inside it, in both directions (by
-   1 where there is none), which is the only way by which a gradient reaches the scores.
-4. Two layers give the group's embedding as many columns as nodes have, so that it can be added to them; an MLP gives it a device.
+2. An edge is worth sigmoid(MLP(z_v * z_u)). Each node keeps its best edge. One score stands for both directions: the
+   code's two copies of an edge differ under dropout, and its parser then loses kept edges.
+3. A third convolution and a sum over members embed a group. It is multiplied by the scores of all edges inside it, in
+   both directions (by 1 where there is none), which is the only way by which a gradient reaches the scores.
+4. Two layers give the group's embedding as many columns as nodes have, so that it can be added to them; an MLP gives it
+   a device.
 
-The code repeats steps 2 and 3 until nothing changes, which leaves one group of every connected graph; here `levels` says how often, 1 as in
-the paper.
+The code repeats steps 2 and 3 until nothing changes, which leaves one group of every connected graph; here `levels`
+says how often, 1 as in the paper.
 """
 
 from __future__ import annotations
@@ -54,10 +57,14 @@ class GraphParsing(nn.Module):
         self.edge = nn.ModuleList([_normalised(width, width), nn.Linear(width, 1)])
         self.content = Convolutions(width, CONTENT_ROUNDS)
         self.member, self.members = Residual(width), Residual(width)
-        self.leave = nn.ModuleList(nn.Sequential(nn.Linear(width, after), nn.ReLU()) for after in [width] * (LAYERS - 1) + [columns])
+        self.leave = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, after), nn.ReLU()) for after in [width] * (LAYERS - 1) + [columns]
+        )
         self.device = nn.Sequential(nn.Linear(columns, width), nn.ReLU(), nn.Linear(width, devices))
 
-    def forward(self, nodes: Float[Tensor, "nodes columns"], edges: Int64[Tensor, "2 edges"], keep: Keep, drop: Drop) -> Parsed:
+    def forward(
+        self, nodes: Float[Tensor, "nodes columns"], edges: Int64[Tensor, "2 edges"], keep: Keep, drop: Drop
+    ) -> Parsed:
         """`edges` are distinct pairs of different nodes, whatever their direction."""
         hidden, group = _through(self.enter, nodes, drop), torch.arange(len(nodes), device=nodes.device)
         for level in range(self.levels):
@@ -91,8 +98,12 @@ class Convolutions(nn.Module):
         self.rounds = nn.ModuleList(GCNConv(width, width) for _ in range(rounds))
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, nodes: Float[Tensor, "nodes width"], neighbours: Tensor, drop: Drop) -> Float[Tensor, "nodes width"]:
-        """`neighbours` is the matrix that `normalised` makes: a product of matrices, where PyG would write down every message."""
+    def forward(
+        self, nodes: Float[Tensor, "nodes width"], neighbours: Tensor, drop: Drop
+    ) -> Float[Tensor, "nodes width"]:
+        """`neighbours` is the matrix that `normalised` makes: a product of
+        matrices, where PyG would write down every message.
+        """
         hidden = nodes
         for convolution in self.rounds:
             assert isinstance(convolution, GCNConv)
@@ -101,10 +112,14 @@ class Convolutions(nn.Module):
 
 
 def normalised(edges: Int64[Tensor, "2 edges"], nodes: int) -> Tensor:
-    """`D^-1/2 (A + I) D^-1/2` of the graph without directions, D its degrees, sparse `[nodes, nodes]` (Kipf and Welling, equation 2)."""
+    """`D^-1/2 (A + I) D^-1/2` of the graph without directions, D its degrees, sparse `[nodes, nodes]` (Kipf and
+    Welling, equation 2).
+    """
     ways, weight = gcn_norm(torch.cat([edges, edges.flip(0)], dim=1), num_nodes=nodes)
     order = (ways[0] * nodes + ways[1]).argsort()
-    return torch.sparse_coo_tensor(ways[:, order], weight[order], (nodes, nodes), is_coalesced=True, check_invariants=False)
+    return torch.sparse_coo_tensor(
+        ways[:, order], weight[order], (nodes, nodes), is_coalesced=True, check_invariants=False
+    )
 
 
 class Residual(nn.Module):

@@ -1,19 +1,21 @@
-"""HSDAG: "A Structure-Aware Framework for Learning Device Placements on Computation Graphs" (Duan et al., NeurIPS 2024).
+"""HSDAG: "A Structure-Aware Framework for Learning Device Placements on Computation Graphs" (Duan et al., NeurIPS
+2024).
 
-Co-location sets of ops are the nodes of a coarse graph (appendix G, `coarsening.py`). A graph parsing network groups them by learned
-edge scores and gives each group a device (section 2.4, `parsing.py`). The embedding of its group is added to each node's
-columns, and with these the next step groups and places anew: Z_v <- Z_v + Z_v' (section 2.5). An episode is `steps` such steps, each of
-which is evaluated; the policy learns once from all of them.
+Co-location sets of ops are the nodes of a coarse graph (appendix G, `coarsening.py`). A graph parsing network groups
+them by learned edge scores and gives each group a device (section 2.4, `parsing.py`). The embedding of its group is
+added to each node's columns, and with these the next step groups and places anew: Z_v <- Z_v + Z_v' (section 2.5). An
+episode is `steps` such steps, each of which is evaluated; the policy learns once from all of them.
 
-Where paper and public code differ, both are knobs: `coarsening`, `features`, and `training.credit.returns` for the credit of a step.
-Decided here:
+Where paper and public code differ, both are knobs: `coarsening`, `features`, and `training.credit.returns` for the
+credit of a step. Decided here:
 
 - *Levels of parsing*: one, as the paper describes it; the code's loop leaves one group of every connected graph.
 - *One device alone* is a placement like any other. The code gives it the time of one that fails.
 - *The state* that a step leaves has no gradient: the steps that follow do not teach the ones before.
-- *Dropout*: its zeroes are a decision that the tape keeps, so that what is scored is what was measured. The greedy placement has none.
-- *Groups* are a decision without chance, kept by the tape as well: a second pass over the same samples (PPO, self-imitation) scores their
-  devices in the groups that were measured, which the weights of then would no longer make.
+- *Dropout*: its zeroes are a decision that the tape keeps, so that what is scored is what was measured. The greedy
+  placement has none.
+- *Groups* are a decision without chance, kept by the tape as well: a second pass over the same samples (PPO,
+  self-imitation) scores their devices in the groups that were measured, which the weights of then would no longer make.
 """
 
 from __future__ import annotations
@@ -48,15 +50,18 @@ ZEROES = 2**10  # numbers of dropout's zeroes
 
 @dataclass(frozen=True)
 class HsdagConfig(PolicyConfig):
-    """HSDAG (Duan et al., NeurIPS 2024): a graph parsing network that groups and places, and refines both over an episode.
+    """HSDAG (Duan et al., NeurIPS 2024): a graph parsing network that groups and places, and refines both over an
+    episode.
 
     Args:
         kind: names this policy
-        coarsening: what makes co-location sets; "paper" = an only consumer joins its only producer, "code" = any consumer its only producer
+        coarsening: what makes co-location sets; "paper" = an only consumer joins its only producer, "code" = any
+            consumer its only producer
         encoder: what embeds nodes; "paper" = the columns of `features`; "gnn" = costs and messages
         encoder_width: width of the GNN's embeddings
         encoder_rounds: the GNN's rounds of message passing
-        features: the paper's columns: "paper" = kinds, degrees, fractal dimension, shape, position; "code" = kinds and position
+        features: the paper's columns: "paper" = kinds, degrees, fractal dimension, shape, position; "code" = kinds and
+            position
         levels: how often groups are grouped again; 1 = as in the paper
         steps: of an episode, each an evaluated placement ("update_timestep")
         width: of the network's layers
@@ -93,7 +98,10 @@ class HsdagConfig(PolicyConfig):
         return ENCODERS
 
     def shape(self, problems: Sequence[Problem]) -> PolicyShape:
-        """Named devices, and own kinds where the paper's encoder reads them. Raises ValueError where numbers of devices differ."""
+        """Named devices, and own kinds where the paper's encoder reads them.
+
+        Raises ValueError where numbers of devices differ.
+        """
         words = vocabulary([problem.graph for problem in problems]).words if self.encoder == "paper" else ()
         return PolicyShape(named_devices(problems, self.kind), words)
 
@@ -107,7 +115,9 @@ class HsdagConfig(PolicyConfig):
 
 
 class HsdagState(NamedTuple):
-    """Where an episode stands: what steps added to the columns of nodes, and the steps that are left; and the constants of one problem."""
+    """Where an episode stands: what steps added to the columns of nodes, and
+    the steps that are left; and the constants of one problem.
+    """
 
     samples: int
     left: int
@@ -121,18 +131,19 @@ class HsdagState(NamedTuple):
 class Hsdag(nn.Module):
     """Groups the nodes of a coarse graph and places the groups, again and again.
 
-    Reads the columns that `encoder` makes of nodes (`hsdag_columns.py`, or a GNN's): at first those of the graph, then with those of their
-    groups added, step by step. It reads no result. All samples of a step share its groups.
+    Reads the columns that `encoder` makes of nodes (`hsdag_columns.py`, or a GNN's): at first those of the graph, then
+    with those of their groups added, step by step. It reads no result. All samples of a step share its groups.
 
-    Decides, in each of `steps` steps, "edges of level l" (for each edge of the coarse graph whether it is kept, `Int[1 edges]`, which the
-    weights determine: its log-probability is 0) and "device": an option a device, for each group, `Int[samples groups]`. With dropout also
-    "zeroes", which ones, uniformly, `Int[1]`; 0 is none.
+    Decides, in each of `steps` steps, "edges of level l" (for each edge of the coarse graph whether it is kept,
+    `Int[1 edges]`, which the weights determine: its log-probability is 0) and "device": an option a device, for each
+    group, `Int[samples groups]`. With dropout also "zeroes", which ones, uniformly, `Int[1]`; 0 is none.
 
-    Legality is that of `Hierarchical`: a group may stand where all its members may. Where they have no device in common, it may stand where
-    any of them may, and a member that may not stand there goes to its first allowed device.
+    Legality is that of `Hierarchical`: a group may stand where all its members may. Where they have no device in
+    common, it may stand where any of them may, and a member that may not stand there goes to its first allowed device.
 
-    Learns from the summed log-probability of its decisions, and every step has a reward. `network` has an option for each device, so its
-    weights are for one number of devices, and with the paper's columns for the kinds of the training graphs.
+    Learns from the summed log-probability of its decisions, and every step has a reward. `network` has an option for
+    each device, so its weights are for one number of devices, and with the paper's columns for the kinds of the
+    training graphs.
     """
 
     evaluates: ClassVar[str] = "every"
@@ -145,7 +156,9 @@ class Hsdag(nn.Module):
     def reset(self, problem: Problem, samples: int) -> HsdagState:
         """Raises ValueError where the network has learned another number of devices."""
         if problem.num_devices != self.devices:
-            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.devices}")
+            raise ValueError(
+                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.devices}"
+            )
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> HsdagState:
@@ -163,7 +176,9 @@ class Hsdag(nn.Module):
     def step(
         self, state: HsdagState, choose: Choose, feedback: Sequence[StepResult] | None
     ) -> tuple[tuple[Placement, ...], HsdagState | None]:
-        """Groups, a device for each in every sample, and the state with the groups' embeddings added (sections 2.4 and 2.5)."""
+        """Groups, a device for each in every sample, and the state with
+        the groups' embeddings added (sections 2.4 and 2.5).
+        """
         columns = self.encoder(state.known) if state.added is None else self.encoder(state.known) + state.added
         group, embedding, logits = self.network(columns, state.edges, partial(_keep, choose), self._zeroes(choose))
         may = group_allowed(group[None], state.allowed, len(logits))

@@ -9,7 +9,8 @@ from gnnplace.knobs import MOST_OF_A_STEP, above, at_least, between, fraction
 
 @dataclass(frozen=True)
 class MovesConfig:
-    """Learning what every move of a pool gains: all of them are evaluated, in a search that the policy guides, before any reinforcement.
+    """Learning what every move of a pool gains: all of them are evaluated, in a search that the policy guides, before
+    any reinforcement.
 
     Args:
         updates: how many updates learn so; 0 = none
@@ -17,9 +18,11 @@ class MovesConfig:
         pools: of how many placements of a problem the moves are evaluated in an update
         drawn: moves in a pool
         best_of: the policy is to draw a pool's best move in so many draws
-        shared: weight of the cross-entropy with the shares of all gains, at least 0; it leads where the policy knows nothing yet
+        shared: weight of the cross-entropy with the shares of all gains, at least 0; it leads where the policy knows
+            nothing yet
         power: a pool weighs by its best gain to this power: 0 = all alike
-        lists: random list schedules whose fastest is a search's start, from 1 to this number; 0 = the fastest device alone
+        lists: random list schedules whose fastest is a search's start, from 1 to this number; 0 = the fastest device
+            alone
         from_single: share of the searches that start from the fastest device alone, in [0, 1)
     """
 

@@ -18,7 +18,10 @@ from gnnplace.problems import Problem
 
 
 class LearnsMoves:
-    """The loss over all moves of the pools that a search of a problem meets, guided by the scorer. A `protocol.Objective`."""
+    """The loss over all moves of the pools that a search of a problem meets, guided by the scorer.
+
+    A `protocol.Objective`.
+    """
 
     name = "moves"
 

@@ -1,10 +1,11 @@
 """The improver: a policy that improves a whole placement step by step, from what the timeline says of each.
 
-Placeto (Addanki et al., NeurIPS 2019) made a placement a sequence of improvements, one op group after another, over embeddings of the
-graph. The improver keeps the sequence and chooses freely among moves: blocks of any grain, from one op to a layer, to any device, and
-exchanges of blocks. What it knows of a move are scale-free features of the step at hand (`moves.features`): what waits, for how long and
-for what, how long the longest path through the moved ops would be, loads, idle time, transfers, memory. None names an op, a graph or a
-device, so that one set of weights serves any graph on any machine.
+Placeto (Addanki et al., NeurIPS 2019) made a placement a sequence of improvements, one op group after another, over
+embeddings of the graph. The improver keeps the sequence and chooses freely among moves: blocks of any grain, from one
+op to a layer, to any device, and exchanges of blocks. What it knows of a move are scale-free features of the step at
+hand (`moves.features`): what waits, for how long and for what, how long the longest path through the moved ops would
+be, loads, idle time, transfers, memory. None names an op, a graph or a device, so that one set of weights serves any
+graph on any machine.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class ImproverConfig(PolicyConfig):
 
 
 class ImproverState(NamedTuple):
-    """Where an episode stands: the seed of each sample's draws, its best placement with the score and situation, what it tried last."""
+    """Where an episode stands: the seed of each sample's draws, its best
+    placement with the score and situation, what it tried last.
+    """
 
     problem: Problem
     round: int
@@ -80,11 +83,12 @@ class ImproverState(NamedTuple):
 class Improver(nn.Module):
     """Improves the placement on the fastest device alone in `rounds` moves of each sample.
 
-    Reads the timeline of what it tried: `features` of `drawn` moves from the best placement so far, `Float[samples moves features]`.
+    Reads the timeline of what it tried: `features` of `drawn` moves from the best placement so far,
+    `Float[samples moves features]`.
 
-    Decides, in the first step of an episode, "draws": the seed of a sample's draws, uniformly. Then in each step "move": one of the moves
-    drawn, `Int[samples]`, in proportion to `exp(score)`, without those that can't improve the step. What is better becomes the placement
-    at hand. The last step proposes the best placement and decides nothing.
+    Decides, in the first step of an episode, "draws": the seed of a sample's draws, uniformly. Then in each step
+    "move": one of the moves drawn, `Int[samples]`, in proportion to `exp(score)`, without those that can't improve the
+    step. What is better becomes the placement at hand. The last step proposes the best placement and decides nothing.
 
     Learns from what every move of a pool gains (`learning.py`), and from the summed log-probability of its moves.
     """
@@ -92,14 +96,22 @@ class Improver(nn.Module):
     feedback: ClassVar[str] = "timeline"
 
     def __init__(
-        self, *, width: int = 128, hidden: int = 2, rounds: int = 16, drawn: int = 100, schedule: Schedule = "critical-path"
+        self,
+        *,
+        width: int = 128,
+        hidden: int = 2,
+        rounds: int = 16,
+        drawn: int = 100,
+        schedule: Schedule = "critical-path",
     ) -> None:
         super().__init__()
         self.rounds, self.drawn, self.schedule = rounds, drawn, schedule
         self.scorer = MoveScorer(width, hidden)
 
     def reset(self, problem: Problem, samples: int) -> ImproverState:
-        start = neighbourhood(problem).start(Placement(np.full(problem.num_ops, fastest_device(problem), dtype=np.int32), self.schedule))
+        start = neighbourhood(problem).start(
+            Placement(np.full(problem.num_ops, fastest_device(problem), dtype=np.int32), self.schedule)
+        )
         none = (None,) * samples
         return ImproverState(problem, 0, (0,) * samples, (start,) * samples, none, none, (start,) * samples)
 
@@ -135,7 +147,9 @@ class Improver(nn.Module):
         open_[stays, 0] = True  # there is no choice
         chosen = choose("move", self.scores(rows), torch.from_numpy(open_).to(self.scorer.low.device)).cpu().tolist()
         moved = zip(pools, state.here, chosen, list(stays), strict=True)
-        tried = tuple(here if pool is None or stay else pool.moves.after(move, here) for pool, here, move, stay in moved)
+        tried = tuple(
+            here if pool is None or stay else pool.moves.after(move, here) for pool, here, move, stay in moved
+        )
         return self._placed(state, tried), state._replace(round=state.round + 1, tried=tried)
 
     def _pool(self, state: ImproverState, sample: int) -> Pool | None:
@@ -143,7 +157,9 @@ class Improver(nn.Module):
         around, known = neighbourhood(state.problem), state.situations[sample]
         if known is None or not around.grains:
             return None
-        return fresh(around, state.here[sample], known, np.random.default_rng([state.seeds[sample], state.round]), self.drawn)
+        return fresh(
+            around, state.here[sample], known, np.random.default_rng([state.seeds[sample], state.round]), self.drawn
+        )
 
     def _placed(self, state: ImproverState, devices: Sequence[Devices]) -> tuple[Placement, ...]:
         around = neighbourhood(state.problem)
@@ -154,7 +170,12 @@ def _informed(state: ImproverState, feedback: Sequence[StepResult] | None) -> Im
     """The state after the results of what was tried: what is at least as good becomes the placement at hand."""
     if feedback is None:
         return state
-    around, here, scores, situations = neighbourhood(state.problem), list(state.here), list(state.scores), list(state.situations)
+    around, here, scores, situations = (
+        neighbourhood(state.problem),
+        list(state.here),
+        list(state.scores),
+        list(state.situations),
+    )
     for sample, (tried, result) in enumerate(zip(state.tried, feedback, strict=True)):
         reached, before = score(state.problem, result), scores[sample]
         if result.timeline is not None and (before is None or reached <= before):

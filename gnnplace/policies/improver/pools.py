@@ -1,7 +1,8 @@
-"""What every move of a pool gains: searches on the training problems, guided by the policy, that evaluate all moves and not the best alone.
+"""What every move of a pool gains: searches on the training problems, guided by the policy, that evaluate all moves and
+not the best alone.
 
-The states are those that the policy's own search meets (DAgger; Ross, Gordon and Bagnell, AISTATS 2011): it starts from random list
-schedules or a single device, and its ranking is disturbed, more in some searches than in others.
+The states are those that the policy's own search meets (DAgger; Ross, Gordon and Bagnell, AISTATS 2011): it starts from
+random list schedules or a single device, and its ranking is disturbed, more in some searches than in others.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ Rank = Callable[[Float32[np.ndarray, "moves features"]], Float[np.ndarray, " mov
 
 
 class Labelled(NamedTuple):
-    """The moves of a pool that may improve the step, and the share of the step time that each saves, at least 0; one is above."""
+    """The moves of a pool that may improve the step, and the share of the
+    step time that each saves, at least 0; one is above.
+    """
 
     rows: Float32[np.ndarray, "moves features"]
     gain: Float64[np.ndarray, " moves"]
@@ -108,17 +111,23 @@ class Searched:
         return np.argsort(-(estimate + self._temperature * self._generator.gumbel(size=len(estimate))), kind="stable")
 
     def _gains(self, at: _At, pool: Pool, which: np.ndarray) -> Float64[np.ndarray, " moves"]:
-        """The share of the step time that each of these moves saves; 0 where it saves none, and its evaluation may stop early."""
+        """The share of the step time that each of these moves saves; 0
+        where it saves none, and its evaluation may stop early.
+        """
         tried = [self._placement(pool.moves.after(int(move), at.device)) for move in which]
         results = self._evaluate(self._problem, tried, limit_ns=at.score.limit_ns)
-        times = np.array([at.score.step_time_ns if result.feasible_ns is None else result.feasible_ns for result in results])
+        times = np.array(
+            [at.score.step_time_ns if result.feasible_ns is None else result.feasible_ns for result in results]
+        )
         return np.maximum(0.0, 1 - times / at.score.step_time_ns)
 
     def _placement(self, device: Devices) -> Placement:
         return self._around.placement(device, "critical-path")
 
 
-def rows_of(problems: Sequence[Problem], config: MovesConfig, practice: Practice) -> Float32[np.ndarray, "moves features"]:
+def rows_of(
+    problems: Sequence[Problem], config: MovesConfig, practice: Practice
+) -> Float32[np.ndarray, "moves features"]:
     """The features of moves from starts of searches on some of the problems. Raises ValueError where no start fits."""
     rows = []
     for number in practice.generator.permutation(len(problems))[:SHOWN].tolist():

@@ -19,8 +19,8 @@ LEAST_SPREAD = 1e-3
 class MoveScorer(nn.Module):
     """A multi-layer perceptron: `Float[moves features]` to a score each, in logits.
 
-    Features are squashed (`moves.ranking`), clamped to the range in which almost all of training lay, and standardised; the same scale
-    holds on every graph and machine. `gnnplace.moves.ranking.Ranking` computes the same without torch.
+    Features are squashed (`moves.ranking`), clamped to the range in which almost all of training lay, and standardised;
+    the same scale holds on every graph and machine. `gnnplace.moves.ranking.Ranking` computes the same without torch.
     """
 
     low: Tensor

@@ -1,4 +1,6 @@
-"""The graph of groups as Placeto sees it: what a grouping makes of a problem, and the columns of each group under the placement at hand."""
+"""The graph of groups as Placeto sees it: what a grouping makes of a problem,
+and the columns of each group under the placement at hand.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ SEEDS = 2**16  # a random order is one of so many
 
 
 class UnitFacts(NamedTuple):
-    """Of a problem's units: what they cost, which feeds which, when their work can start, where they may stand, and their ops."""
+    """Of a problem's units: what they cost, which feeds which, when their
+    work can start, where they may stand, and their ops.
+    """
 
     work: Float[Tensor, "units devices"]
     bytes: Float[Tensor, "units 2"]  # that they produce, and that they keep
@@ -36,7 +40,10 @@ class UnitFacts(NamedTuple):
 
 
 class PlacedGraph(NamedTuple):
-    """The graphs of `leading` groupings. Their groups are visited in `order`; empty ones come last and have no choice."""
+    """The graphs of `leading` groupings.
+
+    Their groups are visited in `order`; empty ones come last and have no choice.
+    """
 
     grouping: Int[Tensor, "leading units"]
     order: Int[Tensor, "leading groups"]
@@ -51,11 +58,21 @@ def unit_facts(problem: Problem, units: Units) -> UnitFacts:
     held = np.stack([output_bytes(problem.graph, units), kept_bytes(problem.graph, units)], axis=1)
     work, amounts = (torch.from_numpy(amount.astype(np.float32)) for amount in (work_ns(problem, units), held))
     legal, of_op = torch.from_numpy(allowed(problem, units)), torch.from_numpy(units.unit.astype(np.int64))
-    return UnitFacts(work, amounts, edges_between(problem, units), unit_starts(problem, units), legal, of_op, _op_edges(problem.graph))
+    return UnitFacts(
+        work,
+        amounts,
+        edges_between(problem, units),
+        unit_starts(problem, units),
+        legal,
+        of_op,
+        _op_edges(problem.graph),
+    )
 
 
 def placed_graph(of: UnitFacts, grouping: Int[Tensor, "leading units"], groups: int, sums: Sums) -> PlacedGraph:
-    """What groupings make of the units; groups come by when their work can start, which is topological where they have no cycles."""
+    """What groupings make of the units; groups come by when their work can
+    start, which is topological where they have no cycles.
+    """
     used = sum_by_group(grouping, of.work.new_ones(len(of.work), 1), groups).squeeze(-1) > 0
     rows = grouping.cpu().numpy()
     orders = np.stack([group_order(of.starts, row, groups)[0] for row in rows])
@@ -66,14 +83,18 @@ def placed_graph(of: UnitFacts, grouping: Int[Tensor, "leading units"], groups: 
         choiceless(group_allowed(grouping, of.allowed, groups), used),
         sum_by_group(grouping, of.work, groups),
         relative(sum_by_group(grouping, of.bytes, groups)),
-        relatives(group_adjacency(grouping, of.edges, groups) > 0, torch.from_numpy(before).to(grouping.device), used, sums),
+        relatives(
+            group_adjacency(grouping, of.edges, groups) > 0, torch.from_numpy(before).to(grouping.device), used, sums
+        ),
     )
 
 
 def shuffled(of: PlacedGraph, seeds: Int[Tensor, " leading"]) -> PlacedGraph:
     """The same with the groups in an order that the seed of each grouping draws; empty ones still come last."""
     rows = []
-    for order, count, seed in zip(of.order.cpu().numpy(), of.relatives.used.sum(1).cpu().tolist(), seeds.cpu().tolist(), strict=True):
+    for order, count, seed in zip(
+        of.order.cpu().numpy(), of.relatives.used.sum(1).cpu().tolist(), seeds.cpu().tolist(), strict=True
+    ):
         rows.append(np.concatenate([np.random.default_rng(seed).permutation(order[:count]), order[count:]]))
     return of._replace(order=torch.from_numpy(np.stack(rows)).to(of.order.device))
 
@@ -86,16 +107,24 @@ def standing(of: PlacedGraph, facts: UnitFacts, device: Int[Tensor, " units"]) -
 
 
 def columns(
-    of: PlacedGraph, device: Int[Tensor, "samples groups"], turn: int, began: Float[Tensor, "samples groups"] | None, memory: bool
+    of: PlacedGraph,
+    device: Int[Tensor, "samples groups"],
+    turn: int,
+    began: Float[Tensor, "samples groups"] | None,
+    memory: bool,
 ) -> Float[Tensor, "leading groups each columns"]:
     """The columns of all groups before the decision number `turn`, when they stand on `device`.
 
-    A group's work where it stands and the bytes that it produces, over the largest; whether it was visited and whether it is its turn;
-    when it `began` in the last step, from the start of the group whose turn it is, over the largest distance; the bytes that it keeps, over
-    the largest; its device, one-hot. The authors' code divides start times by the largest that is later alone, which may be none.
+    A group's work where it stands and the bytes that it produces, over the largest; whether it was visited and whether
+    it is its turn; when it `began` in the last step, from the start of the group whose turn it is, over the largest
+    distance; the bytes that it keeps, over the largest; its device, one-hot. The authors' code divides start times by
+    the largest that is later alone, which may be none.
     """
     stands = by_graph(device, len(of.order))
-    visited, current = (torch.zeros_like(of.work[..., 0]).scatter_(1, some, 1.0) for some in (of.order[:, :turn], of.order[:, turn, None]))
+    visited, current = (
+        torch.zeros_like(of.work[..., 0]).scatter_(1, some, 1.0)
+        for some in (of.order[:, :turn], of.order[:, turn, None])
+    )
     of_group = [of.bytes[..., 0], visited, current, *([of.bytes[..., 1]] if memory else [])]
     of_sample = [relative(of.work.gather(2, stands))]
     if began is not None:
@@ -106,8 +135,12 @@ def columns(
     return torch.cat([torch.stack(of_sample, dim=-1), shared, nn.functional.one_hot(stands, of.work.shape[2])], dim=-1)
 
 
-def start_times(of: PlacedGraph, facts: UnitFacts, samples: int, results: Sequence[StepResult] | None) -> Float[Tensor, "samples groups"]:
-    """When the first op of each group began, in ns; 0 for all groups of a step without a timeline, and for empty ones."""
+def start_times(
+    of: PlacedGraph, facts: UnitFacts, samples: int, results: Sequence[StepResult] | None
+) -> Float[Tensor, "samples groups"]:
+    """When the first op of each group began, in ns; 0 for all groups
+    of a step without a timeline, and for empty ones.
+    """
     starts = np.zeros((samples, len(facts.of_op)), np.float32)
     for sample, result in enumerate(results or ()):
         starts[sample] = 0 if result.timeline is None else result.timeline.start_ns
@@ -130,4 +163,6 @@ def relative(rows: Float[Tensor, "leading groups amounts"]) -> Float[Tensor, "le
 
 def _op_edges(graph: ComputationGraph) -> Int64[np.ndarray, "2 op_edges"]:
     position = np.argsort(graph.order)
-    return np.stack([graph.edge_src, graph.edge_dst])[:, np.argsort(position[graph.edge_dst], kind="stable")].astype(np.int64)
+    return np.stack([graph.edge_src, graph.edge_dst])[:, np.argsort(position[graph.edge_dst], kind="stable")].astype(
+        np.int64
+    )

@@ -1,10 +1,12 @@
-"""Placeto's network: messages along the graph and against it, pools over the relatives of the group at hand, and a head for its device.
+"""Placeto's network: messages along the graph and against it, pools over the relatives of the group at hand, and a head
+for its device.
 
-Addanki et al., "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning" (NeurIPS 2019), and its
-workshop paper (2018). Where the papers leave sizes open they are those of the authors' code, with Glorot weights and no bias at first.
+Addanki et al., "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning" (NeurIPS
+2019), and its workshop paper (2018). Where the papers leave sizes open they are those of the authors' code, with Glorot
+weights and no bias at first.
 
-Samples of one graph of groups differ in their columns alone, so tensors are `[graphs, nodes, each, columns]`, and a sum over neighbours is
-one product of matrices a graph.
+Samples of one graph of groups differ in their columns alone, so tensors are `[graphs, nodes, each, columns]`, and a sum
+over neighbours is one product of matrices a graph.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ FEW_ROWS = 1 << 11  # above it products are large by themselves: side by side th
 class PlacetoNetwork(nn.Module):
     """The logits of `devices` for one node of each graph.
 
-    With `residual`, as in the authors' code, a transform of a node's own columns is added to what it hears in each of `rounds` rounds.
-    Without, a round is the papers' equation `x_v <- g(sum of f(x_u))` alone. `sums` are sums over sets of nodes, or their means.
+    With `residual`, as in the authors' code, a transform of a node's own columns is added to what it hears in each of
+    `rounds` rounds. Without, a round is the papers' equation `x_v <- g(sum of f(x_u))` alone. `sums` are sums over sets
+    of nodes, or their means.
     """
 
     def __init__(self, columns: int, devices: int, *, rounds: int, residual: bool = True, sums: Sums = "sum") -> None:
@@ -67,7 +70,10 @@ def visited(
     *,
     visits: int,
 ) -> Float[Tensor, "graphs each devices"]:
-    """The logits at one of so many visits. Where the activations of all would fill memories the backward pass computes them again."""
+    """The logits at one of so many visits.
+
+    Where the activations of all would fill memories the backward pass computes them again.
+    """
     rows = visits * node.shape[:-1].numel() * network.down.rounds
     if not torch.is_grad_enabled() or rows <= MOST_ROWS:
         return network(node, of, current)
@@ -89,9 +95,13 @@ class Messages(nn.Module):
 
 
 def both_ways(
-    ways: Sequence[Messages], start: Float[Tensor, "graphs nodes each width"], neighbours: Float[Tensor, "ways graphs nodes nodes"]
+    ways: Sequence[Messages],
+    start: Float[Tensor, "graphs nodes each width"],
+    neighbours: Float[Tensor, "ways graphs nodes nodes"],
 ) -> Float[Tensor, "ways graphs nodes each width"]:
-    """The messages of each direction, side by side: their matrices are small, and half as many products take half the time."""
+    """The messages of each direction, side by side: their matrices are
+    small, and half as many products take half the time.
+    """
     sent, heard = (SideBySide([getattr(way, part) for way in ways]) for part in ("sent", "heard"))
     hears = (neighbours.sum(-1) > 0)[..., None, None]
     hidden = start.expand(len(ways), *start.shape)
@@ -108,7 +118,10 @@ class SideBySide:
     def __init__(self, perceptrons: Sequence[nn.Sequential]) -> None:
         layers = [[layer for layer in each if isinstance(layer, nn.Linear)] for each in perceptrons]
         self._layers = [
-            (torch.stack([layer.weight.t() for layer in same]), torch.stack([layer.bias for layer in same]).unsqueeze(1))
+            (
+                torch.stack([layer.weight.t() for layer in same]),
+                torch.stack([layer.bias for layer in same]).unsqueeze(1),
+            )
             for same in zip(*layers, strict=True)
         ]
 

@@ -1,13 +1,15 @@
-"""Placeto (Addanki, Venkatakrishnan, Gupta, Mao and Alizadeh, NeurIPS 2019; as a workshop paper 2018): a placement improved group by group.
+"""Placeto (Addanki, Venkatakrishnan, Gupta, Mao and Alizadeh, NeurIPS 2019; as a workshop paper 2018): a placement
+improved group by group.
 
-An episode starts from a complete placement and visits every group of ops once. Each visit may move the group at hand; everything else
-stays. A graph neural network embeds the groups of the placement so far (`network.py`), so that what it learns carries over to
-graphs that it never saw.
+An episode starts from a complete placement and visits every group of ops once. Each visit may move the group at hand;
+everything else stays. A graph neural network embeds the groups of the placement so far (`network.py`), so that what it
+learns carries over to graphs that it never saw.
 
-What the papers leave open and what is done: groups are parts that METIS cuts each pass of training into; an episode starts on the fastest
-device; groups are visited by when their work can start. Further columns, and a transform of a group's own columns that is added in every
-round, are those of the authors' code. What the authors left for later, groups learned together with the placement, is `grouping: learned`:
-the Grouper of Mirhoseini et al. (ICLR 2018) decides first and learns from what its groups' placement takes.
+What the papers leave open and what is done: groups are parts that METIS cuts each pass of training into; an episode
+starts on the fastest device; groups are visited by when their work can start. Further columns, and a transform of a
+group's own columns that is added in every round, are those of the authors' code. What the authors left for later,
+groups learned together with the placement, is `grouping: learned`: the Grouper of Mirhoseini et al. (ICLR 2018) decides
+first and learns from what its groups' placement takes.
 """
 
 from __future__ import annotations
@@ -51,14 +53,17 @@ from gnnplace.units.units import Units, UnitsName, units
 
 @dataclass(frozen=True)
 class PlacetoConfig(PolicyConfig):
-    """Placeto (Addanki et al., NeurIPS 2019): group by group a placement is improved, as a graph neural network sees it.
+    """Placeto (Addanki et al., NeurIPS 2019): group by group a placement is improved, as a graph neural network sees
+    it.
 
     Args:
         kind: names this policy
-        grouping: "clustered" = parts of the graph, the same in all episodes; "learned" = by a Grouper, with the gradient of the placement
+        grouping: "clustered" = parts of the graph, the same in all episodes; "learned" = by a Grouper, with the
+            gradient of the placement
         groups: how many groups at most; as many visits make an episode
         rounds: rounds of message passing in each direction
-        residual: whether a transform of a group's own columns is added in each round (the authors' code); off = the papers' equation
+        residual: whether a transform of a group's own columns is added in each round (the authors' code); off = the
+            papers' equation
         sums: messages and pools are the "sum" (the papers) or the "mean" over the groups that they are of
         start_time: whether a column says when each group began in the last step; needs every step's timeline
         memory: whether a column says how many bytes each group keeps
@@ -68,7 +73,8 @@ class PlacetoConfig(PolicyConfig):
         encoder_width: width of the embeddings that a Grouper reads
         encoder_rounds: rounds of message passing that make them
         hidden: width of the Grouper's hidden layer
-        sharpness: what the Grouper's logits are multiplied with when it groups, above 0; its pre-training sees them as they are
+        sharpness: what the Grouper's logits are multiplied with when it groups, above 0; its pre-training sees them as
+            they are
         units: what is grouped
         schedule: how ops are ordered within devices
     """
@@ -117,7 +123,9 @@ class PlacetoConfig(PolicyConfig):
 
 
 class PlacetoConstants(NamedTuple):
-    """Of a problem: its units, what an op encoder reads of them, the start of episodes, and the graph of groups where these are fixed."""
+    """Of a problem: its units, what an op encoder reads of them, the start of
+    episodes, and the graph of groups where these are fixed.
+    """
 
     units: Units
     facts: UnitFacts
@@ -127,7 +135,9 @@ class PlacetoConstants(NamedTuple):
 
 
 class PlacetoState(NamedTuple):
-    """Where an episode stands: the graph of groups and their devices, which the first step makes, and how many groups were visited."""
+    """Where an episode stands: the graph of groups and their devices, which
+    the first step makes, and how many groups were visited.
+    """
 
     samples: int
     of: PlacetoConstants
@@ -139,19 +149,21 @@ class PlacetoState(NamedTuple):
 class Placeto(nn.Module):
     """Visits one group after another and chooses its device, given the placement of all others.
 
-    Reads of every group (`placed_graph.columns`) its work where it stands, the bytes that it produces, whether it was visited, whether it
-    is its turn, its device; optionally when it began in the last step (feedback "timeline") and the bytes that it keeps. Messages run along
-    the graph of groups and against it; the group at hand sees pools of its ancestors, of its descendants and of the others.
+    Reads of every group (`placed_graph.columns`) its work where it stands, the bytes that it produces, whether it was
+    visited, whether it is its turn, its device; optionally when it began in the last step (feedback "timeline") and the
+    bytes that it keeps. Messages run along the graph of groups and against it; the group at hand sees pools of its
+    ancestors, of its descendants and of the others.
 
-    Decides in the first step of an episode, which proposes its start, "group" (an option a group, for each unit: `Int[groupings units]`)
-    where groups are learned, "order" (a seed for each grouping) where visits are in random order, "start" (an option a device, for each
-    group: `Int[samples groups]`) where the start is random. Then in each step "device": that of the group at hand, `Int[samples]`, among
-    those where all its members may stand; where they have no device in common, as in `Hierarchical`. An episode has as many visits as there
-    are groups, units at most; empty groups come last and have no choice.
+    Decides in the first step of an episode, which proposes its start, "group" (an option a group, for each unit:
+    `Int[groupings units]`) where groups are learned, "order" (a seed for each grouping) where visits are in random
+    order, "start" (an option a device, for each group: `Int[samples groups]`) where the start is random. Then in each
+    step "device": that of the group at hand, `Int[samples]`, among those where all its members may stand; where they
+    have no device in common, as in `Hierarchical`. An episode has as many visits as there are groups, units at most;
+    empty groups come last and have no choice.
 
-    Learns from the log-probability of each step's decisions: under `evaluates: every` from what each visit improves, else from what the
-    last placement takes; the first step, and so the Grouper, from what the last placement takes either way. A Grouper can imitate a
-    clustering (`grouping_target`). Weights are for one number of devices.
+    Learns from the log-probability of each step's decisions: under `evaluates: every` from what each visit improves,
+    else from what the last placement takes; the first step, and so the Grouper, from what the last placement takes
+    either way. A Grouper can imitate a clustering (`grouping_target`). Weights are for one number of devices.
     """
 
     def __init__(self, knobs: PlacetoConfig, devices: int, groupings: int = 1) -> None:
@@ -171,7 +183,9 @@ class Placeto(nn.Module):
     def reset(self, problem: Problem, samples: int) -> PlacetoState:
         """Raises ValueError where the policy has learned another number of devices."""
         if problem.num_devices != self.devices:
-            raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.devices}")
+            raise ValueError(
+                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.devices}"
+            )
         of = self._constants.of(problem, self)
         if problem in self._best:
             of = of._replace(start=self._best[problem].to(of.start.device))
@@ -184,7 +198,11 @@ class Placeto(nn.Module):
         if self.op_encoder is not None:
             return PlacetoConstants(of_ops, facts, self.op_encoder.constants(problem, of_ops), start, None)
         few = of_ops.num_units <= self.knobs.groups
-        group = torch.arange(of_ops.num_units) if few else torch.from_numpy(within_passes(problem, of_ops, self.knobs.groups))
+        group = (
+            torch.arange(of_ops.num_units)
+            if few
+            else torch.from_numpy(within_passes(problem, of_ops, self.knobs.groups))
+        )
         used, group = group.unique(return_inverse=True)
         graph = placed_graph(facts, group[None], len(used), self.knobs.sums)
         return PlacetoConstants(of_ops, facts, None, start, graph)
@@ -192,7 +210,9 @@ class Placeto(nn.Module):
     def continue_from(self, problem: Problem, placement: Placement) -> None:
         """Later episodes of the problem start from this placement, where the knob `start` says so."""
         if self.knobs.start == "best":
-            self._best[problem] = torch.from_numpy(devices_of_units(problem, units(problem.graph, self.knobs.units), placement))
+            self._best[problem] = torch.from_numpy(
+                devices_of_units(problem, units(problem.graph, self.knobs.units), placement)
+            )
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         if self.op_encoder is not None:
@@ -206,7 +226,9 @@ class Placeto(nn.Module):
         graph, device = state.graph, state.device
         assert graph is not None and device is not None
         of_unit = device.gather(1, graph.grouping.repeat_interleave(len(device) // len(graph.grouping), 0))
-        placements = unit_placements(state.of.units, soft_placement(of_unit, state.of.facts.allowed), self.knobs.schedule)
+        placements = unit_placements(
+            state.of.units, soft_placement(of_unit, state.of.facts.allowed), self.knobs.schedule
+        )
         done = state.turn == min(graph.order.shape[1], state.of.units.num_units)
         return placements, None if done else state
 
@@ -214,14 +236,20 @@ class Placeto(nn.Module):
         """The state with its groups, their order and where they stand at first."""
         graph = state.of.graph
         if graph is None:
-            graph = placed_graph(state.of.facts, self._group(state, choose, self.knobs.sharpness), self.knobs.groups, self.knobs.sums)
+            graph = placed_graph(
+                state.of.facts, self._group(state, choose, self.knobs.sharpness), self.knobs.groups, self.knobs.sums
+            )
         if self.knobs.order == "random":
             graph = shuffled(graph, choose("order", graph.work.new_zeros(len(graph.order), SEEDS)))
         each = state.samples // len(graph.order)
         if self.knobs.start == "random":
             legal = graph.allowed.repeat_interleave(each, 0)
-            return state._replace(graph=graph, device=choose("start", torch.zeros_like(legal, dtype=torch.float32), legal))
-        return state._replace(graph=graph, device=standing(graph, state.of.facts, state.of.start).repeat_interleave(each, 0))
+            return state._replace(
+                graph=graph, device=choose("start", torch.zeros_like(legal, dtype=torch.float32), legal)
+            )
+        return state._replace(
+            graph=graph, device=standing(graph, state.of.facts, state.of.start).repeat_interleave(each, 0)
+        )
 
     def _visited(self, state: PlacetoState, choose: Choose, feedback: Sequence[StepResult] | None) -> PlacetoState:
         """The state after the visit of the next group."""
@@ -253,8 +281,13 @@ class Placeto(nn.Module):
                 yield from part.parameters()
 
     def grouping_target(self, problem: Problem) -> Mapping[str, Int[Tensor, "1 units"]]:
-        """The clustering of a problem's units as choices of "group". Raises ValueError where groups are fixed: they are that already."""
+        """The clustering of a problem's units as choices of "group". Raises
+        ValueError where groups are fixed: they are that already.
+        """
         if self.grouper is None:
-            raise ValueError("training.grouping.updates: a policy with policy.grouping 'clustered' has no groups to learn; set it to 0")
+            raise ValueError(
+                "training.grouping.updates: a policy with policy.grouping 'clustered' has no groups to learn; set "
+                "it to 0"
+            )
         group = within_passes(problem, units(problem.graph, self.knobs.units), self.knobs.groups)
         return {"group": torch.from_numpy(group)[None].to(next(self.parameters()).device)}

@@ -1,8 +1,8 @@
 """Who is related to whom in graphs of groups: who feeds whom, and which groups' ops lead to ops of which others.
 
-Placeto's ancestors are those in its graph of groups. Ours have cycles, since a variable stands with its update: nearly all groups of a
-training step would be ancestors of each other. So a group is an ancestor of another where a path of ops leads from one to the other. It
-may be its descendant, too; it is never its own.
+Placeto's ancestors are those in its graph of groups. Ours have cycles, since a variable stands with its update: nearly
+all groups of a training step would be ancestors of each other. So a group is an ancestor of another where a path of ops
+leads from one to the other. It may be its descendant, too; it is never its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ Sums = Literal["sum", "mean"]
 
 
 class Relatives(NamedTuple):
-    """Of each graph: what a node hears from its parents and from its children, its ancestors, and which nodes are there.
+    """Of each graph: what a node hears from its parents and from its children, its ancestors, and which nodes are
+    there.
 
     `from_parents[i, v, u]` weighs parent u of node v in graph i: 1, or 1 over the number of parents; 0 for other nodes.
     """
@@ -30,16 +31,24 @@ class Relatives(NamedTuple):
 
 
 def relatives(
-    feeds: Bool[Tensor, "graphs nodes nodes"], before: Bool[Tensor, "graphs nodes nodes"], used: Bool[Tensor, "graphs nodes"], sums: Sums
+    feeds: Bool[Tensor, "graphs nodes nodes"],
+    before: Bool[Tensor, "graphs nodes nodes"],
+    used: Bool[Tensor, "graphs nodes"],
+    sums: Sums,
 ) -> Relatives:
     """The relatives where node u feeds node v if `feeds[i, u, v]`, and is an ancestor of it if `before[i, v, u]`."""
     feeds = others(feeds)
     return Relatives(weights(feeds.transpose(1, 2), sums), weights(feeds, sums), others(before), used)
 
 
-def leading_to(edges: Int64[np.ndarray, "2 edges"], group: Int64[np.ndarray, " ops"], groups: int) -> Bool[np.ndarray, "groups groups"]:
-    """Entry `[v, u]` is True where a path of ops leads from group u to group v; edges are in topological order of their destinations."""
-    own, before = [1 << number for number in group.tolist()], [0] * len(group)  # sets of groups, as the bits of integers
+def leading_to(
+    edges: Int64[np.ndarray, "2 edges"], group: Int64[np.ndarray, " ops"], groups: int
+) -> Bool[np.ndarray, "groups groups"]:
+    """Entry `[v, u]` is True where a path of ops leads from group u to group
+    v; edges are in topological order of their destinations.
+    """
+    # sets of groups, as the bits of integers
+    own, before = [1 << number for number in group.tolist()], [0] * len(group)
     for src, dst in edges.T.tolist():
         before[dst] |= before[src] | own[src]
     of_group = [0] * groups

@@ -1,4 +1,6 @@
-"""What a placer observes of groups of units: their order, and the tables of one grouping made from those of its units."""
+"""What a placer observes of groups of units: their order, and the
+tables of one grouping made from those of its units.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,18 @@ def tables_of_units(problem: Problem, units: Units) -> TablesOfUnits:
     return TablesOfUnits(tables, unit_starts(problem, units), unit_transfers(problem.graph, units))
 
 
-def group_order(starts: UnitStarts, group: Int64[np.ndarray, " units"], groups: int) -> tuple[Int64[np.ndarray, " groups"], int]:
+def group_order(
+    starts: UnitStarts, group: Int64[np.ndarray, " units"], groups: int
+) -> tuple[Int64[np.ndarray, " groups"], int]:
     """Groups by the mean start of their work, then by number; empty ones come last. And how many are not empty."""
     work, start = (np.bincount(group, weights=values, minlength=groups) for values in starts)
     mean = np.divide(start, work, out=np.full(groups, np.inf), where=work > 0)
     return np.argsort(mean, kind="stable").astype(np.int64), int((work > 0).sum())
 
 
-def group_tables(of: TablesOfUnits, group: Int64[np.ndarray, " units"], order: Int64[np.ndarray, " used"], groups: int) -> UnitTables:
+def group_tables(
+    of: TablesOfUnits, group: Int64[np.ndarray, " units"], order: Int64[np.ndarray, " used"], groups: int
+) -> UnitTables:
     """Tables of the groups that have members; group `order[t]` is number t here."""
     units = of.units
     position = np.zeros(groups, np.int64)
@@ -45,9 +51,12 @@ def group_tables(of: TablesOfUnits, group: Int64[np.ndarray, " units"], order: I
     member = position[group]
     time_ns = np.zeros((len(order), units.time_ns.shape[1]))
     np.add.at(time_ns, member, units.time_ns)
-    persistent, memory = (np.bincount(member, weights=values, minlength=len(order)) for values in (units.persistent, units.memory))
+    persistent, memory = (
+        np.bincount(member, weights=values, minlength=len(order)) for values in (units.persistent, units.memory)
+    )
     return UnitTables(
-        time_ns, persistent, memory, _blocks(of, member, len(order)), *peers(group_edges(of.transfers, member, len(order)), len(order)),
+        time_ns, persistent, memory, _blocks(of, member, len(order)), *peers(group_edges(of.transfers, member,
+        len(order)), len(order)),
         units.ns_per_byte, units.latency_ns, units.capacity,
     )  # fmt: skip
 
@@ -55,14 +64,17 @@ def group_tables(of: TablesOfUnits, group: Int64[np.ndarray, " units"], order: I
 def _blocks(of: TablesOfUnits, member: Int64[np.ndarray, " units"], count: int) -> Int64[np.ndarray, " used"]:
     """The block of units in which most of a group's work lies."""
     blocks = int(of.units.block.max()) + 1
-    work: Float[np.ndarray, " cells"] = np.bincount(member * blocks + of.units.block, weights=of.starts.work_ns, minlength=count * blocks)
+    work: Float[np.ndarray, " cells"] = np.bincount(
+        member * blocks + of.units.block, weights=of.starts.work_ns, minlength=count * blocks
+    )
     return work.reshape(count, blocks).argmax(axis=1)
 
 
 class PlacedGroups:
     """Placements of groups that grow together, `samples / groupings` of each grouping, as a Placer observes them.
 
-    Observations are those of the devices before each group; those before an empty group are zeros, and where it is placed doesn't matter.
+    Observations are those of the devices before each group; those before an empty group are zeros, and where it is
+    placed doesn't matter.
 
     `order` (`Int[groupings groups]`) is the order in which each grouping's groups are placed, empty ones last; `used`
     (`Bool[groupings groups]`) is True for the steps that place a group with members.
@@ -77,7 +89,8 @@ class PlacedGroups:
         self.used = torch.arange(groups, device=self._device) < counts.unsqueeze(1)
         each = samples // len(rows)
         self._partial = [
-            PartialPlacements(group_tables(of, row, order[:count], groups), each) for row, (order, count) in zip(rows, orders, strict=True)
+            PartialPlacements(group_tables(of, row, order[:count], groups), each)
+            for row, (order, count) in zip(rows, orders, strict=True)
         ]
 
     def observe(self) -> Float[Tensor, "samples devices observations"]:
@@ -93,7 +106,9 @@ class PlacedGroups:
     def replay(self, device: Int[Tensor, "samples groups"]) -> Float[Tensor, "samples groups devices observations"]:
         """Every observation on the way to known placements."""
         chosen = np.split(device.cpu().numpy(), len(self._partial))
-        return self._tensor([self._replayed(partial, rows) for partial, rows in zip(self._partial, chosen, strict=True)])
+        return self._tensor(
+            [self._replayed(partial, rows) for partial, rows in zip(self._partial, chosen, strict=True)]
+        )
 
     def _replayed(self, partial: PartialPlacements, device: Int64[np.ndarray, "each groups"]) -> np.ndarray:
         used = partial.device.shape[1]

@@ -1,7 +1,9 @@
-"""What a placer can observe while it places units one after another: loads, memory, links and what already stands where.
+"""What a placer can observe while it places units one after another: loads, memory, links and what already stands
+where.
 
-A tensor is sent once to each device (docs/execution-model.md): what a device was sent for one unit need not move for the next.
-Which of a unit's outputs a neighbour takes is not kept, so a device is taken to need as much as the one that takes most: a lower bound.
+A tensor is sent once to each device (docs/execution-model.md): what a device was sent for one unit need not move for
+the next. Which of a unit's outputs a neighbour takes is not kept, so a device is taken to need as much as the one that
+takes most: a lower bound.
 
 Observations are estimates in floating point (a list scheduler's view of units that start in decision order);
 they steer a policy and never enter a reported step time.
@@ -17,7 +19,8 @@ from jaxtyping import Float, Float32, Int64
 from gnnplace.compiled import kernel, part
 
 OBSERVATIONS = (
-    "load", "load_above_least", "slowdown", "persistent", "memory", "bytes_shared", "bytes_to_move", "finish_above_earliest",
+    "load", "load_above_least", "slowdown", "persistent", "memory", "bytes_shared", "bytes_to_move",
+    "finish_above_earliest",
     "finish", "block_share", "speed", "in_use", "capacity", "bandwidth", "sending", "progress", "units_above_least",
 )  # fmt: skip
 STATIC = ("slowdown", "speed", "capacity", "bandwidth")  # known before anything is placed
@@ -57,7 +60,11 @@ def scales(tables: UnitTables) -> Scales:
     speed = fastest.sum() / tables.time_ns.sum(axis=0)
     linked = np.where(np.isfinite(tables.ns_per_byte) & (tables.ns_per_byte > 0), tables.ns_per_byte, np.nan)
     mean = np.array([np.nanmean(row) if np.isfinite(row).any() else np.nan for row in linked])
-    bandwidth = -np.log(np.where(np.isfinite(mean), mean / np.nanmin(mean), 1.0)) if np.isfinite(mean).any() else np.zeros(len(mean))
+    bandwidth = (
+        -np.log(np.where(np.isfinite(mean), mean / np.nanmin(mean), 1.0))
+        if np.isfinite(mean).any()
+        else np.zeros(len(mean))
+    )
     return Scales(float(fastest.sum() / speed.sum()), float(fastest.mean()), speed, bandwidth)
 
 
@@ -85,7 +92,9 @@ class PartialPlacements:
         _place(self.placed, device, *self._arrays())
         self.placed += 1
 
-    def replay(self, device: Int64[np.ndarray, "samples units"]) -> Float32[np.ndarray, "samples units devices observations"]:
+    def replay(
+        self, device: Int64[np.ndarray, "samples units"]
+    ) -> Float32[np.ndarray, "samples units devices observations"]:
         """Every observation on the way to known placements."""
         samples, units = device.shape
         observed = np.zeros((samples, units, *self._observed.shape[1:]), np.float32)
@@ -93,7 +102,15 @@ class PartialPlacements:
         return observed
 
     def _arrays(self) -> tuple:
-        state = (self.device, self._finish, self._per_device, self._block_work, self._copied, self._observed, self._estimate)
+        state = (
+            self.device,
+            self._finish,
+            self._per_device,
+            self._block_work,
+            self._copied,
+            self._observed,
+            self._estimate,
+        )
         return tuple(self.tables), tuple(self.scales), state
 
 
@@ -126,7 +143,9 @@ def _observe(step, tables, scale, state):
                     shared += here
                     moved += (receives[k] - here) * ns_per_byte[other, d]
                     if receives[k] > 0:
-                        arrival = max(arrival, finish[s, peer[k]] + latency_ns[other, d] + receives[k] * ns_per_byte[other, d])
+                        arrival = max(
+                            arrival, finish[s, peer[k]] + latency_ns[other, d] + receives[k] * ns_per_byte[other, d]
+                        )
                         continue
                 if receives[k] > 0:
                     arrival = max(arrival, finish[s, peer[k]])
@@ -156,7 +175,9 @@ def _observe(step, tables, scale, state):
 @part
 @no_type_check
 def _sent_to(sent, step, device, ptr, peer, sends):
-    """The bytes that a unit sends to each device: what several units there take is sent once, so it is the most that one takes."""
+    """The bytes that a unit sends to each device: what several units there
+    take is sent once, so it is the most that one takes.
+    """
     sent[:] = 0
     for k in range(ptr[step], ptr[step + 1]):
         there = device[peer[k]]

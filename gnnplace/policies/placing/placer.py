@@ -1,8 +1,9 @@
-"""The Placer: a sequence-to-sequence network with attention that reads all groups, then writes a device for each, in the same order.
+"""The Placer: a sequence-to-sequence network with attention that reads all groups, then writes a device for each, in
+the same order.
 
-Mirhoseini et al. (ICLR 2018, section 3.2): a bi-directional LSTM encoder, an LSTM decoder with content-based attention, and
-`C tanh(l / T)` on its logits. `Seq2Seq` is the paper's; `ObservingPlacer` takes any number of devices. Without the backward layer and
-the bound it is the network of ColocRL (Mirhoseini et al., ICML 2017, section 3.2).
+Mirhoseini et al. (ICLR 2018, section 3.2): a bi-directional LSTM encoder, an LSTM decoder with content-based attention,
+and `C tanh(l / T)` on its logits. `Seq2Seq` is the paper's; `ObservingPlacer` takes any number of devices. Without the
+backward layer and the bound it is the network of ColocRL (Mirhoseini et al., ICML 2017, section 3.2).
 
 What the paper leaves open: "LSTM hidden size 256" is that of each LSTM, so the encoder has one forward and one backward
 layer of `width` (not two stacked) and the decoder starts from a learned linear map of their final states; slot i pairs
@@ -23,7 +24,8 @@ from torch import Tensor, nn
 from gnnplace.policies.glorot import glorot
 from gnnplace.policies.placing.scorer import DeviceScorer
 
-Decide = Callable[[int, Float[Tensor, "samples devices"]], Int[Tensor, " samples"]]  # picks a device at a step for each sample
+# picks a device at a step for each sample
+Decide = Callable[[int, Float[Tensor, "samples devices"]], Int[Tensor, " samples"]]
 
 
 class Encoded(NamedTuple):
@@ -36,7 +38,9 @@ class Encoded(NamedTuple):
 
 @runtime_checkable
 class Observed(Protocol):
-    """Placements of groups that grow together: what is observed of each device before a decision; `place` is told what it was."""
+    """Placements of groups that grow together: what is observed of each
+    device before a decision; `place` is told what it was.
+    """
 
     def observe(self) -> Float[Tensor, "samples devices observations"]: ...
 
@@ -46,9 +50,14 @@ class Observed(Protocol):
 
 
 class Placer(nn.Module, ABC):
-    """Groups in, a device out for each. Probabilities are bounded by `bound` (C) and `temperature` (T); a bound of 0 is none."""
+    """Groups in, a device out for each.
 
-    def __init__(self, group_width: int, *, width: int, bound: float, temperature: float, bidirectional: bool = True) -> None:
+    Probabilities are bounded by `bound` (C) and `temperature` (T); a bound of 0 is none.
+    """
+
+    def __init__(
+        self, group_width: int, *, width: int, bound: float, temperature: float, bidirectional: bool = True
+    ) -> None:
         super().__init__()
         self.bound, self.temperature = bound, temperature
         self.encoder = nn.LSTM(group_width, width, batch_first=True, bidirectional=bidirectional)
@@ -62,10 +71,14 @@ class Placer(nn.Module, ABC):
     def score(
         self, encoded: Encoded, chosen: Int[Tensor, "samples groups"], observed: Observed | None = None
     ) -> Float[Tensor, "samples groups devices"]:
-        """The logits of every decision, given the decisions before it: one pass over the whole sequence (teacher forcing)."""
+        """The logits of every decision, given the decisions before it:
+        one pass over the whole sequence (teacher forcing).
+        """
 
     @abstractmethod
-    def write(self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None) -> Int[Tensor, "samples groups"]:
+    def write(
+        self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None
+    ) -> Int[Tensor, "samples groups"]:
         """Devices, step by step: `decide(step, logits)` picks one for each sample, and the next step reads it."""
 
     def encode(self, groups: Float[Tensor, "leading groups group_width"]) -> Encoded:
@@ -78,7 +91,9 @@ class Placer(nn.Module, ABC):
         """`C tanh(l / T)`: no device is ever certain or ruled out. Without a bound l itself."""
         return self.bound * torch.tanh(logits / self.temperature) if self.bound else logits
 
-    def states(self, encoded: Encoded, inputs: Float[Tensor, "samples steps width"]) -> Float[Tensor, "samples steps width"]:
+    def states(
+        self, encoded: Encoded, inputs: Float[Tensor, "samples steps width"]
+    ) -> Float[Tensor, "samples steps width"]:
         """The decoder's states over a whole sequence of inputs."""
         hidden, cell = each(encoded, len(inputs))
         return self.decoder(inputs, (hidden.unsqueeze(0), cell.unsqueeze(0)))[0]
@@ -96,7 +111,10 @@ class Placer(nn.Module, ABC):
         return nn.functional.linear(inputs, of_input, biases[0] + biases[1])
 
     def advance(
-        self, gates: Float[Tensor, "samples gates"], hidden: Float[Tensor, "samples width"], cell: Float[Tensor, "samples width"]
+        self,
+        gates: Float[Tensor, "samples gates"],
+        hidden: Float[Tensor, "samples width"],
+        cell: Float[Tensor, "samples width"],
     ) -> tuple[Float[Tensor, "samples width"], Float[Tensor, "samples width"]]:
         """One step of the decoder: torch's LSTM from the gates of its inputs."""
         of_hidden = self.decoder.all_weights[0][1]
@@ -115,7 +133,8 @@ GO = 0  # the row of the trained vector that the decoder reads first; device d i
 
 
 class Seq2Seq(Placer):
-    """The paper's Placer: a device is a number, with an embedding that the decoder reads next and a row of output weights.
+    """The paper's Placer: a device is a number, with an embedding that the decoder reads next and a row of output
+    weights.
 
     Its weights are for one number of devices.
     """
@@ -143,7 +162,9 @@ class Seq2Seq(Placer):
         inputs = self.previous(nn.functional.pad(chosen[:, :-1] + 1, (1, 0), value=GO))
         return self._logits(encoded, self.states(encoded, inputs))
 
-    def write(self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None) -> Int[Tensor, "samples groups"]:
+    def write(
+        self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None
+    ) -> Int[Tensor, "samples groups"]:
         hidden, cell = each(encoded, samples)
         gates = self.gates(self.previous.weight)  # inputs come from a table, as there are only devices + 1 of them
         row, chosen = torch.full((samples,), GO, device=hidden.device), []
@@ -153,18 +174,23 @@ class Seq2Seq(Placer):
             row = chosen[-1] + 1
         return torch.stack(chosen, dim=1)
 
-    def _logits(self, encoded: Encoded, states: Float[Tensor, "samples steps width"]) -> Float[Tensor, "samples steps devices"]:
+    def _logits(
+        self, encoded: Encoded, states: Float[Tensor, "samples steps width"]
+    ) -> Float[Tensor, "samples steps devices"]:
         return self.squash(self.out(self.with_read(encoded.memory, states)))
 
 
 class ObservingPlacer(Placer):
-    """A Placer for any number of devices: it scores each by its state while groups are placed (memory, load), not by its number.
+    """A Placer for any number of devices: it scores each by its state while groups are placed (memory, load), not by
+    its number.
 
-    Where the paper's decoder reads the embedding of the chosen device next, this one reads the observed state of that device, and a
-    trained vector first. Two devices of one kind differ by their state alone.
+    Where the paper's decoder reads the embedding of the chosen device next, this one reads the observed state of that
+    device, and a trained vector first. Two devices of one kind differ by their state alone.
     """
 
-    def __init__(self, group_width: int, observations: int, *, width: int = 256, bound: float = 5.0, temperature: float = 10.0) -> None:
+    def __init__(
+        self, group_width: int, observations: int, *, width: int = 256, bound: float = 5.0, temperature: float = 10.0
+    ) -> None:
         super().__init__(group_width, width=width, bound=bound, temperature=temperature)
         self.go = nn.Parameter(torch.zeros(1, 1, width))
         self.previous = nn.Linear(observations, width)
@@ -181,7 +207,9 @@ class ObservingPlacer(Placer):
         inputs = torch.cat([self.go.expand(len(chosen), -1, -1), read], dim=1)
         return self._logits(encoded, self.states(encoded, inputs), seen)
 
-    def write(self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None) -> Int[Tensor, "samples groups"]:
+    def write(
+        self, encoded: Encoded, samples: int, decide: Decide, observed: Observed | None = None
+    ) -> Int[Tensor, "samples groups"]:
         assert observed is not None
         hidden, cell = each(encoded, samples)
         inputs, chosen = self.go[0].expand(samples, -1), []
@@ -194,12 +222,17 @@ class ObservingPlacer(Placer):
         return torch.stack(chosen, dim=1)
 
     def _logits(
-        self, encoded: Encoded, states: Float[Tensor, "samples steps width"], seen: Float[Tensor, "samples steps devices observations"]
+        self,
+        encoded: Encoded,
+        states: Float[Tensor, "samples steps width"],
+        seen: Float[Tensor, "samples steps devices observations"],
     ) -> Float[Tensor, "samples steps devices"]:
         return self.squash(self.scorer(self.scorer.unit_term(self.with_read(encoded.memory, states)), seen))
 
 
-def _of_chosen(seen: Float[Tensor, "*shape devices observations"], chosen: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape observations"]:
+def _of_chosen(
+    seen: Float[Tensor, "*shape devices observations"], chosen: Int[Tensor, "*shape"]
+) -> Float[Tensor, "*shape observations"]:
     """What was observed of the devices that were chosen."""
     index = chosen[..., None, None].expand(*chosen.shape, 1, seen.shape[-1])
     return seen.gather(-2, index).squeeze(-2)
@@ -209,8 +242,9 @@ CHUNK = 1 << 17  # numbers at a time: 512 KiB, which stays in a core's cache
 
 
 class AdditiveAttention(nn.Module):
-    """Additive attention (Vinyals et al. 2015): `score_j = v . tanh(memory_j + query)`; returns a mean of the *transformed* slots, as the
-    authors' code does."""
+    """Additive attention (Vinyals et al. 2015): `score_j = v . tanh(memory_j + query)`; returns a mean of the
+    *transformed* slots, as the authors' code does.
+    """
 
     def __init__(self, slot_width: int, query_width: int, *, width: int) -> None:
         super().__init__()
@@ -234,8 +268,8 @@ class AdditiveAttention(nn.Module):
 class AdditiveScores(torch.autograd.Function):
     """`scores[l, q, s] = v . tanh(memory[l, s] + query[l, q])`, in memory that does not grow with the width.
 
-    The sums of a sequence are samples x queries x slots x width numbers, 1 GB for 16 samples of 256 groups, and are never held: the
-    forward pass goes query by query through the cache, and the backward pass computes the tanh again.
+    The sums of a sequence are samples x queries x slots x width numbers, 1 GB for 16 samples of 256 groups, and are
+    never held: the forward pass goes query by query through the cache, and the backward pass computes the tanh again.
     """
 
     @staticmethod
@@ -253,10 +287,13 @@ class AdditiveScores(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """With x the tanh and g the gradient: `dv = sum g x`, the others `v sum g (1 - x^2)` over queries or over slots."""
+        """With x the tanh and g the gradient: `dv = sum g x`, the
+        others `v sum g (1 - x^2)` over queries or over slots.
+        """
         memory, query, v = ctx.saved_tensors
         grad = grads[0].contiguous()
-        dv, over_queries, over_slots = torch.zeros_like(v), torch.zeros_like(memory), torch.empty_like(query)  # the last two of g x^2
+        # the last two of g x^2
+        dv, over_queries, over_slots = torch.zeros_like(v), torch.zeros_like(memory), torch.empty_like(query)
         for row, part in _chunks(memory, query):
             x = (memory[row] + query[row, part, None]).tanh_()
             g = grad[row, part]
@@ -271,4 +308,6 @@ class AdditiveScores(torch.autograd.Function):
 def _chunks(memory: Tensor, query: Tensor) -> list[tuple[int, slice]]:
     """Rows of the leading axis, and as many of their queries as fit a chunk."""
     size = max(1, CHUNK // max(1, memory[0].numel()))
-    return [(row, slice(start, start + size)) for row in range(memory.shape[0]) for start in range(0, query.shape[1], size)]
+    return [
+        (row, slice(start, start + size)) for row in range(memory.shape[0]) for start in range(0, query.shape[1], size)
+    ]

@@ -24,8 +24,10 @@ def unit_tables(problem: Problem, units: Units, order: Int64[np.ndarray, " units
     outputs = output_bytes(problem.graph, units)[order].astype(np.float64)
     ns_per_byte, latency_ns = _links(problem)
     return UnitTables(
-        work_ns(problem, units)[order].astype(np.float64), persistent, persistent + outputs, _blocks(problem, units)[order],
-        *peers(in_order, units.num_units), ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes, 1).astype(np.float64),
+        work_ns(problem, units)[order].astype(np.float64), persistent, persistent + outputs, _blocks(problem,
+        units)[order],
+        *peers(in_order, units.num_units), ns_per_byte, latency_ns, np.maximum(problem.cluster.memory_bytes,
+        1).astype(np.float64),
     )  # fmt: skip
 
 

@@ -1,9 +1,10 @@
-"""The unit placer: units one after another, each device scored from a GNN's embedding of the unit and what is observed of the device.
+"""The unit placer: units one after another, each device scored from a GNN's embedding of the unit and what is observed
+of the device.
 
-The Placer of Mirhoseini et al. (ICLR 2018, section 3.2) emits one device for each group from a softmax over device names. The unit
-placer keeps the autoregressive decision and replaces names by observations (load, free memory, links, bytes shared with what stands
-there). So equal devices are told apart by their state alone, any number of devices works, and weights transfer between clusters.
-It is of no paper: `encoder: paper` is that paper's embedding of ops.
+The Placer of Mirhoseini et al. (ICLR 2018, section 3.2) emits one device for each group from a softmax over device
+names. The unit placer keeps the autoregressive decision and replaces names by observations (load, free memory, links,
+bytes shared with what stands there). So equal devices are told apart by their state alone, any number of devices works,
+and weights transfer between clusters. It is of no paper: `encoder: paper` is that paper's embedding of ops.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class UnitPlacerConfig(PolicyConfig):
     Args:
         kind: names this policy
         units: what is placed together
-        encoder: what embeds units; "gnn" = costs and messages; "paper" = kinds, shapes and neighbours as in Mirhoseini et al. (ICLR 2018)
+        encoder: what embeds units; "gnn" = costs and messages; "paper" = kinds, shapes and neighbours as in Mirhoseini
+            et al. (ICLR 2018)
         width: width of the GNN's embeddings
         rounds: the GNN's rounds of message passing; 0 = units don't see their neighbours, an ablation
         hidden: width of the scorer's hidden layer
@@ -82,7 +84,9 @@ class UnitPlacerConfig(PolicyConfig):
 
 
 class UnitPlacerState(NamedTuple):
-    """The constants of one problem: its units, the order in which they are placed, and what the networks read of them."""
+    """The constants of one problem: its units, the order in which they
+    are placed, and what the networks read of them.
+    """
 
     samples: int
     units: Units
@@ -95,16 +99,17 @@ class UnitPlacerState(NamedTuple):
 class UnitPlacer(nn.Module):
     """Places one unit after another, in order of their time in the step.
 
-    Reads the features of the graph of units (`features.py`), which a GNN embeds, or kinds, shapes and neighbours (`PaperOps`, of the kinds
-    that all frameworks share). And of each device what is observed while units are placed (`observations.py`), `Float[samples devices
-    observations]` before each decision. A scorer shared by all devices makes a logit of both.
+    Reads the features of the graph of units (`features.py`), which a GNN embeds, or kinds, shapes and neighbours
+    (`PaperOps`, of the kinds that all frameworks share). And of each device what is observed while units are placed
+    (`observations.py`), `Float[samples devices observations]` before each decision. A scorer shared by all devices
+    makes a logit of both.
 
-    Decides, in one step an episode, "device": one question a unit, `Int[samples]`, among the devices where all its ops may stand. When its
-    decisions are replayed it asks all of them at once, `Int[samples units]`.
+    Decides, in one step an episode, "device": one question a unit, `Int[samples]`, among the devices where all its ops
+    may stand. When its decisions are replayed it asks all of them at once, `Int[samples units]`.
 
-    Learns from the summed log-probability of its decisions; it can imitate a placement (`choices`). Its features are clamped to their
-    range in training. Its weights are for any number of devices and any vocabulary. Without rounds of message passing or without
-    `state_features` it is an ablation.
+    Learns from the summed log-probability of its decisions; it can imitate a placement (`choices`). Its features are
+    clamped to their range in training. Its weights are for any number of devices and any vocabulary. Without rounds of
+    message passing or without `state_features` it is an ablation.
     """
 
     older_names: ClassVar[Mapping[str, str]] = {"encoder.": "op_encoder.encoder."}
@@ -154,7 +159,9 @@ class UnitPlacer(nn.Module):
         by_unit[:, state.order] = device
         return unit_placements(state.units, torch.from_numpy(by_unit), self.schedule), None
 
-    def _place(self, state: UnitPlacerState, terms: Float[Tensor, "units hidden"], choose: Choose) -> Int64[np.ndarray, "samples units"]:
+    def _place(
+        self, state: UnitPlacerState, terms: Float[Tensor, "units hidden"], choose: Choose
+    ) -> Int64[np.ndarray, "samples units"]:
         partial = PartialPlacements(state.tables, state.samples)
         for step, legal in enumerate(state.allowed):
             observed = torch.from_numpy(partial.observe()).to(self.seen.device) * self.seen
@@ -163,15 +170,23 @@ class UnitPlacer(nn.Module):
         return partial.device
 
     def _rescore(
-        self, state: UnitPlacerState, terms: Float[Tensor, "units hidden"], choose: Choose, given: Int[Tensor, "samples *steps"]
+        self,
+        state: UnitPlacerState,
+        terms: Float[Tensor, "units hidden"],
+        choose: Choose,
+        given: Int[Tensor, "samples *steps"],
     ) -> Int64[np.ndarray, "samples units"]:
         """All decisions of known placements in one pass."""
         given = given.reshape(len(given), -1)  # a single unit's choices come without an axis of units
-        observed = torch.from_numpy(PartialPlacements(state.tables, len(given)).replay(given.cpu().numpy())).to(self.seen.device)
+        observed = torch.from_numpy(PartialPlacements(state.tables, len(given)).replay(given.cpu().numpy())).to(
+            self.seen.device
+        )
         return choose("device", self.scorer(terms, observed * self.seen), state.allowed).cpu().numpy()
 
     def choices(self, problem: Problem, placement: Placement) -> Mapping[str, Int[Tensor, "1 units"]]:
-        """The device on which most of each unit's work stands; interchangeable devices are renamed by their first use."""
+        """The device on which most of each unit's work stands;
+        interchangeable devices are renamed by their first use.
+        """
         state = self.reset(problem, 1)
         device = devices_of_units(problem, state.units, placement)[state.order]
         return {"device": torch.from_numpy(by_first_use(problem, device))[None].to(self.seen.device)}

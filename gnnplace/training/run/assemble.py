@@ -1,4 +1,6 @@
-"""How a learner is put together from a configuration: a policy, what it learns from, and the teachers whose placements it imitates."""
+"""How a learner is put together from a configuration: a policy, what it
+learns from, and the teachers whose placements it imitates.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,16 @@ def assembled(
 
 
 def taught(config: RunConfig, problem: Problem) -> Placement:
-    """The fastest feasible placement of the planners that a warm start names, simulated. Raises ValueError where none of them finds one."""
+    """The fastest feasible placement of the planners that a warm start names, simulated.
+
+    Raises ValueError where none of them finds one.
+    """
     placements = [planner(problem) for planner in _teachers(config, problem)]
     placement, result = fastest(list(zip(placements, simulate(problem, placements), strict=True)))
     if result.feasible_ns is None:
-        raise ValueError(f"warm_start: no planner places {problem.graph.name} on {problem.cluster.name}: {result.infeasible}")
+        raise ValueError(
+            f"warm_start: no planner places {problem.graph.name} on {problem.cluster.name}: {result.infeasible}"
+        )
     return placement
 
 

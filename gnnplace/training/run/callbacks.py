@@ -19,8 +19,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Interrupt(Callback):
     """A context that catches the signals, and the callback that makes a trainer stop; `received` is the signal or None.
 
-    What a second signal does is what it did before the run. Lightning's own handling of SIGTERM ends with exit status 0 and no checkpoint
-    of ours: `fit` has it do without. A signal that this process ignores stays ignored.
+    What a second signal does is what it did before the run. Lightning's own handling of SIGTERM ends with exit status 0
+    and no checkpoint of ours: `fit` has it do without. A signal that this process ignores stays ignored.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,9 @@ class Interrupt(Callback):
         self._previous: dict[int, Callable[..., Any] | int | None] = {}
 
     def __enter__(self) -> Interrupt:
-        self._previous = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)}
+        self._previous = {
+            number: handler for number in SIGNALS if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
+        }
         for number in self._previous:
             signal.signal(number, self._handle)
         return self
@@ -49,7 +51,8 @@ class Interrupt(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *batch: object) -> None:
         stop = trainer.should_stop or self.received is not None
-        trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)  # one process's signal stops all of them
+        # one process's signal stops all of them
+        trainer.should_stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
 
 
 class Progress(RichProgressBar):
@@ -66,7 +69,9 @@ class Progress(RichProgressBar):
 
 
 def words(metrics: dict[str, float]) -> dict[str, str]:
-    """What people read of the last update: times in seconds where it had one problem, geometric means where it had several."""
+    """What people read of the last update: times in seconds where it had
+    one problem, geometric means where it had several.
+    """
     found = {}
     for key, value in metrics.items():
         name = key.rpartition("/")[2]

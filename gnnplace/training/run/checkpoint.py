@@ -1,7 +1,9 @@
-"""Checkpoints: Lightning's, written as safetensors with one JSON document of metadata, atomically. Nothing executable is in them.
+"""Checkpoints: Lightning's, written as safetensors with one JSON document of metadata, atomically. Nothing executable
+is in them.
 
-A checkpoint holds all that the next update depends on: weights, Adam, moving averages, best placements, where the loops stand. Lightning
-reads and writes it through `SafetensorsIO`; `policy_of` takes the policy alone, from the checkpoints of earlier versions, too.
+A checkpoint holds all that the next update depends on: weights, Adam, moving averages, best placements, where the loops
+stand. Lightning reads and writes it through `SafetensorsIO`; `policy_of` takes the policy alone, from the checkpoints
+of earlier versions, too.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from gnnplace.policies.protocol import Renamed
 from gnnplace.training.run import checkpoint_documents
 from gnnplace.training.run.checkpoint_documents import OwnDocument
 
-FORMAT, VERSION = "gnnplace.checkpoint", 3  # 2: by hand, the policy's weights under "learner.policy."; 3: Lightning's own tree
+# 2: by hand, the policy's weights under "learner.policy."; 3: Lightning's own tree
+FORMAT, VERSION = "gnnplace.checkpoint", 3
 NAME, SUFFIX = "checkpoint", ".safetensors"
 FILE = NAME + SUFFIX
 OWN = "gnnplace"  # what the learner adds to Lightning's tree: description, updates_done, best
@@ -35,21 +38,36 @@ T = TypeVar("T")
 class SafetensorsIO(CheckpointIO):
     """Writes and reads Lightning's checkpoints as safetensors."""
 
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
-        """Writes the tree of a checkpoint. Raises TypeError for a value that is neither plain data nor a tensor, OSError."""
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        """Writes the tree of a checkpoint.
+
+        Raises TypeError for a value that is neither plain data nor a tensor, OSError.
+        """
         tensors: dict[str, Tensor] = {}
         document = {"format": FORMAT, "version": VERSION, "tree": _split(checkpoint, "", tensors)}
         contiguous = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         atomic.write_bytes(path, save(contiguous, {"gnnplace": json.dumps(document)}))
 
-    def load_checkpoint(self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """The tree of a checkpoint. Raises ValueError (one line) where it is damaged or of a version that can't go on, OSError."""
+    def load_checkpoint(
+        self, path: str | os.PathLike[str], map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """The tree of a checkpoint.
+
+        Raises ValueError (one line) where it is damaged or of a version that can't go on, OSError.
+        """
         document, own, tensors = _read(Path(path))
         if document["version"] != VERSION:
-            raise ValueError(f"{path}: a run of version {document['version']} can't go on; its policy can be used (init, --checkpoint)")
+            raise ValueError(
+                f"{path}: a run of version {document['version']} can't go on; its policy can be used (init, "
+                "--checkpoint)"
+            )
         if own.best is None:
-            raise ValueError(f"{path}: holds a policy alone, and no run that can go on; it can be used (init, --checkpoint)")
+            raise ValueError(
+                f"{path}: holds a policy alone, and no run that can go on; it can be used (init, --checkpoint)"
+            )
         try:
             return _join(document["tree"], tensors, "tree")
         except ValueError as error:
@@ -61,7 +79,9 @@ class SafetensorsIO(CheckpointIO):
 
 @dataclass(frozen=True, eq=False)
 class PolicyWeights:
-    """A policy in a checkpoint: its weights by name, what describes the run that trained it (plain data), and how far it had come."""
+    """A policy in a checkpoint: its weights by name, what describes the run
+    that trained it (plain data), and how far it had come.
+    """
 
     path: Path
     description: Mapping[str, Any]
@@ -70,7 +90,10 @@ class PolicyWeights:
 
 
 def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
-    """The policy of a checkpoint. Raises ValueError (one line) where it is damaged or of another version, OSError where unreadable."""
+    """The policy of a checkpoint.
+
+    Raises ValueError (one line) where it is damaged or of another version, OSError where unreadable.
+    """
     path = Path(path)
     document, own, tensors = _read(path)
     prefix = POLICY[document["version"]]
@@ -79,7 +102,9 @@ def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
 
 
 def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
-    """Writes the policy alone, as a checkpoint from which it can be used and trained on: without Adam, averages and best placements."""
+    """Writes the policy alone, as a checkpoint from which it can be used and
+    trained on: without Adam, averages and best placements.
+    """
     own = {"description": trained.description, "updates_done": trained.updates_done, "best": None}
     document = {"format": FORMAT, "version": VERSION, "tree": {OWN: own}}
     weights = {POLICY[VERSION] + name: value.contiguous() for name, value in trained.weights.items()}
@@ -87,16 +112,25 @@ def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
 
 
 def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
-    """Loads the policy's weights. Raises ValueError where they have other names, shapes or types than the policy, or are not finite."""
+    """Loads the policy's weights.
+
+    Raises ValueError where they have other names, shapes or types than the policy, or are not finite.
+    """
     known = check_weights(trained, policy)
     for name, before in policy.state_dict().items():
-        if not (known[name].isfinite() | (known[name] == before.cpu())).all():  # a range of nothing is infinite, and stays so
-            raise ValueError(f"{trained.path}: weights {name!r} are not finite: the file is damaged, or its training diverged")
+        # a range of nothing is infinite, and stays so
+        if not (known[name].isfinite() | (known[name] == before.cpu())).all():
+            raise ValueError(
+                f"{trained.path}: weights {name!r} are not finite: the file is damaged, or its training diverged"
+            )
     policy.load_state_dict(known)
 
 
 def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor]:
-    """The weights under today's names. Raises ValueError unless a policy, which may be on the meta device, has the same, of all sizes."""
+    """The weights under today's names.
+
+    Raises ValueError unless a policy, which may be on the meta device, has the same, of all sizes.
+    """
     expected, known = policy.state_dict(), todays(trained.weights, policy)
     for name in sorted(known.keys() | expected.keys()):
         there, here = (tuple(weights[name].shape) if name in weights else None for weights in (known, expected))
@@ -104,13 +138,17 @@ def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor
         if there != here:
             raise ValueError(f"{place} have shape {there}, the policy's have {here}; it is of another policy")
         if known[name].dtype != expected[name].dtype:
-            raise ValueError(f"{place} are {known[name].dtype}, the policy's are {expected[name].dtype}; it is of another policy")
+            raise ValueError(
+                f"{place} are {known[name].dtype}, the policy's are {expected[name].dtype}; it is of another policy"
+            )
     return known
 
 
 def todays(weights: Mapping[str, T], policy: nn.Module, prefix: str = "") -> dict[str, T]:
     """Weights of a policy, named `prefix` and theirs, under the names of this version."""
-    older = {prefix + then: prefix + now for then, now in policy.older_names.items()} if isinstance(policy, Renamed) else {}
+    older = (
+        {prefix + then: prefix + now for then, now in policy.older_names.items()} if isinstance(policy, Renamed) else {}
+    )
 
     def renamed(name: str) -> str:
         return next((now + name.removeprefix(then) for then, now in older.items() if name.startswith(then)), name)
@@ -130,13 +168,20 @@ def _read(path: Path) -> tuple[dict[str, Any], OwnDocument, dict[str, Tensor]]:
 
 
 def _split(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
-    """Plain data for JSON; tensors are named by where they stand, and go to `tensors`. Keys that are no strings keep their type."""
+    """Plain data for JSON; tensors are named by where they stand, and go to `tensors`.
+
+    Keys that are no strings keep their type.
+    """
     if isinstance(value, Tensor):
         tensors[name] = value
         return {TENSOR: name}
     if isinstance(value, Mapping):
         parts = {key: _split(part, f"{name}/{key}".lstrip("/"), tensors) for key, part in value.items()}
-        return parts if all(isinstance(key, str) for key in parts) else {ITEMS: [[key, part] for key, part in parts.items()]}
+        return (
+            parts
+            if all(isinstance(key, str) for key in parts)
+            else {ITEMS: [[key, part] for key, part in parts.items()]}
+        )
     if isinstance(value, list | tuple):
         return [_split(part, f"{name}/{index}", tensors) for index, part in enumerate(value)]
     if value is None or isinstance(value, str | int | float | bool):
@@ -161,6 +206,8 @@ def _join(value: Any, tensors: Mapping[str, Tensor], place: str) -> Any:
 
 def _items(items: Any, place: str) -> list[tuple[Any, Any]]:
     """The entries of a map whose keys are numbers or text."""
-    if isinstance(items, list) and all(isinstance(each, list) and len(each) == 2 and isinstance(each[0], int | str) for each in items):
+    if isinstance(items, list) and all(
+        isinstance(each, list) and len(each) == 2 and isinstance(each[0], int | str) for each in items
+    ):
         return [(key, part) for key, part in items]
     raise ValueError(f"{place}.{ITEMS}: is no list of pairs of a key and a value")

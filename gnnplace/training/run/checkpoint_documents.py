@@ -41,7 +41,9 @@ class BestDocument(Document):
 
 
 class OwnDocument(Document):
-    """What describes a run, how far it had come, and the best placement of each of its problems, which a policy alone doesn't have."""
+    """What describes a run, how far it had come, and the best placement of
+    each of its problems, which a policy alone doesn't have.
+    """
 
     description: dict[str, Any]
     updates_done: Count
@@ -49,13 +51,17 @@ class OwnDocument(Document):
 
 
 class TreeDocument(Document):
-    """The tree of a checkpoint of version 3: our part, and Lightning's, which has a file of its own (`lightning_tree`)."""
+    """The tree of a checkpoint of version 3: our part, and Lightning's,
+    which has a file of its own (`lightning_tree`).
+    """
 
     model_config = ConfigDict(extra="allow")
 
     gnnplace: OwnDocument
     state_dict: dict[str, Any] = Field(default_factory=dict)
-    lightning: Annotated[str, Field(alias="pytorch-lightning_version", pattern=r"^\d{1,4}\.\d{1,4}\.\d{1,4}\S{0,40}$")] = "2.0.0"
+    lightning: Annotated[
+        str, Field(alias="pytorch-lightning_version", pattern=r"^\d{1,4}\.\d{1,4}\.\d{1,4}\S{0,40}$")
+    ] = "2.0.0"
     epoch: Count = 0
     global_step: Count = 0
 
@@ -92,7 +98,9 @@ class TrainingDocument(Document):
 
 
 class ConfigDocument(Document):
-    """Of a configuration what a policy is made of; the policy's knobs are checked as those of a configuration file are."""
+    """Of a configuration what a policy is made of; the policy's knobs
+    are checked as those of a configuration file are.
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -127,13 +135,18 @@ OF_VERSION: dict[int, type[Version2] | type[Version3]] = {2: Version2, 3: Versio
 
 
 def own(document: dict[str, Any]) -> OwnDocument:
-    """Our part of a checkpoint's metadata, of any version. Raises ValueError (one line) where it is no such document."""
+    """Our part of a checkpoint's metadata, of any version.
+
+    Raises ValueError (one line) where it is no such document.
+    """
     version = document.get("version")
     if document.get("format") != "gnnplace.checkpoint":
         raise ValueError(f"format {strict_json.shown(document.get('format'))} is not 'gnnplace.checkpoint'")
     if isinstance(version, bool) or not isinstance(version, int) or version not in OF_VERSION:
         known = " and ".join(map(str, OF_VERSION))
-        raise ValueError(f"version {strict_json.shown(version)} of gnnplace.checkpoint is not known; this reader knows {known}")
+        raise ValueError(
+            f"version {strict_json.shown(version)} of gnnplace.checkpoint is not known; this reader knows {known}"
+        )
     found = strict_json.check(document, OF_VERSION[version])
     return found.tree.gnnplace if isinstance(found, Version3) else found
 

@@ -1,4 +1,6 @@
-"""What a finished or running training left behind, read back: its configuration, its learning curves, and the best placements."""
+"""What a finished or running training left behind, read back: its
+configuration, its learning curves, and the best placements.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,20 @@ class PastRun(NamedTuple):
 
 
 def read_run(path: Path) -> PastRun:
-    """A run of `gnnplace train` by its folder. Raises ValueError where it is none, or where it was not tracked and so has no curves."""
+    """A run of `gnnplace train` by its folder.
+
+    Raises ValueError where it is none, or where it was not tracked and so has no curves.
+    """
     if not (path / run_folder.CONFIG).is_file():
         raise ValueError(f"{path}: no folder of a run: there is no {run_folder.CONFIG}")
     config = files.read_config(path / run_folder.CONFIG)
     steps = {each.stem: read_about(each).predicted for each in sorted((path / run_folder.PLACEMENTS).glob("*.json"))}
     labels = sorted(steps)
-    own = [f"{label}/{name}" for label in labels for name in ("best_ns", "mean_ns")] if len(labels) <= MOST_PROBLEMS else []
+    own = (
+        [f"{label}/{name}" for label in labels for name in ("best_ns", "mean_ns")]
+        if len(labels) <= MOST_PROBLEMS
+        else []
+    )
     curves = mlflow.histories(path, (*own, *OVERALL, *VALIDATION))
     if config.evaluate == "measured":
         best = {label: round(curve[max(curve)]) for label in labels if (curve := curves.get(f"{label}/best_ns"))}
@@ -52,7 +61,9 @@ def read_run(path: Path) -> PastRun:
 
 
 def methods(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:
-    """Runs that differ in nothing but their seed, by a name: the policy, its encoder, and the knobs that tell it from others so named."""
+    """Runs that differ in nothing but their seed, by a name: the policy, its
+    encoder, and the knobs that tell it from others so named.
+    """
     groups: dict[tuple[tuple[str, str], ...], list[PastRun]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted((key, str(value)) for key, value in _knobs(run.config).items())), []).append(run)

@@ -1,4 +1,7 @@
-"""What a checkpoint says of its run: configuration, the shape of the policy, and the problems by checksum. And the policy of that."""
+"""What a checkpoint says of its run: configuration, the shape of the policy, and the problems by checksum.
+
+And the policy of that.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,10 @@ def described(config: RunConfig, shape: PolicyShape, groupings: int | None = Non
 
 
 def of_checkpoint(trained: PolicyWeights) -> Described:
-    """The policy that a checkpoint trained, with initial weights. Raises ValueError where its description is of another version."""
+    """The policy that a checkpoint trained, with initial weights.
+
+    Raises ValueError where its description is of another version.
+    """
     known = document_of(trained)
     config, shape = files.policy_from_document(known.config.policy, str(trained.path)), shape_of(trained)
     with torch.device("meta"):  # takes no memory, whatever sizes the description claims
@@ -61,7 +67,10 @@ def document(config: RunConfig, shape: PolicyShape, problems: Sequence[Problem])
         "config": files.to_document(config),
         "shape": {**shape._asdict(), "kinds": list(shape.kinds)},
         "problems": [_named(problem) for problem in problems],
-        "range": {"ops": _range([each.num_ops for each in problems]), "devices": _range([each.num_devices for each in problems])},
+        "range": {
+            "ops": _range([each.num_ops for each in problems]),
+            "devices": _range([each.num_devices for each in problems]),
+        },
     }
 
 
@@ -77,8 +86,13 @@ def check_problems(trained: PolicyWeights, problems: Sequence[Problem]) -> None:
     for then, problem in zip(began, problems, strict=True):
         for what, now in _named(problem).items():
             if (before := getattr(then, what)) != now:
-                raise ValueError(f"{trained.path}: {what} {now[0]!r} is not the one that the run began with (sha256 {before[1]})")
+                raise ValueError(
+                    f"{trained.path}: {what} {now[0]!r} is not the one that the run began with (sha256 {before[1]})"
+                )
 
 
 def _named(problem: Problem) -> dict[str, list[str]]:
-    return {"graph": [problem.graph.name, problem.graph.sha256], "cluster": [problem.cluster.name, problem.cluster.sha256]}
+    return {
+        "graph": [problem.graph.name, problem.graph.sha256],
+        "cluster": [problem.cluster.name, problem.cluster.sha256],
+    }

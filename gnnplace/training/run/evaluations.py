@@ -28,16 +28,21 @@ def of_an_episode(config: RunConfig, problem: Problem) -> int:
 
 
 def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunConfig, int]:
-    """The run with as many whole updates as a budget allows beside one greedy placement, at the end; and how much of it that takes.
+    """The run with as many whole updates as a budget allows beside one greedy placement, at the end; and how much of it
+    that takes.
 
-    What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError where not one update fits,
-    and for a policy that learns in a phase of its own, which evaluates what it likes.
+    What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError where
+    not one update fits, and for a policy that learns in a phase of its own, which evaluates what it likes.
     """
     if config.training.moves.updates:
-        raise ValueError(f"evaluations: can't be counted where {config.policy.kind} learns from pools (training.moves.updates)")
+        raise ValueError(
+            f"evaluations: can't be counted where {config.policy.kind} learns from pools (training.moves.updates)"
+        )
     for phase in Learning(config.training, config.algorithm).of(_policy(config, problem)).objectives:
         if phase.updates:
-            raise ValueError(f"evaluations: can't be counted where {config.policy.kind} learns in a phase of its own, {phase.name!r}")
+            raise ValueError(
+                f"evaluations: can't be counted where {config.policy.kind} learns in a phase of its own, {phase.name!r}"
+            )
     episode = of_an_episode(config, problem)
     each = config.training.samples * episode
     updates = (evaluations - episode) // each

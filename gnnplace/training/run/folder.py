@@ -1,6 +1,7 @@
 """The folder of one training run: its configuration, checkpoint and placements, locked while a process trains in it.
 
-The lock is the kernel's, so it goes with the process however that ends: a run whose folder is not locked has no process.
+The lock is the kernel's, so it goes with the process however that ends: a run whose folder is not locked has no
+process.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class InUseError(ValueError):
 
 
 class RunFolder:
-    """A run's folder, locked until `close`; `create` makes a new one, `open_run` goes on with one, `followed` is another process's."""
+    """A run's folder, locked until `close`; `create` makes a new one,
+    `open_run` goes on with one, `followed` is another process's.
+    """
 
     def __init__(self, path: Path, locked: bool = True) -> None:
         self.path = path
@@ -94,8 +97,8 @@ class RunFolder:
 
 
 def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
-    """A folder `name-1`, `name-2`, ... under `runs` with the resolved configuration: the first that is new, or left without one by a run
-    that was killed at once. Raises OSError, and leaves none then.
+    """A folder `name-1`, `name-2`, ... under `runs` with the resolved configuration: the first that is new, or left
+    without one by a run that was killed at once. Raises OSError, and leaves none then.
     """
     runs.mkdir(parents=True, exist_ok=True)
     tried = (_taken(runs / f"{name}-{number}") for number in itertools.count(1))
@@ -110,7 +113,9 @@ def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
 
 
 def _taken(path: Path) -> RunFolder | None:
-    """The folder at `path`, locked, None where it is a run's or somebody else's, or another process has just taken it."""
+    """The folder at `path`, locked, None where it is a run's or
+    somebody else's, or another process has just taken it.
+    """
     if path.exists() and not _is_husk(path):
         return None
     path.mkdir(exist_ok=True)
@@ -123,15 +128,22 @@ def _taken(path: Path) -> RunFolder | None:
 
 
 def _is_husk(path: Path) -> bool:
-    """Whether a folder is one that a run began to make: there is no configuration, and nothing that is not of a run's beginning."""
+    """Whether a folder is one that a run began to make: there is no
+    configuration, and nothing that is not of a run's beginning.
+    """
     if not path.is_dir():
         return False
     found = [each.name for each in path.iterdir()]
-    return all(name in (LOCK, PLACEMENTS) or name.startswith(f".{CONFIG}.") for name in found) and not any((path / PLACEMENTS).glob("*"))
+    return all(name in (LOCK, PLACEMENTS) or name.startswith(f".{CONFIG}.") for name in found) and not any(
+        (path / PLACEMENTS).glob("*")
+    )
 
 
 def open_run(path: Path) -> RunFolder:
-    """The folder of an earlier run; without a checkpoint it starts again. Raises ValueError where there is no run, or it is in use."""
+    """The folder of an earlier run; without a checkpoint it starts again.
+
+    Raises ValueError where there is no run, or it is in use.
+    """
     config_of(path)
     folder = RunFolder(path)
     folder.placements.mkdir(exist_ok=True)
@@ -141,7 +153,9 @@ def open_run(path: Path) -> RunFolder:
 def config_of(path: Path) -> Path:
     """The configuration of an earlier run. Raises ValueError where there is none."""
     if not (path / CONFIG).is_file():
-        raise ValueError(f"{path}: no run to go on with: there is no {CONFIG}; a new run takes what one left that had not begun")
+        raise ValueError(
+            f"{path}: no run to go on with: there is no {CONFIG}; a new run takes what one left that had not begun"
+        )
     return path / CONFIG
 
 

@@ -1,4 +1,6 @@
-"""A training run from its configuration: problems, policy, teachers, tracking, and the files that it leaves in its folder."""
+"""A training run from its configuration: problems, policy, teachers,
+tracking, and the files that it leaves in its folder.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ class TrainingRun:
 def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: bool, quiet: bool) -> TrainingRun:
     """Everything but the training; leaving `stack` ends the processes that measure.
 
-    Raises ValueError for problems, planners or a checkpoint that don't fit the configuration, MeasurementError where a workload can't run.
+    Raises ValueError for problems, planners or a checkpoint that don't fit the configuration, MeasurementError where a
+    workload can't run.
     """
     torch.set_num_threads(config.training.threads or usable_cores())
     if config.tracking == "mlflow":
@@ -86,7 +89,9 @@ def prepare(config: RunConfig, folder: RunFolder, stack: ExitStack, *, resumed: 
 
 
 def train(run: TrainingRun) -> int | None:
-    """Trains to the end, decodes every problem greedily and saves; or stops after an update, and gives the signal that asked for it."""
+    """Trains to the end, decodes every problem greedily and saves; or stops
+    after an update, and gives the signal that asked for it.
+    """
     try:
         with Interrupt() as interrupt:
             trainer = fit(
@@ -128,7 +133,10 @@ def _register(run: TrainingRun) -> None:
 
 
 def compare(run: TrainingRun) -> list[Compared]:
-    """What a run that measures came to, one for each problem: the policy's winner is its best from now on. Nothing is measured twice."""
+    """What a run that measures came to, one for each problem: the policy's winner is its best from now on.
+
+    Nothing is measured twice.
+    """
     evaluate, best = run.learner.evaluate, run.learner.best
     if not isinstance(evaluate, MeasuredEvaluator):
         return []
@@ -169,20 +177,26 @@ def _described(config: RunConfig, problems: Sequence[Problem], *, resumed: bool)
     start = policy_of(config.init)
     trained = run_description.shape_of(start)
     if trained.devices != shape.devices:
-        raise ValueError(f"{start.path}: is of a policy for {trained.devices} devices, and the problems have {shape.devices}")
+        raise ValueError(
+            f"{start.path}: is of a policy for {trained.devices} devices, and the problems have {shape.devices}"
+        )
     described = run_description.described(config, trained)
     if not resumed:
         restore_policy(start, described.policy)
     return described
 
 
-def _lesson(config: RunConfig, problem: Problem, label: str, evaluate: Evaluator, imitates: bool, quiet: bool) -> Lesson:
+def _lesson(
+    config: RunConfig, problem: Problem, label: str, evaluate: Evaluator, imitates: bool, quiet: bool
+) -> Lesson:
     measures = isinstance(evaluate, MeasuredEvaluator)
     evaluate = evaluate.of(HEURISTICS) if isinstance(evaluate, MeasuredEvaluator) else evaluate
     reference = reference_ns(problem, evaluate)
     if not (measures or imitates):
         return Lesson(problem, reference, label=label)
-    terminal.progress(quiet)(f"{problem.graph.name} on {problem.cluster.name}: looking for the best heuristic's placement")
+    terminal.progress(quiet)(
+        f"{problem.graph.name} on {problem.cluster.name}: looking for the best heuristic's placement"
+    )
     placement = taught(config, problem)
     evaluate(problem, [placement])  # a run that measures measures it now: it is one of the candidates
     return Lesson(problem, reference, placement if imitates else None, label)
@@ -205,7 +219,9 @@ def _best(config: RunConfig, folder: RunFolder, lessons: Sequence[Lesson], evalu
         (step,) = simulate(problem, [placement])
         fused = placement.fusion is not None
         written = predicted(problem.cluster, step, lower_bound(problem, fused), bound_name(problem, fused))
-        write_placement(folder.placement(lessons[number].label), problem.graph, problem.cluster, placement, written, provenance)
+        write_placement(
+            folder.placement(lessons[number].label), problem.graph, problem.cluster, placement, written, provenance
+        )
 
     return BestPlacements(len(lessons), write, tuple(_written_ns(folder, lesson, evaluate) for lesson in lessons))
 

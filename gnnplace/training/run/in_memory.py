@@ -1,4 +1,6 @@
-"""Training in memory: a policy of a configuration on given problems, without a run folder; nothing is written until it is saved."""
+"""Training in memory: a policy of a configuration on given problems,
+without a run folder; nothing is written until it is saved.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,10 @@ class Trained:
         return tuple(None if best is None else best.placement for best in self.learner.best.found)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes a checkpoint, atomically: `zero_shot.planner` reads it. Raises ValueError where nothing was trained."""
+        """Writes a checkpoint, atomically: `zero_shot.planner` reads it.
+
+        Raises ValueError where nothing was trained.
+        """
         if self.trainer is None:
             raise ValueError("nothing was trained, so there is no checkpoint")
         self.trainer.save_checkpoint(os.fspath(path))
@@ -57,10 +62,13 @@ def untrained(
 ) -> Trained:
     """The learner of a configuration on these problems before its first update.
 
-    `teachers` are what a warm start imitates; where they are not given, the best of the planners that the configuration names.
+    `teachers` are what a warm start imitates; where they are not given, the best of the planners that the configuration
+    names.
     """
     if teachers is not None and len(teachers) != len(problems):
-        raise ValueError(f"teachers: {len(teachers)} placements of {len(problems)} problems; there is one of each, or None")
+        raise ValueError(
+            f"teachers: {len(teachers)} placements of {len(problems)} problems; there is one of each, or None"
+        )
     names = tuple((problem.graph.name, problem.cluster.name) for problem in problems)
     config = replace(config, problems=names, corpus=SelectionConfig(), dims=(), costs=())
     described = description.described(config, config.policy.shape(problems))

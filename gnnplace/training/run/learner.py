@@ -1,9 +1,10 @@
 """The learner: a LightningModule that samples, evaluates, and follows the gradient of an algorithm's loss.
 
-Training has phases, each with an Adam of its own, whose learning rate falls linearly to the phase's end: groups imitate clusterings, the
-policy imitates placements, learns in the phases that it brings (`protocol.BringsPhases`), and then from its own samples. A batch is one
-step of the optimiser (`data.Work`). An update in which no sample counts changes nothing: neither weights, nor Adam's momentum, nor the
-moving average. What an update draws depends on the seed and its number alone, so a resumed run equals an uninterrupted one.
+Training has phases, each with an Adam of its own, whose learning rate falls linearly to the phase's end: groups imitate
+clusterings, the policy imitates placements, learns in the phases that it brings (`protocol.BringsPhases`), and then
+from its own samples. A batch is one step of the optimiser (`data.Work`). An update in which no sample counts changes
+nothing: neither weights, nor Adam's momentum, nor the moving average. What an update draws depends on the seed and its
+number alone, so a resumed run equals an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -53,9 +54,15 @@ class Learner(lightning.LightningModule):
         self.evaluate, self.best, self.description = evaluate, best, dict(description or {})
         self.moving_average = average(learning.training.credit)
         self.updates_done = 0
-        self._brought = {each.name: Brought(each, policy, self.lessons, learning.seed, evaluate) for each in self.learning.objectives}
+        self._brought = {
+            each.name: Brought(each, policy, self.lessons, learning.seed, evaluate) for each in self.learning.objectives
+        }
         self._reinforcement = Reinforcement(policy, self.lessons, learning, evaluate, best, self.moving_average)
-        self._losses: dict[str, PhaseLoss] = {**imitation(policy, self.lessons), **self._brought, "reinforcement": self._reinforcement}
+        self._losses: dict[str, PhaseLoss] = {
+            **imitation(policy, self.lessons),
+            **self._brought,
+            "reinforcement": self._reinforcement,
+        }
         self._present: PhaseLoss | None = None  # that of the last batch
         self._now: metrics.Metrics = {}
         self._started = 0.0
@@ -71,7 +78,9 @@ class Learner(lightning.LightningModule):
         return {"optimizer": adam, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def on_fit_start(self) -> None:
-        """A policy that learns sees the range of its features in all training problems; one that does not keeps the range that it has."""
+        """A policy that learns sees the range of its features in all training
+        problems; one that does not keeps the range that it has.
+        """
         if isinstance(self.policy, ClampsFeatures) and self.updates_done < self.learning.all_updates:
             self.policy.widen_ranges([lesson.problem for lesson in self.lessons])
         if self.updates_done == 0:
@@ -106,13 +115,20 @@ class Learner(lightning.LightningModule):
         if self._present is not None and self._present.nothing_counts():
             optimizer.zero_grad(set_to_none=True)
             return
-        norm = nn.utils.get_total_norm([p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True)
+        norm = nn.utils.get_total_norm(
+            [p.grad for p in self.policy.parameters() if p.grad is not None], error_if_nonfinite=True
+        )
         self._log({"gradient_norm": float(norm)})
 
     def configure_gradient_clipping(
-        self, optimizer: torch.optim.Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips what groups ops and all else apart: the gradient of a thousand grouped ops would drown that of thirty placed groups."""
+        """Clips what groups ops and all else apart: the gradient of a
+        thousand grouped ops would drown that of thirty placed groups.
+        """
         if not gradient_clip_val:
             return
         clip = nn.utils.clip_grad_value_ if gradient_clip_algorithm == "value" else nn.utils.clip_grad_norm_
@@ -124,7 +140,9 @@ class Learner(lightning.LightningModule):
         self.updates_done = batch.update + 1
         if self.updates_done % self.learning.training.greedy_every:
             return {}
-        times = {self.lessons[problem].label: self.decode(problem).feasible_ns for problem in dict.fromkeys(batch.problems)}
+        times = {
+            self.lessons[problem].label: self.decode(problem).feasible_ns for problem in dict.fromkeys(batch.problems)
+        }
         return {f"{label}/greedy_ns": float(time) for label, time in times.items() if time is not None}
 
     def decode(self, problem: int) -> StepResult:
@@ -139,7 +157,9 @@ class Learner(lightning.LightningModule):
         self._ratios.append(None if result is None else (result / batch.heuristic_ns, result / batch.bound_ns))
 
     def on_validation_epoch_end(self) -> None:
-        """Geometric means of the exams' step times over the best heuristic's and over the bound, and the share that does not fit."""
+        """Geometric means of the exams' step times over the best heuristic's
+        and over the bound, and the share that does not fit.
+        """
         ratios = [pair for pair in self._ratios if pair is not None]
         found = {"val/infeasible": 1 - len(ratios) / len(self._ratios)}
         for name, column in zip(("val/over_best_heuristic", "val/over_bound"), zip(*ratios, strict=True), strict=False):
@@ -148,18 +168,25 @@ class Learner(lightning.LightningModule):
         self.log_dict(found, on_step=False, on_epoch=True, prog_bar=True, batch_size=1, rank_zero_only=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["gnnplace"] = {"description": self.description, "updates_done": self.updates_done, "best": self.best.state()}
+        checkpoint["gnnplace"] = {
+            "description": self.description,
+            "updates_done": self.updates_done,
+            "best": self.best.state(),
+        }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["state_dict"] = todays(checkpoint.get("state_dict", {}), self.policy, "policy.")
         problems = [lesson.problem for lesson in self.lessons]
         check_tree(checkpoint, self.state_dict(), problems, self.trainer, *optimizer(self.policy, self.learning))
         self.updates_done = checkpoint["gnnplace"]["updates_done"]
-        checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False  # `Updates` knows what is left
+        # `Updates` knows what is left
+        checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False
         self.best.load_state(checkpoint["gnnplace"]["best"])
 
     def _log(self, found: metrics.Metrics) -> None:
-        """Tells callbacks, which then know the last value of every metric; loggers get the values of this step alone."""
+        """Tells callbacks, which then know the last value of every
+        metric; loggers get the values of this step alone.
+        """
         tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
         self.log_dict(tensors, on_step=True, on_epoch=False, batch_size=1, logger=False)
         self._now |= found
@@ -178,7 +205,9 @@ def optimizer(policy: nn.Module, learning: Learning) -> tuple[torch.optim.Adam, 
     for parameter in policy.parameters():
         if parameter.requires_grad:
             parts.setdefault(id(parameter) in grouping, []).append(parameter)
-    made = torch.optim.Adam([{"params": each} for each in parts.values()], lr=1.0, betas=(adam.beta1, adam.beta2), eps=adam.eps)
+    made = torch.optim.Adam(
+        [{"params": each} for each in parts.values()], lr=1.0, betas=(adam.beta1, adam.beta2), eps=adam.eps
+    )
     rates = [_plain(partial(rate, learning, grouping=groups)) for groups in parts]
     return made, torch.optim.lr_scheduler.LambdaLR(made, rates)
 

@@ -24,7 +24,12 @@ EXTRA = "_extra_state"
 
 
 def check_tree(
-    tree: Mapping[str, Any], weights: Mapping[str, Any], problems: Sequence[Problem], trainer: Any, adam: Any, rates: Any
+    tree: Mapping[str, Any],
+    weights: Mapping[str, Any],
+    problems: Sequence[Problem],
+    trainer: Any,
+    adam: Any,
+    rates: Any,
 ) -> None:
     """Raises ValueError (one line, with the place) unless a run can go on from the tree.
 
@@ -36,7 +41,9 @@ def check_tree(
             _check_averages(f"state_dict.{name}", average)
     _same("loops", tree.get("loops"), {name: getattr(trainer, name).state_dict() for name in LOOPS})
     _same("callbacks", tree.get("callbacks"), {})
-    (optimizer,) = _same("optimizer_states", tree.get("optimizer_states"), [{"state": {}, "param_groups": _groups(adam)}])
+    (optimizer,) = _same(
+        "optimizer_states", tree.get("optimizer_states"), [{"state": {}, "param_groups": _groups(adam)}]
+    )
     _check_moments(optimizer["state"], [parameter for group in adam.param_groups for parameter in group["params"]])
     _same("lr_schedulers", tree.get("lr_schedulers"), [{key: rates.state_dict()[key] for key in OF_SCHEDULER}])
     _check_best(tree["gnnplace"]["best"], problems)
@@ -47,7 +54,9 @@ def _groups(adam: Any) -> list[dict[str, Any]]:
 
 
 def _same(place: str, found: Any, like: Any) -> Any:
-    """What was found, where it is of the form of `like`: at least its keys, as many entries, tensors of its shape and type."""
+    """What was found, where it is of the form of `like`: at least its
+    keys, as many entries, tensors of its shape and type.
+    """
     if (rule := _difference(found, like)) is not None:
         raise ValueError(f"tree.{place}: {strict_json.shown(found)}: {rule}")
     if isinstance(like, Mapping):
@@ -63,7 +72,13 @@ def _difference(found: Any, like: Any) -> str | None:
     match like:
         case Mapping():
             missing = [key for key in like if not isinstance(found, dict) or key not in found]
-            return "a map is due" if not isinstance(found, dict) else f"{strict_json.shown(missing[0])} is missing" if missing else None
+            return (
+                "a map is due"
+                if not isinstance(found, dict)
+                else f"{strict_json.shown(missing[0])} is missing"
+                if missing
+                else None
+            )
         case list() | tuple():
             return None if isinstance(found, list) and len(found) == len(like) else f"a list of {len(like)} is due"
         case Tensor():
@@ -98,14 +113,19 @@ def _check_moments(state: Mapping[Any, Any], parameters: Sequence[Tensor]) -> No
     """Adam's averages of each parameter that has had a gradient."""
     for number, moments in state.items():
         if type(number) is not int or not 0 <= number < len(parameters):
-            raise ValueError(f"tree.optimizer_states[0].state: {strict_json.shown(number)} is no parameter; there are {len(parameters)}")
+            raise ValueError(
+                f"tree.optimizer_states[0].state: {strict_json.shown(number)} is no parameter; there are "
+                f"{len(parameters)}"
+            )
         like = dict.fromkeys(OF_PARAMETER, parameters[number].detach().cpu()) | {"step": torch.tensor(0.0)}
         _same(f"optimizer_states[0].state[{number}]", moments, like)
 
 
 def _check_best(best: Any, problems: Sequence[Problem]) -> None:
     if not isinstance(best, list) or len(best) != len(problems):
-        raise ValueError(f"tree.gnnplace.best: {strict_json.shown(best)}: a list of {len(problems)} is due, one of each problem")
+        raise ValueError(
+            f"tree.gnnplace.best: {strict_json.shown(best)}: a list of {len(problems)} is due, one of each problem"
+        )
     for number, (found, problem) in enumerate(zip(best, problems, strict=True)):
         place = f"tree.gnnplace.best[{number}]"
         if found is not None:
@@ -115,12 +135,19 @@ def _check_best(best: Any, problems: Sequence[Problem]) -> None:
             except ValueError as error:
                 raise ValueError(f"{place}.{error}") from error
             for choice in _choices(found):
-                if not isinstance(choice, Tensor) or choice.dtype != torch.int64 or not choice.numel() or choice.min() < 0:
+                if (
+                    not isinstance(choice, Tensor)
+                    or choice.dtype != torch.int64
+                    or not choice.numel()
+                    or choice.min() < 0
+                ):
                     raise ValueError(f"{place}.choices: numbers of options, int64, are due")
 
 
 def _column(place: str, column: Any, dtype: torch.dtype) -> Any:
-    if column is None or (isinstance(column, Tensor) and column.dtype == dtype and column.dim() == 1 and column.numel()):
+    if column is None or (
+        isinstance(column, Tensor) and column.dtype == dtype and column.dim() == 1 and column.numel()
+    ):
         return None if column is None else column.numpy()
     raise ValueError(f"{place}: a list of {str(dtype).removeprefix('torch.')} is due")
 

@@ -1,9 +1,10 @@
-"""What training on measurements came to: the policy's best placement against the simulator's choice, both measured again, in turns.
+"""What training on measurements came to: the policy's best placement against the simulator's choice, both measured
+again, in turns.
 
-The candidates are all placements that were measured in the run, single devices and the best heuristic's among them; the simulator's
-choice is the fastest of all by simulation. The policy's is the fastest of its own (what a heuristic had before is the heuristic's) by
-measurement, in two rounds: the fastest of many noisy medians is flattered, so the `FINALISTS` fastest are measured again in turns. The
-winner meets the simulator's choice in fresh measurements of both.
+The candidates are all placements that were measured in the run, single devices and the best heuristic's among them; the
+simulator's choice is the fastest of all by simulation. The policy's is the fastest of its own (what a heuristic had
+before is the heuristic's) by measurement, in two rounds: the fastest of many noisy medians is flattered, so the
+`FINALISTS` fastest are measured again in turns. The winner meets the simulator's choice in fresh measurements of both.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ FINALISTS = 5
 
 
 class Compared(NamedTuple):
-    """The comparison of one problem; `outcome` is that of the measurement, `finalists` that of the round before, without which the fastest
-    at first sight stands for the policy. `faster` is the simulator's choice's time over the policy's.
+    """The comparison of one problem; `outcome` is that of the measurement, `finalists` that of the round before,
+    without which the fastest at first sight stands for the policy. `faster` is the simulator's choice's time over the
+    policy's.
     """
 
     label: str
@@ -50,13 +52,19 @@ class Compared(NamedTuple):
             return f"not compared: {self.outcome}"
         if self.faster.low > 1:
             return "improved over the simulator's choice"
-        return "worse than the simulator's choice" if self.faster.high < 1 else "no difference from the simulator's choice shown"
+        return (
+            "worse than the simulator's choice"
+            if self.faster.high < 1
+            else "no difference from the simulator's choice shown"
+        )
 
     def line(self) -> str:
         """For people."""
         if self.faster is None or self.policy_ns is None or self.simulator_ns is None:
             return f"{self.verdict} ({self._measured})"
-        medians = " against ".join(terminal.milliseconds(round(each.median)) for each in (self.policy_ns, self.simulator_ns))
+        medians = " against ".join(
+            terminal.milliseconds(round(each.median)) for each in (self.policy_ns, self.simulator_ns)
+        )
         times = f"{self.faster.median:.3f}x [{self.faster.low:.3f}, {self.faster.high:.3f}]"
         return f"{self.verdict}: {medians}, {times} ({self._measured})"
 
@@ -67,7 +75,9 @@ class Compared(NamedTuple):
 
     def document(self) -> dict[str, Any]:
         """For programs."""
-        named = {key: value._asdict() if isinstance(value, Estimate) else value for key, value in self._asdict().items()}
+        named = {
+            key: value._asdict() if isinstance(value, Estimate) else value for key, value in self._asdict().items()
+        }
         return named | {"verdict": self.verdict}
 
     def metrics(self) -> dict[str, float]:
@@ -81,7 +91,9 @@ class Compared(NamedTuple):
 
 
 def compared(lesson: Lesson, best: Best | None, evaluate: MeasuredEvaluator) -> tuple[Compared, Placement | None]:
-    """Measures finalists and comparison of a problem, or finds what was measured of them; with the policy's winner, if there is one."""
+    """Measures finalists and comparison of a problem, or finds what was
+    measured of them; with the policy's winner, if there is one.
+    """
     problem, placements = lesson.problem, evaluate.measured(lesson.problem)
     if best is None:
         return Compared(lesson.label, len(placements), "the policy found nothing feasible"), None
@@ -98,15 +110,25 @@ def compared(lesson: Lesson, best: Best | None, evaluate: MeasuredEvaluator) -> 
         policy, simulator = evaluate.compare(problem, [winner, chosen], "comparison")
     except MeasurementError as failed:
         return known(str(failed)), winner
-    return known("ok", policy_ns=estimate(policy), simulator_ns=estimate(simulator), faster=ratio(simulator, policy)), winner
+    return known(
+        "ok", policy_ns=estimate(policy), simulator_ns=estimate(simulator), faster=ratio(simulator, policy)
+    ), winner
 
 
 def _winner(problem: Problem, best: Best, evaluate: MeasuredEvaluator) -> Placement:
-    """The fastest of the policy's finalists when they are measured again; of equals the one that counts as its best so far."""
-    own = {evaluate.key(problem, placement): placement for placement in (*evaluate.measured(problem, POLICY), best.placement)}
+    """The fastest of the policy's finalists when they are measured again;
+    of equals the one that counts as its best so far.
+    """
+    own = {
+        evaluate.key(problem, placement): placement
+        for placement in (*evaluate.measured(problem, POLICY), best.placement)
+    }
     results = zip(own, evaluate(problem, list(own.values())), strict=True)
     finalists = [
-        key for _, key in sorted((result.feasible_ns, key) for key, result in results if result.feasible_ns is not None)[:FINALISTS]
+        key
+        for _, key in sorted((result.feasible_ns, key) for key, result in results if result.feasible_ns is not None)[
+            :FINALISTS
+        ]
     ]
     if len(finalists) == 1:
         return best.placement

@@ -1,7 +1,8 @@
 """MLflow runs in the store of the folder of all runs (`mlflow_store.py`); no server, and nothing is sent anywhere.
 
-Lightning's own logger, and what it lacks: metrics are written in batches, a resumed run logs no step twice, and runs that stand as
-RUNNING while nothing runs (a machine that went down, SIGKILL) are marked as killed when the next run starts.
+Lightning's own logger, and what it lacks: metrics are written in batches, a resumed run logs no step twice, and runs
+that stand as RUNNING while nothing runs (a machine that went down, SIGKILL) are marked as killed when the next run
+starts.
 """
 
 from __future__ import annotations
@@ -52,16 +53,26 @@ def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]
         experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
         known = client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1) if experiments else []
         if not known:
-            raise ValueError(f"{folder}: has no learning curves: there is no MLflow run of that name in {runs / DATABASE}")
+            raise ValueError(
+                f"{folder}: has no learning curves: there is no MLflow run of that name in {runs / DATABASE}"
+            )
         run, logged = known[0].info.run_id, known[0].data.metrics
-        return {name: {each.step: each.value for each in client.get_metric_history(run, name)} for name in names if name in logged}
+        return {
+            name: {each.step: each.value for each in client.get_metric_history(run, name)}
+            for name in names
+            if name in logged
+        }
 
 
 class MlflowRun(MLFlowLogger):
     """The MLflow run of one run folder; an earlier one is gone on with."""
 
     def __init__(
-        self, folder: Path, parameters: Mapping[str, Any], in_use: Callable[[Path], bool], tags: Mapping[str, str] = MappingProxyType({})
+        self,
+        folder: Path,
+        parameters: Mapping[str, Any],
+        in_use: Callable[[Path], bool],
+        tags: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._runs = folder.parent
         client = opened(folder.parent)
@@ -109,7 +120,9 @@ class MlflowRun(MLFlowLogger):
 
         now = time.time_ns() // 1_000_000
         with in_one_line(self._runs):
-            self.experiment.log_batch(self.run_id, metrics=[Metric(key, float(value), now, 0) for key, value in metrics.items()])
+            self.experiment.log_batch(
+                self.run_id, metrics=[Metric(key, float(value), now, 0) for key, value in metrics.items()]
+            )
 
     def finalize(self, status: str = "success") -> None:
         """Writes what is kept; `end` ends the run, which has more to log after the last update."""
@@ -128,7 +141,9 @@ class MlflowRun(MLFlowLogger):
 
     @rank_zero_only
     def register(self, checkpoint: Path, name: str, cluster: Cluster) -> None:
-        """Registers the policy of a checkpoint, which can place on `cluster`, as the next version of a model; once for each run."""
+        """Registers the policy of a checkpoint, which can place on
+        `cluster`, as the next version of a model; once for each run.
+        """
         from gnnplace.training import mlflow_model  # imports mlflow, which takes seconds
 
         with in_one_line(self._runs):
@@ -143,7 +158,9 @@ class MlflowRun(MLFlowLogger):
             self.experiment.set_terminated(self.run_id, status)
 
 
-def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any], more: Mapping[str, str]) -> tuple[str, int]:
+def _open(
+    client: Any, experiment: str, name: str, parameters: Mapping[str, Any], more: Mapping[str, str]
+) -> tuple[str, int]:
     """The run of the folder of this name, and the last step that it has logged, -1 for a new one."""
     known = client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1)
     if known:
@@ -158,7 +175,10 @@ def _open(client: Any, experiment: str, name: str, parameters: Mapping[str, Any]
 
 
 def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> None:
-    """One parameter a knob. MLflow takes no longer values than 6,000 characters: such a one says where it stands instead."""
+    """One parameter a knob.
+
+    MLflow takes no longer values than 6,000 characters: such a one says where it stands instead.
+    """
     from mlflow.entities import Param
 
     def shown(value: Any) -> str:

@@ -1,7 +1,8 @@
 """MLflow's store of a folder of runs: `mlflow.db` (SQLite), with artifacts beside it. It is whole, or it is not there.
 
-MLflow makes a store by hundreds of statements on the file; a process that ends meanwhile leaves a part that MLflow never takes again. Here
-the statements run in memory, and the file is written at once, by one process at a time. What is no such store is named, never changed.
+MLflow makes a store by hundreds of statements on the file; a process that ends meanwhile leaves a part that MLflow
+never takes again. Here the statements run in memory, and the file is written at once, by one process at a time. What is
+no such store is named, never changed.
 """
 
 from __future__ import annotations
@@ -35,10 +36,14 @@ def database(runs: Path) -> str:
 
 
 def check(runs: Path) -> None:
-    """Raises OSError (one line, with the cure) where the store of a folder of runs can't be used; one that is not there yet can."""
+    """Raises OSError (one line, with the cure) where the store of a folder
+    of runs can't be used; one that is not there yet can.
+    """
     path = runs / DATABASE
     if not _has_address(runs.resolve()):
-        raise OSError(errno.EINVAL, "MLflow has no address for such a name; say other --runs, or --tracking none", str(path))
+        raise OSError(
+            errno.EINVAL, "MLflow has no address for such a name; say other --runs, or --tracking none", str(path)
+        )
     if not os.path.lexists(path):
         return
     if not path.is_file():
@@ -61,7 +66,11 @@ def opened(runs: Path) -> Any:
 def experiment(client: Any, runs: Path) -> str:
     """The experiment of all runs; a store that somebody else made may lack it."""
     found = client.get_experiment_by_name(EXPERIMENT)
-    return str(found.experiment_id if found is not None else client.create_experiment(EXPERIMENT, _artifacts(runs), {KIND_TAG: KIND}))
+    return str(
+        found.experiment_id
+        if found is not None
+        else client.create_experiment(EXPERIMENT, _artifacts(runs), {KIND_TAG: KIND})
+    )
 
 
 def local(address: str) -> Path | None:
@@ -96,7 +105,9 @@ def _sqlite_code(error: BaseException | None) -> int:
 
 
 def _has_address(path: Path) -> bool:
-    """Whether MLflow finds a path by its address: `?` and `#` end one, and `%41` is read as A, twice where it names artifacts."""
+    """Whether MLflow finds a path by its address: `?` and `#` end one, and
+    `%41` is read as A, twice where it names artifacts.
+    """
     return not set("?#") & set(str(path)) and unquote(unquote(path.as_uri())) == f"file://{path}"
 
 
@@ -113,7 +124,11 @@ def _fault(store: sqlite3.Connection, path: Path) -> str | None:
     known = _versions()
     if version[0] == known[0]:
         return None
-    upgrade = f"run `mlflow db upgrade {database(path.parent)}` with a copy at hand" if version[0] in known else "install a newer MLflow"
+    upgrade = (
+        f"run `mlflow db upgrade {database(path.parent)}` with a copy at hand"
+        if version[0] in known
+        else "install a newer MLflow"
+    )
     return f"MLflow's store is of another version of it ({version[0]}, not {known[0]}): {upgrade}, or {CURE}"
 
 

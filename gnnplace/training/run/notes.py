@@ -1,4 +1,6 @@
-"""What MLflow says of a run besides its knobs and curves: a description, its source, the bound and what baselines take."""
+"""What MLflow says of a run besides its knobs and curves: a
+description, its source, the bound and what baselines take.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def tags(config: RunConfig, folder: Path, lessons: Sequence[Lesson], phases: Seq
 
 def description(config: RunConfig, folder: Path, lessons: Sequence[Lesson], phases: Sequence[Phase]) -> str:
     """Who learns what, how long, and how to go on (Markdown)."""
-    policy = f"{config.policy.kind} ({config.policy.encodes_with})" if config.policy.encodes_with else config.policy.kind
+    policy = (
+        f"{config.policy.kind} ({config.policy.encodes_with})" if config.policy.encodes_with else config.policy.kind
+    )
     names = [lesson.label for lesson in lessons]
     where = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
     updates = ", ".join(f"{phase.last - phase.first} updates of {phase.name}" for phase in phases)
@@ -51,7 +55,11 @@ def source(arguments: Sequence[str]) -> str:
 
 def baselines(lesson: Lesson, rows: Sequence[Candidate]) -> Metrics:
     """The bound, the best single device, each baseline and the fastest of them, simulated, as metrics of a problem."""
-    times = {each.planner: float(each.step_time_ns) for each in rows if each.step_time_ns is not None and not each.planner.startswith(OWN)}
+    times = {
+        each.planner: float(each.step_time_ns)
+        for each in rows
+        if each.step_time_ns is not None and not each.planner.startswith(OWN)
+    }
     found: Metrics = {"bound_ns": float(lower_bound(lesson.problem)), "one_device_ns": float(lesson.reference_ns)}
     found |= {"best_baseline_ns": min(times.values())} if times else {}
     return labelled(lesson, found | _each(times))
@@ -59,4 +67,7 @@ def baselines(lesson: Lesson, rows: Sequence[Candidate]) -> Metrics:
 
 def _each(times: Mapping[str, float]) -> Metrics:
     """MLflow takes letters, digits and some signs in names; another package may name its planners otherwise."""
-    return {f"baseline {''.join(c if c.isalnum() or c in '_-. ' else '_' for c in name)}_ns": time for name, time in times.items()}
+    return {
+        f"baseline {''.join(c if c.isalnum() or c in '_-. ' else '_' for c in name)}_ns": time
+        for name, time in times.items()
+    }

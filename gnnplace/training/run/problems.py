@@ -1,4 +1,5 @@
-"""The problems of a training run and what evaluates their placements: the simulator, or this machine, where the run measures.
+"""The problems of a training run and what evaluates their placements: the simulator, or this machine, where the run
+measures.
 
 A run that measures keeps the hosts of its workloads. What is no step of its own stays simulated even then: teachers
 of the warm start, baselines, bounds, and the order in which the ops of a measured placement run.
@@ -50,7 +51,8 @@ def opened(config: RunConfig, folder: RunFolder, stack: ExitStack, quiet: bool) 
         return RunProblems(named + selected(config.corpus, config.seed), simulate)
     machines = _machines(config)  # graphs may take minutes
     hosts = {text: _host(config, text, stack) for text in dict.fromkeys(text for text, _ in config.problems)}
-    graphs = {text: host().graph for text, host in hosts.items()} | sources.graphs([], config.dims)  # which refuses sizes
+    # which refuses sizes
+    graphs = {text: host().graph for text, host in hosts.items()} | sources.graphs([], config.dims)
     problems = _costed(config, graphs, machines, quiet)
     terminal.progress(quiet)(said(config))
     by_graph = {graphs[text].sha256: host for text, host in hosts.items()}
@@ -87,9 +89,14 @@ def _machines(config: RunConfig) -> dict[str, Cluster]:
     return {text: sources.cluster(text) for text in dict.fromkeys(text for _, text in config.problems)}
 
 
-def _costed(config: RunConfig, graphs: Mapping[str, ComputationGraph], machines: Mapping[str, Cluster], quiet: bool) -> tuple[Problem, ...]:
+def _costed(
+    config: RunConfig, graphs: Mapping[str, ComputationGraph], machines: Mapping[str, Cluster], quiet: bool
+) -> tuple[Problem, ...]:
     posed = zip(config.problems, config.costs or [None] * len(config.problems), strict=True)
-    return tuple(sources.costed(graphs[text], machines[cluster], costs, terminal.progress(quiet)) for (text, cluster), costs in posed)
+    return tuple(
+        sources.costed(graphs[text], machines[cluster], costs, terminal.progress(quiet))
+        for (text, cluster), costs in posed
+    )
 
 
 def _host(config: RunConfig, text: str, stack: ExitStack) -> LastingHost:

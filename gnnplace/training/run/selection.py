@@ -1,4 +1,6 @@
-"""Problems of the corpus as a configuration chooses them, and exams: such problems with the best heuristic's step time and the bound."""
+"""Problems of the corpus as a configuration chooses them, and exams: such
+problems with the best heuristic's step time and the bound.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ MOST_DRAWN = 10**6
 
 
 def selected(config: SelectionConfig, seed: int) -> tuple[Problem, ...]:
-    """The problems that a configuration chooses, graph by graph; the clusters drawn for a graph depend on its name and the seed."""
+    """The problems that a configuration chooses, graph by graph; the
+    clusters drawn for a graph depend on its name and the seed.
+    """
     clusters = [sources.cluster(name) for name in config.clusters] if config.splits else []
     problems, chosen = [], [entry for entry in manifest.entries() if _is_chosen(entry, config)]
     for entry in chosen:
@@ -64,7 +68,10 @@ def _is_chosen(entry: manifest.Entry, config: SelectionConfig) -> bool:
 
 
 def exams(problems: Sequence[Problem], kept: Path | None, say: Callable[[str], object]) -> tuple[Exam, ...]:
-    """The problems as exams. What their heuristics take is looked up in the file `kept`, if there is one, and written there."""
+    """The problems as exams.
+
+    What their heuristics take is looked up in the file `kept`, if there is one, and written there.
+    """
     known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
     made = []
     for problem, label in zip(problems, labels(problems), strict=True):

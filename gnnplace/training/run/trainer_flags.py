@@ -1,6 +1,8 @@
-"""The flags of Lightning's Trainer that a configuration may give: which, of what type and size, and tried before anything is made.
+"""The flags of Lightning's Trainer that a configuration may give: which, of what type and size, and tried before
+anything is made.
 
-Types are those that Lightning states. What Lightning refuses besides is found by making a Trainer of the flags, which runs nothing.
+Types are those that Lightning states. What Lightning refuses besides is found by making a Trainer of the flags, which
+runs nothing.
 """
 
 from __future__ import annotations
@@ -45,18 +47,28 @@ OURS = {  # flags of the Trainer that have another place here, or would break wh
     "use_distributed_sampler": "the processes of a run share its samples",
     "val_check_interval": "training.validation_every says when",
 }
-CHOICES = {  # where Lightning has more: strategies of processes that are commands of their own, and weights that checkpoints hold
+# where Lightning has more: strategies of processes that are commands of their own, and weights that checkpoints hold
+CHOICES = {
     "strategy": ("auto", "single_device", "ddp", "ddp_find_unused_parameters_true"),
     "precision": (32, "32", "32-true", 16, "16", "16-mixed", "bf16", "bf16-mixed"),
 }
 BELOW_ZERO = {"devices": -1, "max_steps": -1, "num_sanity_val_steps": -1}  # which stands for all of them
-WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list", dict: "a map", type(None): "null"}
+WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+    dict: "a map",
+    type(None): "null",
+}
 
 
 def flags(given: Mapping[str, Any]) -> dict[str, Any]:
     """The flags of the Trainer that a configuration gives, over ours.
 
-    Raises ValueError (one line) for one that is none, that has another place, or that is of another type or size than it may be.
+    Raises ValueError (one line) for one that is none, that has another place, or that is of another type or size than
+    it may be.
     """
     for name, value in given.items():
         _check(name, value)
@@ -86,7 +98,9 @@ def tried(given: Mapping[str, Any]) -> int:
                 raise ValueError(f"trainer.{name}: {strict_json.shown(value)}: {alone}") from alone
         raise ValueError(f"trainer: {error}") from error
     if isinstance(made.accelerator, CPUAccelerator) and made.num_devices > usable_cores():
-        raise ValueError(f"trainer.devices: {made.num_devices} processes take a core each, and this one may use {usable_cores()}")
+        raise ValueError(
+            f"trainer.devices: {made.num_devices} processes take a core each, and this one may use {usable_cores()}"
+        )
     return made.num_devices * made.num_nodes
 
 
@@ -111,7 +125,9 @@ def _check(name: str, value: Any) -> None:
     try:
         _type(name).validate_python(value)
     except (ValidationError, ValueError) as error:  # ValueError: a whole number of thousands of digits
-        raise ValueError(f"trainer.{name}: {strict_json.shown(value)} is none of what it may be: {_words(name)}") from error
+        raise ValueError(
+            f"trainer.{name}: {strict_json.shown(value)} is none of what it may be: {_words(name)}"
+        ) from error
     if isinstance(value, int | str) and value not in CHOICES.get(name, (value,)):
         raise ValueError(f"trainer.{name}: {strict_json.shown(value)} is none of {', '.join(map(str, CHOICES[name]))}")
     if isinstance(value, int | float) and not BELOW_ZERO.get(name, 0) <= value <= MOST:
@@ -122,7 +138,9 @@ def _check(name: str, value: Any) -> None:
 
 @cache
 def _type(name: str) -> TypeAdapter:
-    return TypeAdapter(get_type_hints(Trainer.__init__)[name], config=ConfigDict(strict=True, arbitrary_types_allowed=True))
+    return TypeAdapter(
+        get_type_hints(Trainer.__init__)[name], config=ConfigDict(strict=True, arbitrary_types_allowed=True)
+    )
 
 
 def _words(name: str) -> str:

@@ -25,7 +25,8 @@ from gnnplace.training.update.rollout import decode, fastest, sampled
 class ZeroShot:
     """Greedy decoding, and the fastest of that and of `samples` samples where there are any. `name` is the policy's.
 
-    A policy that guides a search improves `start` or random list schedules instead, `evaluations` in all (`baselines.improve`).
+    A policy that guides a search improves `start` or random list schedules instead, `evaluations` in all
+    (`baselines.improve`).
     """
 
     name: str
@@ -38,7 +39,9 @@ class ZeroShot:
 
     def __call__(self, problem: Problem) -> Placement:
         if isinstance(self.policy, GuidesSearch):
-            return portfolio.improved(problem, simulate, self.policy.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start)
+            return portfolio.improved(
+                problem, simulate, self.policy.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start
+            )
         found = [decode(self.policy, problem, simulate)[:2]]
         if self.samples:
             found += sampled(self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed))
@@ -51,23 +54,31 @@ class ZeroShot:
         return replace(self, start=start)
 
 
-def planner(checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0, evaluations: int | None = None) -> ZeroShot:
-    """The policy of a checkpoint; an improver evaluates `EVALUATIONS` placements unless told how many, others take no number.
+def planner(
+    checkpoint: str | os.PathLike[str], seed: int = 0, samples: int = 0, evaluations: int | None = None
+) -> ZeroShot:
+    """The policy of a checkpoint; an improver evaluates `EVALUATIONS` placements unless told how many, others take no
+    number.
 
-    Raises ValueError (one line) where the checkpoint is damaged, or of another version or shape, and for a number that is not taken.
+    Raises ValueError (one line) where the checkpoint is damaged, or of another version or shape, and for a number that
+    is not taken.
     """
     between(0, MOST_OF_A_STEP, "", samples=samples)
     trained = policy_of(checkpoint)
     made = of_checkpoint(trained)
     restore_policy(trained, made.policy)
     if evaluations is not None and not isinstance(made.policy, GuidesSearch):
-        raise ValueError(f"evaluations: the policy {made.config.kind} takes samples instead; of planner best they are the budget")
+        raise ValueError(
+            f"evaluations: the policy {made.config.kind} takes samples instead; of planner best they are the budget"
+        )
     if samples and isinstance(made.policy, GuidesSearch):
         raise ValueError(f"samples: the policy {made.config.kind} draws none; it takes evaluations instead")
     return of_policy(made.config, made.policy, seed, samples, evaluations or EVALUATIONS)
 
 
-def of_policy(config: PolicyConfig, policy: nn.Module, seed: int = 0, samples: int = 0, evaluations: int = EVALUATIONS) -> ZeroShot:
+def of_policy(
+    config: PolicyConfig, policy: nn.Module, seed: int = 0, samples: int = 0, evaluations: int = EVALUATIONS
+) -> ZeroShot:
     """The policy of these knobs, with the weights that it has."""
     assert isinstance(policy, Policy)
     return ZeroShot(config.kind, config.encodes_with, policy.eval(), samples, seed, evaluations)

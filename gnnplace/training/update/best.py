@@ -19,7 +19,9 @@ Choices = Sequence[Mapping[str, Tensor]]  # of each step of an episode of one sa
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """A feasible placement, its step time, how the policy found it, and its choices that made it (None where they aren't known)."""
+    """A feasible placement, its step time, how the policy found it, and its
+    choices that made it (None where they aren't known).
+    """
 
     placement: Placement
     step_time_ns: int
@@ -41,7 +43,9 @@ class BestPlacements:
         self._write = write
         self._on_disk = list(on_disk or [None] * num_problems)
 
-    def offer(self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices | None = None) -> bool:
+    def offer(
+        self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices | None = None
+    ) -> bool:
         """Whether the placement is feasible and faster than the best so far, which it then replaces."""
         time, best = result.feasible_ns, self.found[problem]
         if time is None or (best is not None and time >= best.step_time_ns):
@@ -53,7 +57,9 @@ class BestPlacements:
             self._on_disk[problem] = time
         return True
 
-    def offer_all(self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices) -> bool:
+    def offer_all(
+        self, problem: int, placement: Placement, result: StepResult, origin: Origin, choices: Choices
+    ) -> bool:
         """`offer`, of the fastest that the processes of a run found; all of them call it and keep the same."""
         never = torch.iinfo(torch.int64).max
         time = torch.tensor([never if result.feasible_ns is None else result.feasible_ns])
@@ -91,6 +97,8 @@ def _document(best: Best) -> dict[str, Any]:
 
 
 def _best(document: dict[str, Any]) -> Best:
-    priority, fusion = (None if (column := document.get(name)) is None else column.numpy() for name in ("priority", "fusion"))
+    priority, fusion = (
+        None if (column := document.get(name)) is None else column.numpy() for name in ("priority", "fusion")
+    )
     placement = Placement(document["device"].numpy(), document["schedule"], priority, fusion)
     return Best(placement, document["step_time_ns"], document["origin"], document["choices"])

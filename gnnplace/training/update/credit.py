@@ -1,8 +1,9 @@
 """Credit: what the rewards of an episode's steps say of each step's decisions, and which samples count.
 
-The return of a step is compared with what was expected of it: `MovingAverage` is the hierarchical planner's (an exponential moving
-average) and `RecentMean` is Placeto's; `leave_one_out` compares each sample with the others of its problem and needs no memory; a critic is
-the policy's own; or nothing is expected. Samples that do not count are left out of what is expected, and of the loss.
+The return of a step is compared with what was expected of it: `MovingAverage` is the hierarchical planner's (an
+exponential moving average) and `RecentMean` is Placeto's; `leave_one_out` compares each sample with the others of its
+problem and needs no memory; a critic is the policy's own; or nothing is expected. Samples that do not count are left
+out of what is expected, and of the loss.
 
 Computed in float64: samples that take the same time get an advantage of exactly 0.
 """
@@ -32,20 +33,23 @@ class Credit(NamedTuple):
 
 
 def counted(valid: Bool[Tensor, "steps samples"], updates: int, cut_off: int | None) -> Bool[Tensor, "steps samples"]:
-    """Which samples count in an update after `updates` earlier ones: all before the cut-off, only the valid ones from it on.
+    """Which samples count in an update after `updates` earlier ones: all before the cut-off, only the valid ones from
+    it on.
 
     The cut-off of Mirhoseini et al. (ICLR 2018) is 500 updates; without one, all samples always count.
     """
     return valid.clone() if cut_off is not None and updates >= cut_off else torch.ones_like(valid)
 
 
-def returns(reward: Float64[Tensor, "steps samples"], kind: ReturnKind, gamma: float) -> Float64[Tensor, "steps samples"]:
+def returns(
+    reward: Float64[Tensor, "steps samples"], kind: ReturnKind, gamma: float
+) -> Float64[Tensor, "steps samples"]:
     """The return of each step.
 
-    `terminal`: the last step's reward for all of them. `to-go`: the discounted rewards from it on. `improvement`: the same of what each
-    step adds to the reward before; without discount the last reward minus that of the step before. `own`: its reward alone, times
-    `gamma ** i` for step i = 1, 2, ... (Duan et al., NeurIPS 2024, eq. 14). `episode`: for all of them the sum of all rewards, each times
-    `gamma` for every step after it (the public code of the same).
+    `terminal`: the last step's reward for all of them. `to-go`: the discounted rewards from it on. `improvement`: the
+    same of what each step adds to the reward before; without discount the last reward minus that of the step before.
+    `own`: its reward alone, times `gamma ** i` for step i = 1, 2, ... (Duan et al., NeurIPS 2024, eq. 14). `episode`:
+    for all of them the sum of all rewards, each times `gamma` for every step after it (the public code of the same).
     """
     match kind:
         case "terminal":
@@ -72,8 +76,9 @@ def _powers(gamma: float, exponents: range) -> Float64[Tensor, "steps 1"]:
 class MovingAverage(nn.Module):
     """What to expect of each step of each problem: `average <- decay * average + (1 - decay) * mean counted return`.
 
-    It starts at `initial`: the reward of an invalid placement encourages the first valid ones; None is the mean of the first returns that
-    count. It is of one controller, as in the paper, and of one problem and step, because their returns don't compare.
+    It starts at `initial`: the reward of an invalid placement encourages the first valid ones; None is the mean of the
+    first returns that count. It is of one controller, as in the paper, and of one problem and step, because their
+    returns don't compare.
     """
 
     def __init__(self, decay: float = 0.9, initial: float | None = INVALID) -> None:
@@ -90,8 +95,12 @@ class MovingAverage(nn.Module):
     def advantage(
         self, values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], problem: int = 0
     ) -> Float64[Tensor, "steps samples"]:
-        """Returns minus what was expected before these samples, towards which the average then moves; it stays where none counts."""
-        before = self.average.get(problem, torch.full((len(values),), self.initial, dtype=torch.float64)).to(values.device)
+        """Returns minus what was expected before these samples, towards
+        which the average then moves; it stays where none counts.
+        """
+        before = self.average.get(problem, torch.full((len(values),), self.initial, dtype=torch.float64)).to(
+            values.device
+        )
         mean = _mean(values, counts)
         expected = torch.where(before.isnan(), mean.nan_to_num(), before)
         moved = torch.where(before.isnan(), mean, before + (1 - self.decay) * (mean - before))
@@ -100,9 +109,11 @@ class MovingAverage(nn.Module):
 
 
 class RecentMean(nn.Module):
-    """What to expect of each step of each problem: the mean of the mean counted returns of the last `window` updates, the present one too.
+    """What to expect of each step of each problem: the mean of the mean counted returns of the last `window` updates,
+    the present one too.
 
-    Placeto's "moving average over the last k episodes", one a graph and time step; its authors' code takes the present episode in.
+    Placeto's "moving average over the last k episodes", one a graph and time step; its authors' code takes the present
+    episode in.
     """
 
     def __init__(self, window: int) -> None:
@@ -119,7 +130,9 @@ class RecentMean(nn.Module):
     def advantage(
         self, values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], problem: int = 0
     ) -> Float64[Tensor, "steps samples"]:
-        """Returns minus the mean of those of the last updates; a step of which no sample counts in an update is left out of it."""
+        """Returns minus the mean of those of the last updates; a step of
+        which no sample counts in an update is left out of it.
+        """
         present = _mean(values, counts)[None]
         before = self.recent.get(problem, present[:0]).to(values.device)
         self.recent[problem] = torch.cat([before, present])[-self.window :]
@@ -131,7 +144,9 @@ Average = MovingAverage | RecentMean
 
 def average(config: CreditConfig) -> Average:
     """What a configuration's baseline remembers; one that remembers nothing leaves it unused."""
-    return RecentMean(config.window) if config.baseline == "recent-mean" else MovingAverage(config.decay, config.initial)
+    return (
+        RecentMean(config.window) if config.baseline == "recent-mean" else MovingAverage(config.decay, config.initial)
+    )
 
 
 def _mean(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]) -> Float64[Tensor, " steps"]:
@@ -139,7 +154,9 @@ def _mean(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps 
     return torch.where(counts, values, 0.0).sum(1) / counts.sum(1)
 
 
-def leave_one_out(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]) -> Float64[Tensor, "steps samples"]:
+def leave_one_out(
+    values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]
+) -> Float64[Tensor, "steps samples"]:
     """Each return minus the mean of the *other* samples that count; 0 where there is no other."""
     centred = values - values[:, :1]  # equal returns are exactly 0 now
     others = counts.sum(1, keepdim=True) - counts.long()
@@ -147,7 +164,9 @@ def leave_one_out(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor,
     return torch.where(others > 0, centred - total / others.clamp(min=1), 0.0)
 
 
-def spread(values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]) -> Float64[Tensor, " steps"]:
+def spread(
+    values: Float64[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"]
+) -> Float64[Tensor, " steps"]:
     """The standard deviation of the returns that count, step by step; 0 where fewer than two do."""
     centred = torch.where(counts, values - values[:, :1], 0.0)
     number = counts.sum(1)
@@ -164,7 +183,10 @@ def credit(
     problem: int,
     values: Float[Tensor, "steps samples"] | None = None,
 ) -> Credit:
-    """The credit of one problem's samples; `values` are a critic's. Raises ValueError where a critic is asked for and there is none."""
+    """The credit of one problem's samples; `values` are a critic's.
+
+    Raises ValueError where a critic is asked for and there is none.
+    """
     made = returns(reward, config.returns, config.gamma)
     match config.baseline:
         case "moving-average" | "recent-mean":
@@ -173,7 +195,9 @@ def credit(
             advantage = leave_one_out(made, counts)
         case "critic":
             if values is None:
-                raise ValueError("training.credit.baseline: this policy has no critic; choose leave-one-out or moving-average")
+                raise ValueError(
+                    "training.credit.baseline: this policy has no critic; choose leave-one-out or moving-average"
+                )
             advantage = made - values.double()
         case "none":
             advantage = made

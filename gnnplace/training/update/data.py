@@ -1,4 +1,5 @@
-"""What each step of the optimiser learns from: problems in an order that the seed and the update's number fix, and the exams.
+"""What each step of the optimiser learns from: problems in an order that the seed and the update's number fix, and the
+exams.
 
 A resumed run sees what an uninterrupted one would.
 """
@@ -21,7 +22,9 @@ ORDER, SAMPLES, BROUGHT = range(3)  # what a draw is for: draws for one purpose 
 
 
 class Work(NamedTuple):
-    """One step of the optimiser: pass `turn` of `turns` over the samples of an update of these problems (numbers of lessons)."""
+    """One step of the optimiser: pass `turn` of `turns` over the samples
+    of an update of these problems (numbers of lessons).
+    """
 
     update: int
     problems: tuple[int, ...]
@@ -39,10 +42,11 @@ class Work(NamedTuple):
 
 
 class Updates:
-    """The work of a run, an iterable of one epoch: update after update, from the one that `done` gives when the iteration begins.
+    """The work of a run, an iterable of one epoch: update after update, from the one that `done` gives when the
+    iteration begins.
 
-    Problems come in a new seeded order whenever all have come; under a curriculum the larger ones join one after another.
-    `sizes` are the problems' sizes.
+    Problems come in a new seeded order whenever all have come; under a curriculum the larger ones join one after
+    another. `sizes` are the problems' sizes.
     """
 
     def __init__(self, sizes: Sequence[int], learning: Learning, done: Callable[[], int]) -> None:
@@ -61,7 +65,10 @@ class Updates:
                 yield from (Work(update, problems, phase, turn, turns) for turn in range(turns))
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the learner knows how many updates are done. That there is one tells Lightning that this iterable can go on."""
+        """Nothing: the learner knows how many updates are done.
+
+        That there is one tells Lightning that this iterable can go on.
+        """
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -71,7 +78,9 @@ class Updates:
         """The problems of an update."""
         number = self._available(update)
         each = self._learning.training.problems_per_update
-        return tuple(int(self._by_size[self._drawn(place, number)]) for place in range(update * each, (update + 1) * each))
+        return tuple(
+            int(self._by_size[self._drawn(place, number)]) for place in range(update * each, (update + 1) * each)
+        )
 
     def _turns_of(self, phase: Phase) -> int:
         """How many passes an update makes over its samples."""
@@ -82,7 +91,9 @@ class Updates:
         number, joining = len(self._by_size), self._learning.training.curriculum * self._learning.all_updates
         if update >= joining:
             return number
-        return min(number, max(self._learning.training.problems_per_update, int(np.ceil(number * (update + 1) / joining))))
+        return min(
+            number, max(self._learning.training.problems_per_update, int(np.ceil(number * (update + 1) / joining)))
+        )
 
     def _drawn(self, place: int, number: int) -> int:
         epoch, position = divmod(place, number)
@@ -109,6 +120,8 @@ class Problems(lightning.LightningDataModule):
 
 
 def sample_generator(seed: int, update: int, place: int) -> torch.Generator:
-    """The generator of the samples of the problem at one place of an update: a function of these numbers, so nothing of it needs saving."""
+    """The generator of the samples of the problem at one place of an update: a
+    function of these numbers, so nothing of it needs saving.
+    """
     state = np.random.SeedSequence([seed, SAMPLES, update, place]).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state))

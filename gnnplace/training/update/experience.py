@@ -1,4 +1,6 @@
-"""The experience of one update with one problem: episodes of a policy, what they took, and what that says of each decision."""
+"""The experience of one update with one problem: episodes of a policy,
+what they took, and what that says of each decision.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from gnnplace.training.update.rollout import Proposals, rollout, values_of
 
 
 class Experience(NamedTuple):
-    """The samples of this process: decisions, episode, credit, and the decisions' log-probabilities when they were sampled.
+    """The samples of this process: decisions, episode, credit, and the decisions' log-probabilities when they were
+    sampled.
 
     `reward` is of the samples of all processes, of which `number` count.
     """
@@ -38,18 +41,23 @@ def check_divided(config: TrainingConfig, number: int) -> None:
     if config.samples % number or (config.groupings > 1 and config.groupings % number):
         what = f"groupings x placements ({config.groupings} x {config.placements})"
         raise ValueError(
-            f"training: {what} can't be divided among {number} processes: the groupings (or one grouping's placements) must be"
+            f"training: {what} can't be divided among {number} processes: the groupings (or one grouping's "
+            "placements) must be"
         )
 
 
 def share(config: TrainingConfig) -> Share:
-    """The samples of an update that this process draws. Raises ValueError where they can't be divided among the processes."""
+    """The samples of an update that this process draws.
+
+    Raises ValueError where they can't be divided among the processes.
+    """
     check_divided(config, processes.number())
     return Share(processes.rank(), processes.number(), config.groupings)
 
 
 def gather(
-    policy: Any, lesson: Lesson, problem: int, evaluate: Evaluator, config: TrainingConfig, update: int, generator: torch.Generator,
+    policy: Any, lesson: Lesson, problem: int, evaluate: Evaluator, config: TrainingConfig, update: int,
+    generator: torch.Generator,
     remembered: Average,
 ) -> Experience:  # fmt: skip
     """Samples one problem, evaluates all samples of a step in one call, and gives each step's decisions their credit.
@@ -69,7 +77,9 @@ def gather(
     made = credit.credit(all_rewards, counts, config.credit, remembered, problem, values)
     mine = made.of(slice(own.rank * samples, (own.rank + 1) * samples))
     before = tape.by_decision(Decisions.log_probability).detach()
-    return Experience(tape, episode, Credit(*(part.to(device) for part in mine)), before, all_rewards, int(counts.any(0).sum()))
+    return Experience(
+        tape, episode, Credit(*(part.to(device) for part in mine)), before, all_rewards, int(counts.any(0).sum())
+    )
 
 
 def _values(episode: Sequence[Proposals], config: CreditConfig) -> Float[Tensor, "steps all_samples"] | None:
@@ -81,12 +91,16 @@ def _values(episode: Sequence[Proposals], config: CreditConfig) -> Float[Tensor,
 def _rewards(
     policy: Any, lesson: Lesson, episode: Sequence[Proposals], config: RewardConfig
 ) -> tuple[Float64[Tensor, "steps samples"], Bool[Tensor, "steps samples"]]:
-    """The reward of every step that the policy has evaluated for its reward, 0 for the others, and whether its placement could run."""
+    """The reward of every step that the policy has evaluated for its reward, 0 for the others, and whether its
+    placement could run.
+    """
     number, every = len(episode[-1].placements), asks(policy).evaluates == "every"
     rewards, valid = [], []
     for step in episode:
         results: Sequence[StepResult] = step.results if every or step is episode[-1] else ()
-        found = [reward.of(result, config, lesson.reference_ns, lesson.problem.cluster.memory_bytes) for result in results]
+        found = [
+            reward.of(result, config, lesson.reference_ns, lesson.problem.cluster.memory_bytes) for result in results
+        ]
         rewards.append(found or [0.0] * number)
         valid.append([result.infeasible is None for result in results] or [True] * number)
     made, ran = torch.tensor(rewards, dtype=torch.float64), torch.tensor(valid)

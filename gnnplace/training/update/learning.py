@@ -1,4 +1,6 @@
-"""What a learner is told, whether a policy can learn so, and the parts of an update's samples that a pass learns from."""
+"""What a learner is told, whether a policy can learn so, and the parts
+of an update's samples that a pass learns from.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from gnnplace.policies.protocol import BringsPhases, Critic, Groups, Imitates, O
 
 
 class Learning(NamedTuple):
-    """What a learner is told: the loop, the algorithm, the seed of all draws, and the phases that its policy brings (`objectives`)."""
+    """What a learner is told: the loop, the algorithm, the seed of all draws,
+    and the phases that its policy brings (`objectives`).
+    """
 
     training: TrainingConfig
     algorithm: AlgorithmConfig
@@ -18,14 +22,19 @@ class Learning(NamedTuple):
     objectives: tuple[Objective, ...] = ()
 
     def of(self, policy: Any) -> Learning:
-        """The same of a policy, with the phases that it brings. Raises ValueError, naming the knob, where it can't learn so."""
+        """The same of a policy, with the phases that it brings.
+
+        Raises ValueError, naming the knob, where it can't learn so.
+        """
         brought = tuple(policy.objectives(self.training)) if isinstance(policy, BringsPhases) else ()
         check(policy, self._replace(objectives=brought))
         return self._replace(objectives=brought)
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Clusterings, a teacher's placements, what the policy brings, its own samples; those without updates are left out."""
+        """Clusterings, a teacher's placements, what the policy brings,
+        its own samples; those without updates are left out.
+        """
         training, brought = self.training, {each.name for each in self.objectives}
         parts = [(each.name, each.last - each.first, each.lr) for each in training.phases if each.name not in brought]
         own = [parts.pop()] if training.updates else []
@@ -46,19 +55,25 @@ def check(policy: Any, learning: Learning) -> None:
     training = learning.training
     if training.grouping.updates and not isinstance(policy, Groups):
         raise ValueError(f"training.grouping.updates: {type(policy).__name__} has no groups to pre-train; set it to 0")
-    if training.credit.baseline == "critic" and not (isinstance(policy, Critic) and isinstance(learning.algorithm, PpoConfig)):
+    if training.credit.baseline == "critic" and not (
+        isinstance(policy, Critic) and isinstance(learning.algorithm, PpoConfig)
+    ):
         raise ValueError(
-            f"training.credit.baseline: 'critic' needs a policy with a critic, and algorithm.kind ppo, which teaches it; "
+            "training.credit.baseline: 'critic' needs a policy with a critic, and algorithm.kind ppo, which teaches "
+            "it; "
             f"{type(policy).__name__} under {learning.algorithm.kind!r} is not that"
         )
     if training.credit.returns == "improvement" and asks(policy).evaluates != "every":
         raise ValueError(
-            f"training.credit.returns: 'improvement' is of policies that have every step evaluated, and {type(policy).__name__} only has "
+            "training.credit.returns: 'improvement' is of policies that have every step evaluated, and "
+            f"{type(policy).__name__} only has "
             f"its last; choose 'terminal'"
         )
     check_minibatches(learning.algorithm.minibatches, training, isinstance(policy, SharesGroupings))
     if training.warm_start.updates and not isinstance(policy, Imitates):
-        raise ValueError(f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0")
+        raise ValueError(
+            f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0"
+        )
     if training.moves.updates and not any(each.name == "moves" for each in learning.objectives):
         raise ValueError(f"training.moves.updates: {type(policy).__name__} chooses among no moves; set it to 0")
 
@@ -66,20 +81,28 @@ def check(policy: Any, learning: Learning) -> None:
 def minibatch(turn: int, parts: int, samples: int) -> slice:
     """The samples of pass `turn`, where an epoch is divided into so many parts, of equal sizes up to one sample.
 
-    Samples that share a grouping stand side by side (`protocol.Choose`), so a part is of whole groupings, or of samples of one.
+    Samples that share a grouping stand side by side (`protocol.Choose`), so a part is of whole groupings, or of samples
+    of one.
     """
     part = turn % parts
     return slice(part * samples // parts, (part + 1) * samples // parts)
 
 
 def check_minibatches(parts: int, training: TrainingConfig, shared: bool) -> None:
-    """Raises ValueError where there are more parts than samples, or, with `shared` groupings, where a part would cut one."""
+    """Raises ValueError where there are more parts than samples, or,
+    with `shared` groupings, where a part would cut one.
+    """
     if parts > training.samples:
         raise ValueError(f"algorithm.minibatches: {parts} parts of {training.samples} samples")
     each = training.placements
-    if shared and training.groupings > 1 and any(_cuts(minibatch(turn, parts, training.samples), each) for turn in range(parts)):
+    if (
+        shared
+        and training.groupings > 1
+        and any(_cuts(minibatch(turn, parts, training.samples), each) for turn in range(parts))
+    ):
         raise ValueError(
-            f"algorithm.minibatches: {parts} parts of {training.groupings} groupings with {each} placements each would cut a grouping; "
+            f"algorithm.minibatches: {parts} parts of {training.groupings} groupings with {each} placements each "
+            "would cut a grouping; "
             f"choose a number that divides the groupings, or a multiple of them"
         )
 

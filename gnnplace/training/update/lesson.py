@@ -17,7 +17,8 @@ MOST_CHARACTERS = 150  # MLflow's names of metrics have at most 250, names of fi
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """A problem to learn from; `reference_ns` is the step time that counts as reward 0, `teacher` what a warm start imitates.
+    """A problem to learn from; `reference_ns` is the step time that counts as reward 0, `teacher` what a warm start
+    imitates.
 
     `label` names its metrics and files. It is `graph.cluster` unless given, in the characters that such names may have.
     """

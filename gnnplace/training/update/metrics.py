@@ -15,7 +15,9 @@ Metrics = dict[str, float]
 
 
 def of_samples(lesson: Lesson, experience: Experience, scored: Scored, best: Best | None) -> Metrics:
-    """Of one problem's samples: times, rewards, entropy of a decision, share of infeasible ones, and how many ops each device got."""
+    """Of one problem's samples: times, rewards, entropy of a decision, share
+    of infeasible ones, and how many ops each device got.
+    """
     last = experience.episode[-1]
     times = [result.feasible_ns for result in last.results if result.feasible_ns is not None]
     decisions = sum(scored.tape.decisions_by_step())
@@ -27,11 +29,17 @@ def of_samples(lesson: Lesson, experience: Experience, scored: Scored, best: Bes
         "reward_std": float(final.std(correction=0)),
     }
     if times:
-        found |= {"best_sample_ns": float(min(times)), "mean_ns": float(np.mean(times)), "median_ns": float(np.median(times))}
+        found |= {
+            "best_sample_ns": float(min(times)),
+            "mean_ns": float(np.mean(times)),
+            "median_ns": float(np.median(times)),
+        }
     if best is not None:
         found["best_ns"] = float(best.step_time_ns)
     ops = np.mean([np.bincount(each.device, minlength=lesson.problem.num_devices) for each in last.placements], axis=0)
-    found |= {f"ops on {name}": float(count) for name, count in zip(lesson.problem.cluster.device_names, ops, strict=True)}
+    found |= {
+        f"ops on {name}": float(count) for name, count in zip(lesson.problem.cluster.device_names, ops, strict=True)
+    }
     return labelled(lesson, found)
 
 
@@ -41,10 +49,14 @@ def labelled(lesson: Lesson, found: Metrics) -> Metrics:
 
 
 def over_problems(lessons: Sequence[Lesson], found: Metrics) -> Metrics:
-    """Geometric means over the problems of an update: the samples' mean time, and the best so far, over the best single device."""
+    """Geometric means over the problems of an update: the samples' mean
+    time, and the best so far, over the best single device.
+    """
     means: Metrics = {}
     for name in ("mean", "best"):
-        ratios = [found[key] / lesson.reference_ns for lesson in lessons if (key := f"{lesson.label}/{name}_ns") in found]
+        ratios = [
+            found[key] / lesson.reference_ns for lesson in lessons if (key := f"{lesson.label}/{name}_ns") in found
+        ]
         if ratios:
             means[f"{name}_over_one_device"] = geometric_mean(ratios)
     return means

@@ -1,4 +1,6 @@
-"""What the optimiser descends, a loss a phase: clusterings, a teacher's placements, what a policy brings, or the policy's own samples."""
+"""What the optimiser descends, a loss a phase: clusterings, a teacher's placements, what a policy brings, or the
+policy's own samples.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ NatsOf = Callable[[Problem, Choices], Float[Tensor, ""]]
 class Imitation:
     """The nats of choices that are known, and worked out once for each problem."""
 
-    def __init__(self, lessons: Sequence[Lesson], name: str, choices_of: Callable[[Lesson], Choices], nats_of: NatsOf) -> None:
+    def __init__(
+        self, lessons: Sequence[Lesson], name: str, choices_of: Callable[[Lesson], Choices], nats_of: NatsOf
+    ) -> None:
         self._lessons, self._name, self._choices_of, self._nats_of = lessons, name, choices_of, nats_of
         self._choices: dict[int, Choices] = {}
 
@@ -79,10 +83,18 @@ def imitation(policy: Any, lessons: Sequence[Lesson]) -> dict[str, PhaseLoss]:
 
 
 class Reinforcement:
-    """An algorithm's loss of the samples that the policy draws in the first pass of an update; later passes score them again."""
+    """An algorithm's loss of the samples that the policy draws in the
+    first pass of an update; later passes score them again.
+    """
 
     def __init__(
-        self, policy: Any, lessons: Sequence[Lesson], learning: Learning, evaluate: Evaluator, best: BestPlacements, average: Average
+        self,
+        policy: Any,
+        lessons: Sequence[Lesson],
+        learning: Learning,
+        evaluate: Evaluator,
+        best: BestPlacements,
+        average: Average,
     ) -> None:
         self._policy, self._lessons, self._learning = policy, lessons, learning
         self._evaluate, self._best, self._average = evaluate, best, average
@@ -94,7 +106,11 @@ class Reinforcement:
 
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
         problem = batch.problems[place]
-        lesson, algorithm, progress = self._lessons[problem], self._learning.algorithm, batch.phase.progress(batch.update)
+        lesson, algorithm, progress = (
+            self._lessons[problem],
+            self._learning.algorithm,
+            batch.phase.progress(batch.update),
+        )
         if batch.first:
             self.experience[place] = self._gather(batch, place)
         experience = self.experience[place]
@@ -110,14 +126,22 @@ class Reinforcement:
         if isinstance(self._policy, Continues) and so_far is not None:
             self._policy.continue_from(self._lessons[problem].problem, so_far.placement)
         generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
-        made = gather(self._policy, self._lessons[problem], problem, self._evaluate, training, update, generator, self._average)
+        made = gather(
+            self._policy, self._lessons[problem], problem, self._evaluate, training, update, generator, self._average
+        )
         best = best_sample(made.episode)
-        self._best.offer_all(problem, best.placement, best.result, "sample", made.tape.choices(best.sample)[: best.step + 1])
+        self._best.offer_all(
+            problem, best.placement, best.result, "sample", made.tape.choices(best.sample)[: best.step + 1]
+        )
         return made
 
     def _of_samples(self, scored: Scored, experience: Experience, rows: slice, progress: float) -> Float[Tensor, ""]:
         """The mean over the samples that count: of all processes, or of this minibatch."""
-        algorithm, explore, credit = self._learning.algorithm, self._learning.training.exploration, experience.credit.of(rows)
+        algorithm, explore, credit = (
+            self._learning.algorithm,
+            self._learning.training.exploration,
+            experience.credit.of(rows),
+        )
         bonus = EntropyBonus(explore.entropy(progress), explore.entropy_of)
         number = experience.number if algorithm.minibatches == 1 else None
         match algorithm:
@@ -134,15 +158,25 @@ class Reinforcement:
         algorithm, best = self._learning.algorithm, self._best.found[problem]
         if not (algorithm.self_imitation and experience.number and best and best.choices):
             return 0.0
-        nats = self_imitate(self._policy, self._lessons[problem].problem, best.choices, self._evaluate, algorithm.decisions == "sum")
+        nats = self_imitate(
+            self._policy, self._lessons[problem].problem, best.choices, self._evaluate, algorithm.decisions == "sum"
+        )
         return algorithm.self_imitation * progress * nats
 
 
 class Brought:
     """The loss of a phase that the policy brings; 0 where a problem teaches nothing."""
 
-    def __init__(self, objective: Objective, policy: nn.Module, lessons: Sequence[Lesson], seed: int, evaluate: Evaluator) -> None:
-        self._objective, self._policy, self._lessons, self._seed, self._evaluate = objective, policy, lessons, seed, evaluate
+    def __init__(
+        self, objective: Objective, policy: nn.Module, lessons: Sequence[Lesson], seed: int, evaluate: Evaluator
+    ) -> None:
+        self._objective, self._policy, self._lessons, self._seed, self._evaluate = (
+            objective,
+            policy,
+            lessons,
+            seed,
+            evaluate,
+        )
         self._teaches: dict[int, bool] = {}  # of the present update, by the place of its problem
 
     def prepare(self) -> None:

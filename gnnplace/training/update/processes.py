@@ -1,7 +1,9 @@
-"""What the processes of one training run share (`--trainer.strategy ddp`): rewards, and the best placements found by any of them.
+"""What the processes of one training run share (`--trainer.strategy ddp`): rewards, and the best placements found by
+any of them.
 
-Training is synchronous on purpose: the same global batch gives the same update on any number of processes, up to the order of sums. The
-controllers of Mirhoseini et al. (ICLR 2018) update one parameter server asynchronously instead. With one process nothing is sent.
+Training is synchronous on purpose: the same global batch gives the same update on any number of processes, up to the
+order of sums. The controllers of Mirhoseini et al. (ICLR 2018) update one parameter server asynchronously instead. With
+one process nothing is sent.
 """
 
 from __future__ import annotations

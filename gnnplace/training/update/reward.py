@@ -1,9 +1,9 @@
 """The reward of one step: the one place that knows its sign (higher is better) and the price of an invalid placement.
 
-`negative_square_root` is the papers' (Mirhoseini et al., ICLR 2018: the root of the seconds, -10 where the placement is invalid; Zhou et
-al., NeurIPS 2020: the root of the time over that of a baseline, which is the best single device here); `negative_seconds` is Placeto's
-(Addanki et al., NeurIPS 2019); `inverse` is that of HSDAG (Duan et al., NeurIPS 2024); `log_speedup` is this project's: it compares
-problems of any size, and tells a placement how far it is from fitting.
+`negative_square_root` is the papers' (Mirhoseini et al., ICLR 2018: the root of the seconds, -10 where the placement is
+invalid; Zhou et al., NeurIPS 2020: the root of the time over that of a baseline, which is the best single device here);
+`negative_seconds` is Placeto's (Addanki et al., NeurIPS 2019); `inverse` is that of HSDAG (Duan et al., NeurIPS 2024);
+`log_speedup` is this project's: it compares problems of any size, and tells a placement how far it is from fitting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ BYTES_PER_GB = 1e9
 INVALID = -10.0  # the paper's reward of a placement that cannot run: that of a step of 100 s
 
 
-def of(result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes: Int64[np.ndarray, " devices"]) -> float:
+def of(
+    result: StepResult, config: RewardConfig, reference_ns: int, memory_bytes: Int64[np.ndarray, " devices"]
+) -> float:
     """The reward that a configuration gives to a step, on devices of these memories."""
     match config.kind:
         case "sqrt":
@@ -46,11 +48,14 @@ def negative_square_root(result: StepResult, unit_ns: int = NS_PER_S, invalid: f
     return -math.sqrt(result.feasible_ns / unit_ns)
 
 
-def negative_seconds(result: StepResult, memory_bytes: Int64[np.ndarray, " devices"], penalty: float, invalid: float = INVALID) -> float:
+def negative_seconds(
+    result: StepResult, memory_bytes: Int64[np.ndarray, " devices"], penalty: float, invalid: float = INVALID
+) -> float:
     """`-seconds`, and where memory is missing `-(seconds + penalty * GB)`, but never below `invalid`.
 
-    The GB are those that the device with the highest peak lacks. Placeto's devices are equal; where memories differ they are those of the
-    device that lacks most. Its authors' code cuts costs off at 10 s, which is the price of a placement that breaks another rule here.
+    The GB are those that the device with the highest peak lacks. Placeto's devices are equal; where memories differ
+    they are those of the device that lacks most. Its authors' code cuts costs off at 10 s, which is the price of a
+    placement that breaks another rule here.
     """
     if result.step_time_ns is None or result.peak_memory_bytes is None:
         return invalid
@@ -66,7 +71,11 @@ def inverse(result: StepResult) -> float:
 
 
 def log_speedup(
-    result: StepResult, reference_ns: int, memory_bytes: Int64[np.ndarray, " devices"], penalty: float, invalid: float = INVALID
+    result: StepResult,
+    reference_ns: int,
+    memory_bytes: Int64[np.ndarray, " devices"],
+    penalty: float,
+    invalid: float = INVALID,
 ) -> float:
     """`-log(step time / reference) - penalty * overflow`: 0 for the reference itself, log 2 for a step twice as fast.
 
@@ -82,6 +91,8 @@ def log_speedup(
 
 
 def overflow(peak_bytes: Int64[np.ndarray, " devices"], memory_bytes: Int64[np.ndarray, " devices"]) -> float:
-    """The sum over devices of the share of its memory by which a device is too small: `max(0, peak - memory) / memory`."""
+    """The sum over devices of the share of its memory by which a device
+    is too small: `max(0, peak - memory) / memory`.
+    """
     excess = np.maximum(0, peak_bytes - memory_bytes)
     return float((excess / np.maximum(1, memory_bytes)).sum())

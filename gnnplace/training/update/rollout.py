@@ -19,7 +19,9 @@ from gnnplace.result import Evaluator, Planner, StepResult
 
 @dataclass(frozen=True, eq=False)
 class Proposals:
-    """What one step of an episode proposed, what each proposal took (empty where it was not evaluated), and a critic's values before it."""
+    """What one step of an episode proposed, what each proposal took (empty
+    where it was not evaluated), and a critic's values before it.
+    """
 
     placements: tuple[Placement, ...]
     results: tuple[StepResult, ...]
@@ -27,7 +29,9 @@ class Proposals:
 
 
 class Scored(NamedTuple):
-    """An episode under the present weights: its decisions on a tape, and what a critic made of each state (None without a critic)."""
+    """An episode under the present weights: its decisions on a tape, and
+    what a critic made of each state (None without a critic).
+    """
 
     tape: Tape
     values: Float[Tensor, "steps samples"] | None
@@ -37,20 +41,26 @@ class Scored(NamedTuple):
 def rollout(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator | None) -> tuple[Proposals, ...]:
     """One episode of `tape.samples` parallel placements, step by step; all samples of a step are evaluated in one call.
 
-    The policy says which of its steps are evaluated and what it reads of the results (`protocol.Asks`). The last step always is. The
-    decisions are kept by `tape`. Without an evaluator nothing is evaluated and the policy gets no feedback.
+    The policy says which of its steps are evaluated and what it reads of the results (`protocol.Asks`). The last step
+    always is. The decisions are kept by `tape`. Without an evaluator nothing is evaluated and the policy gets no
+    feedback.
     """
     asked = asks(policy)
     every = asked.evaluates == "every" or asked.feedback != "none"
 
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
-        return evaluate(problem, placements, timeline=asked.feedback == "timeline") if evaluate and (last or every) else ()
+        return (
+            evaluate(problem, placements, timeline=asked.feedback == "timeline") if evaluate and (last or every) else ()
+        )
 
     return _episode(policy, problem, tape, results)
 
 
-def replay(policy: Policy, problem: Problem, tape: Tape, episode: Sequence[Proposals] = (), rows: slice | None = None) -> Scored:
-    """The decisions of `tape` scored with gradients by the policy's present weights; those of the samples `rows` where they are given.
+def replay(
+    policy: Policy, problem: Problem, tape: Tape, episode: Sequence[Proposals] = (), rows: slice | None = None
+) -> Scored:
+    """The decisions of `tape` scored with gradients by the policy's present weights; those of the samples `rows` where
+    they are given.
 
     `episode` is what `tape` recorded: a policy of several steps gets its results as feedback again.
     """
@@ -69,7 +79,9 @@ def values_of(episode: Sequence[Proposals]) -> Float[Tensor, "steps samples"] | 
 
 
 def rescored(policy: Policy, problem: Problem, known: Tape, evaluate: Evaluator) -> Tape:
-    """A tape that knows its choices, scored with gradients by the policy's present weights; a policy that reads results gets them anew."""
+    """A tape that knows its choices, scored with gradients by the policy's
+    present weights; a policy that reads results gets them anew.
+    """
     asked = asks(policy)
 
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
@@ -81,7 +93,10 @@ def rescored(policy: Policy, problem: Problem, known: Tape, evaluate: Evaluator)
 
 
 def _episode(
-    policy: Policy, problem: Problem, tape: Tape, results: Callable[[int, tuple[Placement, ...], bool], tuple[StepResult, ...]]
+    policy: Policy,
+    problem: Problem,
+    tape: Tape,
+    results: Callable[[int, tuple[Placement, ...], bool], tuple[StepResult, ...]],
 ) -> tuple[Proposals, ...]:
     state, steps = policy.reset(problem, tape.samples), list[Proposals]()
     while state is not None:
@@ -95,14 +110,18 @@ def _episode(
 
 
 def decode(policy: Policy, problem: Problem, evaluate: Evaluator) -> tuple[Placement, StepResult, Tape]:
-    """The placement of the most probable option of every decision, what it takes (it is evaluated once), and the decisions."""
+    """The placement of the most probable option of every decision, what
+    it takes (it is evaluated once), and the decisions.
+    """
     tape = Tape("argmax", 1)
     last = rollout(policy, problem, tape, evaluate)[-1]
     return last.placements[0], last.results[0], tape
 
 
 def greedy(policy: Policy, evaluate: Evaluator | None = None) -> Planner:
-    """The planner that takes the most probable option of every decision; `evaluate` is for policies that need feedback."""
+    """The planner that takes the most probable option of every
+    decision; `evaluate` is for policies that need feedback.
+    """
 
     def plan(problem: Problem) -> Placement:
         return rollout(policy, problem, Tape("argmax", 1), evaluate)[-1].placements[0]
@@ -131,7 +150,9 @@ def evaluated(episode: Sequence[Proposals]) -> list[tuple[Placement, StepResult]
 
 
 class BestSample(NamedTuple):
-    """The fastest feasible placement of an episode: the numbers of its sample and of the step that proposed it, and what it takes."""
+    """The fastest feasible placement of an episode: the numbers of its
+    sample and of the step that proposed it, and what it takes.
+    """
 
     sample: int
     step: int
@@ -142,11 +163,15 @@ class BestSample(NamedTuple):
 def best_sample(episode: Sequence[Proposals]) -> BestSample:
     """The first of equals; where nothing is feasible, the first that was evaluated."""
     found = fastest(evaluated(episode))
-    proposed = ((each, number, sample) for number, step in enumerate(episode) for sample, each in enumerate(step.placements))
+    proposed = (
+        (each, number, sample) for number, step in enumerate(episode) for sample, each in enumerate(step.placements)
+    )
     return next(BestSample(sample, number, *found) for each, number, sample in proposed if each is found[0])
 
 
 def fastest(proposals: Sequence[tuple[Placement, StepResult]]) -> tuple[Placement, StepResult]:
     """The fastest feasible proposal, the first of equals; where none is feasible, the first."""
-    times = [(result.feasible_ns, index) for index, (_, result) in enumerate(proposals) if result.feasible_ns is not None]
+    times = [
+        (result.feasible_ns, index) for index, (_, result) in enumerate(proposals) if result.feasible_ns is not None
+    ]
     return proposals[min(times)[1] if times else 0]

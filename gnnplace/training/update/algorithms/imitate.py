@@ -1,7 +1,8 @@
-"""Imitation: a policy learns given choices by cross-entropy: those that make a known placement, a clustering, or soft targets.
+"""Imitation: a policy learns given choices by cross-entropy: those that make a known placement, a clustering, or soft
+targets.
 
-Self-imitation (Oh et al. 2018, for one best sample) is the same for the best placement that the policy found itself, beside its policy
-gradient.
+Self-imitation (Oh et al. 2018, for one best sample) is the same for the best placement that the policy found itself,
+beside its policy gradient.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ Targets = Mapping[str, Float[Tensor, "1 *shape options"]]
 
 
 def imitate(policy: Policy, problem: Problem, choices: Choices, targets: Targets | None = None) -> Float[Tensor, ""]:
-    """The mean cross-entropy of the policy's decisions with `choices`, in nats a decision; a policy of several steps makes them in each.
+    """The mean cross-entropy of the policy's decisions with `choices`, in nats a decision; a policy of several steps
+    makes them in each.
 
-    `targets` are probabilities of options in place of the choices (soft targets), by the same names; a policy of several decisions still
-    goes the way of its choices.
+    `targets` are probabilities of options in place of the choices (soft targets), by the same names; a policy of
+    several decisions still goes the way of its choices.
     """
     state, nats = policy.reset(problem, 1), []
     while state is not None:
@@ -62,15 +64,19 @@ def _nats(tape: Tape, choices: Choices, targets: Targets) -> Float[Tensor, ""]:
 def self_imitate(
     policy: Any, problem: Problem, choices: Sequence[Mapping[str, Tensor]], evaluate: Evaluator, sums: bool
 ) -> Float[Tensor, ""]:
-    """The negative log-probability, in nats, of the choices that made the best sample: the mean over each kind of decision, or their sum.
+    """The negative log-probability, in nats, of the choices that made the best sample: the mean over each kind of
+    decision, or their sum.
 
-    Decisions of another kind weigh alike under the mean: a thousand ops that are grouped don't outweigh thirty groups that are placed. What
-    an episode did after its best placement is not imitated; 0 where there was no decision before it.
+    Decisions of another kind weigh alike under the mean: a thousand ops that are grouped don't outweigh thirty groups
+    that are placed. What an episode did after its best placement is not imitated; 0 where there was no decision before
+    it.
     """
     known = to_device(tuple(choices), next(policy.parameters()).device)
     tape = rescored(policy, problem, Tape.recorded(known, "argmax"), evaluate)
     nats = [-made.log_probability() for step in tape.steps[: len(known)] for made in step.values()]
     if not nats:
         return torch.zeros(())
-    total: Tensor = sum((each.sum() if sums else each.mean() for each in nats[1:]), nats[0].sum() if sums else nats[0].mean())
+    total: Tensor = sum(
+        (each.sum() if sums else each.mean() for each in nats[1:]), nats[0].sum() if sums else nats[0].mean()
+    )
     return total if sums else total / len(nats)

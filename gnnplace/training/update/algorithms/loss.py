@@ -1,5 +1,6 @@
-"""The losses of the learning algorithms: the policy gradient (REINFORCE, Williams 1992), and proximal policy optimisation (Schulman et al.
-2017) with a critic's loss. Both are sums over steps and means over the samples that count, weighed by problem.
+"""The losses of the learning algorithms: the policy gradient (REINFORCE, Williams 1992), and proximal policy
+optimisation (Schulman et al. 2017) with a critic's loss. Both are sums over steps and means over the samples that
+count, weighed by problem.
 
 With m groupings and k placements of each, sample j carries the log-probability of grouping j // k beside that of its
 own placement (the tape repeats it), so the gradient of a grouping is that of its log-probability times the mean
@@ -35,8 +36,13 @@ class EntropyBonus(NamedTuple):
 NO_BONUS = EntropyBonus()
 
 
-def mean_gain(gain: Float[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], number: int | None = None) -> Float[Tensor, ""]:
-    """The sum over steps of the mean gain of the samples that count; 0 where none does. `number` is of the samples of all processes."""
+def mean_gain(
+    gain: Float[Tensor, "steps samples"], counts: Bool[Tensor, "steps samples"], number: int | None = None
+) -> Float[Tensor, ""]:
+    """The sum over steps of the mean gain of the samples that count; 0 where none does.
+
+    `number` is of the samples of all processes.
+    """
     return (gain * counts).sum() / max(1, int(counts.any(0).sum()) if number is None else number)
 
 
@@ -45,11 +51,14 @@ def weight(decisions: Weighed, number: int) -> float:
     return 1.0 if decisions == "sum" else 1 / max(1, number)
 
 
-def reinforce(scored: Scored, credit: Credit, bonus: EntropyBonus = NO_BONUS, number: int | None = None) -> Float[Tensor, ""]:
-    """`-mean(advantage * log_probability + entropy bonus)`: sums over decisions and steps, a mean over samples that count.
+def reinforce(
+    scored: Scored, credit: Credit, bonus: EntropyBonus = NO_BONUS, number: int | None = None
+) -> Float[Tensor, ""]:
+    """`-mean(advantage * log_probability + entropy bonus)`: sums over decisions and steps, a mean over samples that
+    count.
 
-    The loss, and its gradient, are 0 where no sample counts. The optimiser must not step then: Adam's momentum would move the weights.
-    `number` is how many samples count in all processes, where there are several.
+    The loss, and its gradient, are 0 where no sample counts. The optimiser must not step then: Adam's momentum would
+    move the weights. `number` is how many samples count in all processes, where there are several.
     """
     log_probability = scored.tape.by_step(Decisions.log_probability)
     gain = credit.advantage.detach().to(log_probability.dtype) * log_probability + bonus.of(scored.tape)
@@ -64,10 +73,12 @@ def ppo(
     bonus: EntropyBonus = NO_BONUS,
     number: int | None = None,
 ) -> Float[Tensor, ""]:
-    """Minus the mean of `min(r A, clip(r, 1 - clip, 1 + clip) A)` and of the entropy (eqs. 7 and 9), plus the critic's squared error.
+    """Minus the mean of `min(r A, clip(r, 1 - clip, 1 + clip) A)` and of the entropy (eqs. 7 and 9), plus the critic's
+    squared error.
 
-    `before` are the log-probabilities of the decisions when they were sampled. The ratio r is of each decision, with its step's advantage,
-    summed over a step's decisions; or of all of a step's decisions together. `number` as for `reinforce`.
+    `before` are the log-probabilities of the decisions when they were sampled. The ratio r is of each decision, with
+    its step's advantage, summed over a step's decisions; or of all of a step's decisions together. `number` as for
+    `reinforce`.
     """
     now = scored.tape.by_decision(Decisions.log_probability)
     sizes = scored.tape.decisions_by_step()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, hardware
-from gnnplace.corpus.clusters import HOST, MOST_DEVICES, described_cluster, description
+from gnnplace.corpus.cluster_text import HOST, MOST_DEVICES, described_cluster, description
 from gnnplace.formats.clusters import cluster_document, cluster_of
 
 TABLE = hardware.hardware()
