@@ -3,8 +3,8 @@
     TEXT   = [COUNT "nodes of"] DEVICE {"+" DEVICE} {"," LINK} ["," "tf32"]
     DEVICE = [COUNT "x"] NAME
 
-Names are those of the table, spelt with or without case, spaces and hyphens. A CPU among the devices is the host, `HOST`
-unless one is named. At least one link is named: what joins hosts and devices, devices with each other, nodes.
+Names are those of the table, spelt with or without case, spaces and hyphens. A CPU among the devices is the host,
+`HOST` unless one is named. At least one link is named: what joins hosts and devices, devices with each other, nodes.
 """
 
 from __future__ import annotations

@@ -5,14 +5,14 @@ import doctest
 import pytest
 
 from gnnplace import complaints
-from gnnplace.corpus import assembly, clusters, hardware
+from gnnplace.corpus import assembly, cluster_text, hardware
 from gnnplace.corpus.hardware import connection, part, plain
 from gnnplace.sources import graphs
 
 DEVICES, LINKS = hardware.hardware().devices, hardware.hardware().links
 
 
-@pytest.mark.parametrize("module", [hardware, clusters, graphs, complaints])
+@pytest.mark.parametrize("module", [hardware, cluster_text, graphs, complaints])
 def test_examples_of_docstrings_run(module) -> None:
     found = doctest.testmod(module)
     assert found.attempted and not found.failed
