@@ -16,7 +16,7 @@ from torch_geometric.utils import scatter
 from experiments.rankings.pools import Known
 from gnnplace.baselines.ranked_climb import path_estimate
 from gnnplace.moves.ranking import squashed
-from gnnplace.policies.improver.all_actions import all_actions
+from gnnplace.policies.improver.learning import all_actions
 from gnnplace.policies.improver.scorer import MoveScorer
 
 Kind = Literal["path", "random", "logistic", "trees", "perceptron", "gnn alone", "gnn", "gnn, device nodes", "gnn, sweeps"]

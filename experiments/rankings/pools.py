@@ -21,7 +21,7 @@ from gnnplace.policies.protocol import Practice
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
-from gnnplace.training.update.starts import start
+from gnnplace.training.update.objectives import start
 
 PRESETS = ("cpu-2", "h200-8", "k40-2", "k40-4", "k40-8", "mixed-4", "p100-8", "v100-8")
 CONFIG = MovesConfig(pools=6, drawn=200, lists=24)

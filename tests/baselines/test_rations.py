@@ -7,8 +7,7 @@ from support.random_problems import random_case
 
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.searching.promise import promise
-from gnnplace.baselines.searching.rations import Rationed, shares
+from gnnplace.baselines.searching.rations import Rationed, promise, shares
 from gnnplace.placement import Placement
 from gnnplace.problems import MAX_STEP_NS
 from gnnplace.result import score

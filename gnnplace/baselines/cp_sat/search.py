@@ -6,23 +6,28 @@ segmentation fault (or-tools issue 3230). `exact.solve` starts a child process f
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Int32
 from ortools.sat.python import cp_model
 
 from gnnplace.baselines.cp_sat.contracted import by_start
 from gnnplace.baselines.cp_sat.cuts import add_cuts
 from gnnplace.baselines.cp_sat.exact import Limit, Solution, Start
-from gnnplace.baselines.cp_sat.hint import hint
 from gnnplace.baselines.cp_sat.memory import add_memory
 from gnnplace.baselines.cp_sat.model import Program, write
 from gnnplace.baselines.cp_sat.queues import add_queues
-from gnnplace.baselines.cp_sat.symmetry import add_symmetry
+from gnnplace.baselines.cp_sat.symmetry import add_symmetry, numbers_in_order
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
-from gnnplace.result import LeastTimes
+from gnnplace.result import LeastTimes, StepResult, Timeline
 from gnnplace.units.units import UnitsName, allowed, units
+
+if TYPE_CHECKING:
+    from ortools.sat.python.cp_model import IntVar
+
 
 SEARCHES = ("default_lp", "no_lp", "lb_tree_search")  # which one completes first depends on the problem
 WORK_PER_S = 0.1  # CP-SAT's deterministic time in a second of search, measured
@@ -86,3 +91,44 @@ def _placement(program: Program, solver: Any) -> Placement:
     device = np.array([[solver.boolean_value(on) for on in row].index(True) for row in program.stands], dtype=np.int32)
     start = np.array([solver.value(start) for start in program.start], dtype=np.int64)
     return by_start(program.problem, device, start)
+
+
+def hint(program: Program, device: Int32[np.ndarray, " ops"], result: StepResult) -> None:
+    """Adds a step with a timeline as a hint: devices, starts and transfers, with equal devices in the order that
+    `symmetry` asks for.
+
+    The times of absent transfers don't matter.
+    """
+    timeline, model = result.timeline, program.model
+    assert timeline is not None and result.step_time_ns is not None
+    number = numbers_in_order(program.problem, device)
+    values = {program.step.index: (program.step, program.units(result.step_time_ns))}
+    for op, row in enumerate(program.stands):
+        values[program.start[op].index] = program.start[op], program.units(timeline.start_ns[op])
+        values |= {on.index: (on, int(d == number[device[op]])) for d, on in enumerate(row)}
+    values |= {variable.index: (variable, value) for variable, value in _transfers(program, timeline, number)}
+    for variable, value in values.values():
+        model.add_hint(variable, value)
+
+
+def _transfers(
+    program: Program, timeline: Timeline, number: Int32[np.ndarray, " devices"]
+) -> Iterator[tuple[IntVar, int]]:
+    source, target = number[timeline.transfer_src], number[timeline.transfer_dst]
+    rows = {pair: row for row, pair in enumerate(zip(timeline.transfer_output.tolist(), target.tolist(), strict=True))}
+    for (output, there), sent in program.sent.items():
+        row = rows.get((output, there))
+        yield sent.present, int(row is not None)
+        for here, on in sent.by.items():
+            yield on, int(row is not None and here == source[row])
+        if row is None:
+            ended = program.units(timeline.end_ns[program.problem.graph.output_op[output]])
+            yield sent.start, ended
+            yield sent.received, ended
+        else:
+            begin, left, receives = (
+                column[row]
+                for column in (timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.receive_start_ns)
+            )
+            yield sent.start, program.units(begin)
+            yield sent.received, program.units(left if receives < 0 else receives)

@@ -13,7 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.sampled_lists import list_schedules
+from gnnplace.baselines.single import single_gpu
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
+from gnnplace.placement import Placement
 from gnnplace.policies.protocol import Continues, Objective, Practice
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
@@ -27,7 +31,6 @@ from gnnplace.training.update.experience import Experience, gather
 from gnnplace.training.update.learning import Learning, minibatch
 from gnnplace.training.update.lesson import Lesson
 from gnnplace.training.update.rollout import Scored, best_sample, replay
-from gnnplace.training.update.starts import start
 
 FIRST_DRAWS = 300  # what the draws are for with which a policy prepares the phases that it brings
 
@@ -196,3 +199,11 @@ class Brought:
         if loss is None:
             loss = sum((parameter.sum() for parameter in self._policy.parameters()), torch.zeros(())) * 0.0
         return loss, metrics.labelled(lesson, dict(said))
+
+
+def start(problem: Problem, evaluate: Evaluator, generator: np.random.Generator, lists: int) -> Placement:
+    """The fastest of random list schedules, from 1 to `lists`; of 0 the fastest device alone (`protocol.Starts`)."""
+    if not lists:
+        return single_gpu(problem, evaluate)
+    source, count = list_schedules(problem, generator), int(generator.integers(1, lists + 1))
+    return fastest(problem, [source() for _ in range(count)], evaluate)

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from gnnplace.policies.improver.all_actions import all_actions, best_of_draws
+from gnnplace.policies.improver.learning import all_actions, best_of_draws
 
 
 @pytest.mark.parametrize("draws", [1, 2, 3])
