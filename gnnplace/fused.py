@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
-from gnnplace.costs.fused_ops import Groups, fused_ns, groups, leaving, moved_bytes
+from gnnplace.costs.fused_ops import FusedGroups, fused_ns, groups, leaving, moved_bytes
 from gnnplace.fusion.rules import leaders, refusal
 from gnnplace.graph import MAX_BYTES, MAX_FLOPS, NONE, Categorical, ComputationGraph
 from gnnplace.placement import Placement
@@ -80,7 +80,7 @@ def fused_or_refusal(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fus
     return made
 
 
-def _fused(problem: Problem, groups: Groups) -> Fused:
+def _fused(problem: Problem, groups: FusedGroups) -> Fused:
     graph, first = problem.graph, np.unique(groups.group, return_index=True)[1]
     kept = _by_group(graph, groups, leaving(graph, groups))
     moved = moved_bytes(graph, groups)
@@ -115,20 +115,20 @@ def _fused(problem: Problem, groups: Groups) -> Fused:
 
 
 def _by_group(
-    graph: ComputationGraph, groups: Groups, leaves: Bool[np.ndarray, " outputs"]
+    graph: ComputationGraph, groups: FusedGroups, leaves: Bool[np.ndarray, " outputs"]
 ) -> Int64[np.ndarray, " kept"]:
     """The outputs that leave, by group and then by their own order."""
     kept = np.flatnonzero(leaves)
     return kept[np.argsort(groups.group[graph.output_op[kept]], kind="stable")]
 
 
-def _sums(values: Int64[np.ndarray, " ops"], groups: Groups) -> Int64[np.ndarray, " groups"]:
+def _sums(values: Int64[np.ndarray, " ops"], groups: FusedGroups) -> Int64[np.ndarray, " groups"]:
     total = np.zeros(groups.number, dtype=np.int64)
     np.add.at(total, groups.group, values)
     return total
 
 
-def _most(values: Int64[np.ndarray, " ops"], groups: Groups) -> Int64[np.ndarray, " groups"]:
+def _most(values: Int64[np.ndarray, " ops"], groups: FusedGroups) -> Int64[np.ndarray, " groups"]:
     most = np.zeros(groups.number, dtype=np.int64)
     np.maximum.at(most, groups.group, values)
     return most
@@ -138,7 +138,7 @@ def _rows(column: Categorical, rows: Int64[np.ndarray, " rows"]) -> Categorical:
     return Categorical(column.values, column.index[rows])
 
 
-def _colocation(graph: ComputationGraph, groups: Groups) -> Categorical:
+def _colocation(graph: ComputationGraph, groups: FusedGroups) -> Categorical:
     """A fused op is colocated with all that its ops are colocated with:
     colocation groups that it joins become one, the first of them.
     """
@@ -190,7 +190,7 @@ def _given_times(
     return {"given_keys": tuple(keys), "given_time_ns": table}
 
 
-def _outputs(graph: ComputationGraph, groups: Groups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
+def _outputs(graph: ComputationGraph, groups: FusedGroups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
     """The columns of the outputs that leave. An alias of what its own group makes has a buffer of its own."""
     group_of = groups.group[graph.output_op]
     named = graph.output_alias.copy()
@@ -220,7 +220,7 @@ def _counting(lengths: Int32[np.ndarray, " rows"]) -> Int64[np.ndarray, " total"
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
-def _edges(graph: ComputationGraph, groups: Groups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
+def _edges(graph: ComputationGraph, groups: FusedGroups, kept: Int64[np.ndarray, " kept"]) -> dict[str, Any]:
     """The edges between groups: an output once for each group that reads it, control once for each pair."""
     src, dst = groups.group[graph.edge_src], groups.group[graph.edge_dst]
     output_ptr = np.searchsorted(groups.group[graph.output_op[kept]], np.arange(groups.number + 1))

@@ -13,7 +13,7 @@ from gnnplace.costs.measured import LinkSample, MeasuredCosts
 from gnnplace.execution.machine import cores
 from gnnplace.execution.measure import CHECKED_STEPS
 from gnnplace.execution.profile import profile
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.graph import ComputationGraph
 
 
@@ -61,7 +61,7 @@ def measured_machine(executor: str, graph: ComputationGraph, found: dict[str, An
     return links.measured(machine(executor), [MeasuredCosts(graph.name, graph.sha256, graph.op_names, {"cpu": own_ns}, samples)])
 
 
-def planned(row: dict[str, Any]) -> Plan:
+def planned(row: dict[str, Any]) -> ExecutionPlan:
     """The plan of a placement that was measured."""
     device = np.array(list(map(int, row["device"])), dtype=np.int32)
-    return Plan(cores("cores", NUM_CORES).devices, device, np.array(row["order"], dtype=np.int32))
+    return ExecutionPlan(cores("cores", NUM_CORES).devices, device, np.array(row["order"], dtype=np.int32))

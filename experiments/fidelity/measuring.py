@@ -27,7 +27,7 @@ from gnnplace.execution.measure import CHECKED_STEPS, difference
 from gnnplace.execution.profile import Profiler, profile
 from gnnplace.execution.tensorflow.step_links import StepLinks
 from gnnplace.execution.timing import LoadMeter, Protocol, in_turns, warm_up
-from gnnplace.execution.workload import PlacedStep, Plan, plan
+from gnnplace.execution.workload import ExecutionPlan, RunningStep, plan
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement
@@ -100,7 +100,7 @@ def neighbours(executor: str, workload: str) -> Iterator[tuple[Profiler, ...]]:
         yield tuple(Profiler(host, cores("cores", 1).devices) for host in hosts)
 
 
-def simulated(runs: ComputationGraph, plan: Plan, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray) -> dict[str, Any]:
+def simulated(runs: ComputationGraph, plan: ExecutionPlan, cluster: Cluster, op_ns: np.ndarray, slowdown: np.ndarray) -> dict[str, Any]:
     """What the simulator says of a graph as it runs under a plan, with the times that ops had on each core while it was measured."""
     alone_ns, contended_ns = np.maximum(1, op_ns), np.maximum(1, np.rint(op_ns * slowdown).astype(np.int64))
     (result,) = simulate(Problem(runs, cluster, alone_ns, contended_ns), [Placement(plan.device, "fifo")])
@@ -115,7 +115,13 @@ def _timeline(problem: Problem, placement: Placement) -> Timeline:
 
 
 def _in_turns(
-    host: Host, problem: Problem, plans: dict[str, Plan], unplaced: Any, beside: Sequence[Profiler], sent: StepLinks | None, steps: int
+    host: Host,
+    problem: Problem,
+    plans: dict[str, ExecutionPlan],
+    unplaced: Any,
+    beside: Sequence[Profiler],
+    sent: StepLinks | None,
+    steps: int,
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray, Sequence[int]]:
     """All placements measured in the same turns as two profiles of the ops, each core alone and all at the same time, and as messages.
 
@@ -158,7 +164,7 @@ def _op_ns(profilers: Sequence[Profiler], counted: Sequence[Sequence[int]]) -> n
     return np.stack([profiler.op_ns(windows) for profiler, windows in zip(profilers, counted, strict=True)], axis=1)
 
 
-def peaks(step: PlacedStep) -> list[list[int]]:
+def peaks(step: RunningStep) -> list[list[int]]:
     """The most that each device held, in each of a few steps: messages come earlier in one than in another."""
     return [[int(peak) for peak in step.peak_memory_bytes()] for _ in range(PEAK_STEPS)]
 

@@ -11,7 +11,7 @@ from gnnplace.execution.machine import gpus
 if TYPE_CHECKING:
     from gnnplace.cluster import Cluster
     from gnnplace.execution.torch.workload import TorchWorkload
-    from gnnplace.execution.workload import Plan, Workload
+    from gnnplace.execution.workload import ExecutionPlan, Workload
 
 SEED, PLACEMENTS = 0, 10
 LOGICAL = (2, 4)
@@ -90,16 +90,16 @@ def reference(name: str) -> str:
     return f"experiments.gpu.workloads:{name}"
 
 
-def spread(loaded: Workload, kinds: Sequence[str]) -> Plan:
+def spread(loaded: Workload, kinds: Sequence[str]) -> ExecutionPlan:
     """Colocation groups on devices at random."""
     import numpy as np
 
-    from gnnplace.execution.workload import Plan
+    from gnnplace.execution.workload import ExecutionPlan
     from gnnplace.units.units import colocation_closure
 
     graph = loaded.graph
     drawn = np.random.default_rng(SEED).integers(len(kinds), size=graph.num_ops).astype(np.int32)
-    return Plan(plain_devices(kinds), drawn[colocation_closure(graph)], graph.order)
+    return ExecutionPlan(plain_devices(kinds), drawn[colocation_closure(graph)], graph.order)
 
 
 def some_placements(problem: Any) -> dict[str, Any]:

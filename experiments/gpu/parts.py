@@ -64,13 +64,13 @@ def overhead() -> dict[str, Any]:
 
     from gnnplace.execution.timing import ratio, timed
     from gnnplace.execution.torch.workload import EagerStep
-    from gnnplace.execution.workload import Plan
+    from gnnplace.execution.workload import ExecutionPlan
 
     kind, found = main_kind(), {}
     for name in workloads.NAMES:
         loaded = loaded_here(f"{name}_large" if kind == "gpu" else name)
         eager = EagerStep(loaded._step, torch.device("cuda" if kind == "gpu" else "cpu"))
-        plan = Plan(plain_devices([kind]), np.zeros(loaded.graph.num_ops, dtype=np.int32), loaded.graph.order)
+        plan = ExecutionPlan(plain_devices([kind]), np.zeros(loaded.graph.num_ops, dtype=np.int32), loaded.graph.order)
         with closing(loaded.start(plan)) as step:
             placed, own = timed([step.run, clocked(eager.run)], protocol())
             found[name] = {

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float, Int32
 
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.searching.random_keys import Code, Plan, code, decoded, encoded, placements
+from gnnplace.baselines.searching.random_keys import Code, UnitPlan, code, decoded, encoded, placements
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Score, score
@@ -57,7 +57,7 @@ def genetic(
     best = Member(np.zeros((2, genes.num_genes)), own, score(problem, result))
     if not genes.num_genes or (problem.num_devices == 1 and schedule != "given"):
         return own
-    home = Plan(_by_unit(genes, start), np.zeros(genes.closure.num_units))
+    home = UnitPlan(_by_unit(genes, start), np.zeros(genes.closure.num_units))
     drawn = [best.keys, *(encoded(genes, home, _by_unit(genes, other)) for other in others)]
     drawn += _mutants(genes, POPULATION - len(drawn), generator)
     population: list[Member] = []
@@ -80,7 +80,7 @@ def _evaluated(
     problem: Problem,
     evaluate: Evaluator,
     genes: Code,
-    home: Plan,
+    home: UnitPlan,
     drawn: Sequence[Float[np.ndarray, "2 genes"]],
     schedule: Schedule,
 ) -> list[Member]:

@@ -31,7 +31,7 @@ from gnnplace.units.numbers import block_numbers, numbered
 from gnnplace.units.units import expand, units
 
 
-class Row(NamedTuple):
+class LayerSums(NamedTuple):
     """A row of layers as prefix sums: cut c lies before place c, and each sum is over the places before a cut.
 
     `send_ns[way, c, r]` is the time that everything that crosses cut c forwards (way 0) or backwards (1) occupies a
@@ -45,7 +45,7 @@ class Row(NamedTuple):
     crosses: Float[np.ndarray, "2 cuts"]
 
 
-class Stages(NamedTuple):
+class StageLoads(NamedTuple):
     """Stage s is on the s-th device.
 
     Its load is a difference of `load[s]`. Its memory is a difference of `held` and at most `room[s]`.
@@ -71,7 +71,7 @@ def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "cri
     return fastest(problem, [Placement(row, schedule) for row in device], evaluate)
 
 
-def split(stages: Stages) -> list[Int64[np.ndarray, " bounds"]]:
+def split(stages: StageLoads) -> list[Int64[np.ndarray, " bounds"]]:
     """The cuts, from 0 to the end, for each number of stages that fits: they minimise the largest load of a stage or
     transfer.
 
@@ -129,7 +129,7 @@ def _coarse_row(problem: Problem, graph: ComputationGraph) -> Int64[np.ndarray, 
     return place[made.unit]
 
 
-def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:
+def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> LayerSums:
     """The prefix sums and crossings of a row of ops. An output that goes to several stages crosses each cut once."""
     graph, length = problem.graph, int(place.max()) + 1
     owned = np.where(graph.output_alias == NONE, graph.output_bytes, 0)
@@ -144,7 +144,9 @@ def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> Row:
     weight[: len(owned), :-1] = problem.transfer_ns
     crossing = np.stack([_over(source, ends[0], weight, length), _over(ends[1], source, weight, length)])
     work, persistent = _sums(place, problem.time_ns, length), _sums(place, graph.persistent_bytes, length)
-    return Row(work, persistent, _sums(place[graph.output_op], owned, length), crossing[:, :, :-1], crossing[:, :, -1])
+    return LayerSums(
+        work, persistent, _sums(place[graph.output_op], owned, length), crossing[:, :, :-1], crossing[:, :, -1]
+    )
 
 
 def _over(
@@ -177,7 +179,7 @@ def _orders(problem: Problem) -> list[Int64[np.ndarray, " accelerators"]]:
     return list(orders.values())
 
 
-def _objectives(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> list[Stages]:
+def _objectives(problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " stages"]) -> list[StageLoads]:
     """Three objectives: time under a limit on persistent memory; time under a
     limit that includes all outputs; and balanced memory.
     """
@@ -188,13 +190,15 @@ def _objectives(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"
     filled = everything[None, :] / np.maximum(room, 1.0)[:, None]
     linked = np.where(np.isinf(cut), np.inf, 0.0)
     return [
-        Stages(load, row.persistent, room, cut),
-        Stages(load, everything, room, cut),
-        Stages(filled, everything, endless, linked),
+        StageLoads(load, row.persistent, room, cut),
+        StageLoads(load, everything, room, cut),
+        StageLoads(filled, everything, endless, linked),
     ]
 
 
-def _transfers(problem: Problem, row: Row, devices: Int64[np.ndarray, " stages"]) -> Float[np.ndarray, "stages cuts"]:
+def _transfers(
+    problem: Problem, row: LayerSums, devices: Int64[np.ndarray, " stages"]
+) -> Float[np.ndarray, "stages cuts"]:
     """The transfer time across each cut, in the slower direction; infinite where a needed link is missing."""
     cut = np.zeros((len(devices), len(row.persistent)))
     for stage in range(1, len(devices)):

@@ -24,7 +24,7 @@ from gnnplace.baselines.searching.budget import Budget
 from gnnplace.moves import columns
 from gnnplace.moves.columns import hopeless
 from gnnplace.moves.drawing import Drawn, hash_of
-from gnnplace.moves.features import Work, features, work
+from gnnplace.moves.features import WorkingMemory, features, work
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood, neighbourhood
 from gnnplace.moves.pool import Pool, distinct, fresh, from_there, some, together, unknown
 from gnnplace.moves.situation import Situation, situation
@@ -50,7 +50,7 @@ def path_estimate(rows: Float32[np.ndarray, "moves features"]) -> Float64[np.nda
     return -(rows[:, columns.PATH_BEYOND] + rows[:, columns.CHAIN_MORE]).astype(np.float64)
 
 
-class Turns:
+class RankingTurns:
     """How several rankings take turns: the share of each follows the mean gain of the moves that it chose so far."""
 
     def __init__(self, rankings: int) -> None:
@@ -149,7 +149,7 @@ def ranked_climb(
     if result.timeline is None:
         return around.placement(here, schedule)
     at = _Here(here, score(problem, result), situation(problem, around, here, result))
-    seen, pool, union, turns = {int(hash_of(here))}, None, None, Turns(len(ranks))
+    seen, pool, union, turns = {int(hash_of(here))}, None, None, RankingTurns(len(ranks))
     while around.grains and (count := budget.allows(TOGETHER)):
         pool = _filled(around, at, pool, seen, scratch, generator, drawn, ranks)
         order, whose = turns.merged(pool.estimates, hopeless(pool.rows))
@@ -182,7 +182,7 @@ def _evaluated(
 
 
 def _filled(
-    around: Neighbourhood, at: _Here, pool: _Ranked | None, seen: set[int], scratch: Work,
+    around: Neighbourhood, at: _Here, pool: _Ranked | None, seen: set[int], scratch: WorkingMemory,
     generator: np.random.Generator, count: int,
     ranks: Sequence[Rank],
 ) -> _Ranked:  # fmt: skip
@@ -194,7 +194,7 @@ def _filled(
     return pool.some(np.flatnonzero(unknown(there, seen))).joined(_Ranked.of(new, ranks))
 
 
-def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: Work) -> Pool:
+def _seen_from(around: Neighbourhood, at: _Here, moves: Drawn, scratch: WorkingMemory) -> Pool:
     moves = from_there(moves, at.device)
     return Pool(moves, features(around.terrain, at.situation, moves, scratch))
 

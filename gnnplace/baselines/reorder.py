@@ -29,7 +29,7 @@ SHAKEN, SPREAD = 0.1, 0.02  # the share of moves by random keys, and their range
 SPACING = 2**20  # distance of neighbouring priorities, so that others fit between
 
 
-class Found(NamedTuple):
+class Reordering(NamedTuple):
     """Priorities, and the score and the result of their step."""
 
     priority: Int64[np.ndarray, " ops"]
@@ -90,17 +90,19 @@ def _evaluated(
     device: Int32[np.ndarray, " ops"],
     drawn: Sequence[Int64[np.ndarray, " ops"]],
     here: Score | None = None,
-) -> list[Found]:
+) -> list[Reordering]:
     """The results of priorities. The evaluation of a step that scores worse than `here` may stop early."""
     limit_ns = None if here is None else here.limit_ns
     results = evaluate(
         problem, [Placement(device, "given", priority) for priority in drawn], timeline=True, limit_ns=limit_ns
     )
-    return [Found(priority, score(problem, result), result) for priority, result in zip(drawn, results, strict=True)]
+    return [
+        Reordering(priority, score(problem, result), result) for priority, result in zip(drawn, results, strict=True)
+    ]
 
 
 def _critical(
-    problem: Problem, device: Int32[np.ndarray, " ops"], found: Found
+    problem: Problem, device: Int32[np.ndarray, " ops"], found: Reordering
 ) -> tuple[Waiting, Int64[np.ndarray, " critical"]]:
     """What ops and transfers waited for, and the nodes of the critical chain that waited for a device or a channel."""
     timeline = found.result.timeline
@@ -112,7 +114,7 @@ def _critical(
 
 def _moved(
     device: Int32[np.ndarray, " ops"],
-    here: Found,
+    here: Reordering,
     waits: Waiting,
     chain: Int64[np.ndarray, " critical"],
     generator: np.random.Generator,

@@ -34,7 +34,7 @@ SECONDS = 20.0  # the most that the solver gets; without its prices there is no 
 ERROR = 1e-9  # more than rounding can change, as a share of the sum of all magnitudes
 
 
-class Program(NamedTuple):
+class ChannelProgram(NamedTuple):
     """The rows of the program. Columns are units and classes, outputs and classes, the rest on each class; times are in
     ns.
 
@@ -51,7 +51,7 @@ class Program(NamedTuple):
     channels: Float[np.ndarray, " classes"]
 
 
-class Prices(NamedTuple):
+class RowPrices(NamedTuple):
     """A price for each row."""
 
     time: Float[np.ndarray, " classes"]
@@ -71,7 +71,7 @@ def channels_ns(relaxed: Relaxed) -> int:
     return _value_ns(made, prices)
 
 
-def program(relaxed: Relaxed, rest_bytes: int) -> Program:
+def program(relaxed: Relaxed, rest_bytes: int) -> ChannelProgram:
     """The program of a relaxed problem whose outputs hold so much at once, besides persistent bytes."""
     graph, unit, classes = relaxed.graph, relaxed.units.unit, relaxed.num_classes
     time_ns, forbidden = (
@@ -90,7 +90,7 @@ def program(relaxed: Relaxed, rest_bytes: int) -> Program:
     apart = np.flatnonzero(~alone)
     times, legal = _summed(time_ns[alone], forbidden[alone] == 0)
     reads[1:] = np.searchsorted(apart, reads[1:])
-    return Program(
+    return ChannelProgram(
         time_ns=np.concatenate([time_ns[apart], times]), legal=np.concatenate([forbidden[apart] == 0, legal]),
         held=np.concatenate([state[apart], np.zeros(len(times))])[:, None] / capacity, rest=rest_bytes / capacity,
         leaving_ns=leaving_ns, reads=reads, streams=(relaxed.streams * relaxed.num_devices).astype(np.float64),
@@ -154,7 +154,7 @@ def _summed(
     return np.exp(np.maximum(kinds, 0.0) / RATIOS) * total[:, None] * (1 - ERROR), kinds >= 0
 
 
-def _solved(made: Program) -> Prices | None:
+def _solved(made: ChannelProgram) -> RowPrices | None:
     """The prices of the rows at the solver's optimum; None where it finds none in time."""
     from scipy.optimize import linprog  # with sparse arrays half a second, which most steps needn't wait
     from scipy.sparse import csr_array
@@ -175,10 +175,10 @@ def _solved(made: Program) -> Prices | None:
         return None
     price = np.maximum(0.0, -solved.ineqlin.marginals)
     time, channel, memory = price[: 3 * classes].reshape(3, classes)
-    return Prices(time / scale, channel / scale, memory, price[3 * classes :].reshape(classes, reads).T)
+    return RowPrices(time / scale, channel / scale, memory, price[3 * classes :].reshape(classes, reads).T)
 
 
-def _entries(made: Program, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def _entries(made: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """The inequalities: values, and their rows and columns. Times are divided by `scale`, since the tolerances of the
     solver are absolute.
 
@@ -212,7 +212,7 @@ def _entries(made: Program, scale: float) -> tuple[np.ndarray, tuple[np.ndarray,
     return value, (row, column)
 
 
-def _value_ns(made: Program, prices: Prices) -> int:
+def _value_ns(made: ChannelProgram, prices: RowPrices) -> int:
     """The bound that prices prove: what the cheapest fractions cost, less
     the value of all memory, over the value of a nanosecond.
     """

@@ -23,7 +23,7 @@ SOLVER = "scipy.optimize._highspy._core"  # since SciPy 1.15
 _loading = Lock()
 
 
-class Program(NamedTuple):
+class LinearProgram(NamedTuple):
     """Minimise `cost @ x` such that `table @ x <= 0`, `whole @ x == 1` and `low <= x <= high`."""
 
     cost: Float[np.ndarray, " columns"]
@@ -33,20 +33,20 @@ class Program(NamedTuple):
     high: Float[np.ndarray, " columns"]
 
 
-class Solution(NamedTuple):
+class Optimum(NamedTuple):
     """An optimum of a program, and its value."""
 
     x: Float[np.ndarray, " columns"]
     value: float
 
 
-def solved(program: Program) -> Solution | None:
+def solved(program: LinearProgram) -> Optimum | None:
     """The solver's optimum; None where it finds none."""
     core = _core()
     return by_linprog(program) if core is None else _by_core(program, core)
 
 
-def by_linprog(program: Program) -> Solution | None:
+def by_linprog(program: LinearProgram) -> Optimum | None:
     """The same by SciPy's own interface."""
     from scipy.optimize import linprog
 
@@ -60,10 +60,10 @@ def by_linprog(program: Program) -> Solution | None:
         bounds=np.stack([low, high], axis=1),
         method="highs",
     )
-    return None if found.x is None else Solution(found.x, float(found.fun))
+    return None if found.x is None else Optimum(found.x, float(found.fun))
 
 
-def _by_core(program: Program, core: Any) -> Solution | None:
+def _by_core(program: LinearProgram, core: Any) -> Optimum | None:
     """As `linprog` asks HiGHS: the matrix by columns, without zeros, and its options."""
     table = np.vstack([program.table, program.whole])
     column, row = np.nonzero(table.T)
@@ -84,7 +84,7 @@ def _by_core(program: Program, core: Any) -> Solution | None:
         return None
     if solver.getModelStatus() != core.HighsModelStatus.kOptimal:
         return None
-    return Solution(np.array(solver.getSolution().col_value), float(solver.getInfo().objective_function_value))
+    return Optimum(np.array(solver.getSolution().col_value), float(solver.getInfo().objective_function_value))
 
 
 def _core() -> Any | None:

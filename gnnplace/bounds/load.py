@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from gnnplace.bounds.highs import Program, solved
+from gnnplace.bounds.highs import LinearProgram, solved
 from gnnplace.bounds.relaxed import NEVER, Relaxed
 
 MAX_ROUNDS = 60
@@ -132,7 +132,7 @@ def _master(needs: Loads, rows: Float[np.ndarray, "rows two_classes"], last: Pri
     most = float(np.where(np.isinf(needs.time_ns), 0.0, needs.time_ns).max(axis=1).sum())
     unit = max(most, 1.0)  # scales times by the whole work, since the tolerances of the solver are absolute
     table = np.concatenate([-rows / np.array([unit] * classes + [1.0] * classes), np.ones((len(rows), 1))], axis=1)
-    program = Program(
+    program = LinearProgram(
         cost=np.append(np.zeros(2 * classes), -1.0), table=table, whole=np.concatenate([needs.streams,
         np.zeros(classes + 1)]),
         low=np.append(np.zeros(2 * classes), -np.inf), high=np.repeat([np.inf, 1.0, np.inf], [classes, classes, 1]),

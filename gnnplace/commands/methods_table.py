@@ -13,7 +13,7 @@ from gnnplace.commands.training_table import Known
 from gnnplace.portfolio.candidates import Candidate
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.report.learning_curves import Estimate, estimate
+from gnnplace.report.learning_curves import MeanOverSeeds, estimate
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.evaluations import searches
 
@@ -29,12 +29,12 @@ class Row(NamedTuple):
     """What a planner found over seeds, None where some seed found nothing feasible."""
 
     planner: str
-    greedy: Estimate | None
-    best_found: Estimate | None
+    greedy: MeanOverSeeds | None
+    best_found: MeanOverSeeds | None
     evaluations: int | None
 
 
-class Compared(NamedTuple):
+class ComparedMethods(NamedTuple):
     """Methods on one problem, in the order in which they were named, and
     then searches; and the best heuristic, if any was asked.
     """
@@ -45,7 +45,7 @@ class Compared(NamedTuple):
     heuristic: Candidate | None
 
 
-def compared(methods: Mapping[str, Method], heuristics: Known, evaluations: int | None) -> dict[str, Compared]:
+def compared(methods: Mapping[str, Method], heuristics: Known, evaluations: int | None) -> dict[str, ComparedMethods]:
     """Every problem by its label.
 
     Where heuristics are known, searches get as many `evaluations`; none is asked without.
@@ -55,13 +55,13 @@ def compared(methods: Mapping[str, Method], heuristics: Known, evaluations: int 
     for label, problem in first[0].problems.items():
         rows = [_row(name, method, label) for name, method in methods.items()]
         rows += _searched(problem, first, evaluations) if evaluations is not None and label in heuristics else []
-        found[label] = Compared(
+        found[label] = ComparedMethods(
             problem, [each.seed for each in first], rows, next(iter(heuristics.get(label, [])), None)
         )
     return found
 
 
-def document(found: Mapping[str, Compared]) -> list[dict[str, Any]]:
+def document(found: Mapping[str, ComparedMethods]) -> list[dict[str, Any]]:
     """A row for each problem, for programs."""
     return [
         {
@@ -79,7 +79,7 @@ def document(found: Mapping[str, Compared]) -> list[dict[str, Any]]:
     ]
 
 
-def print_tables(found: Mapping[str, Compared]) -> None:
+def print_tables(found: Mapping[str, ComparedMethods]) -> None:
     """A table for each problem, on stdout: geometric means over seeds
     and 95 % intervals (Student's t of the logarithms).
     """
@@ -118,7 +118,7 @@ def _fastest(heuristic: Candidate) -> dict[str, Any]:
     return {"planner": heuristic.planner, "step_time_ns": heuristic.step_time_ns}
 
 
-def _times(row: Row) -> dict[str, Estimate | None]:
+def _times(row: Row) -> dict[str, MeanOverSeeds | None]:
     return {"greedy": row.greedy, "best_found": row.best_found}
 
 

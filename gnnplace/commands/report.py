@@ -29,7 +29,7 @@ The heuristics of up to four problems are asked for their placements; other prob
 """
 
 
-class Part(NamedTuple):
+class ReportPart(NamedTuple):
     """A section and the figures in it."""
 
     section: Section
@@ -63,7 +63,7 @@ def main(chosen: argparse.Namespace) -> int:
         known = _heuristics(methods, labels, chosen.quiet)
         parts += [_problem(label, methods, colour, known.get(label, {}), number) for number, label in enumerate(labels)]
     else:
-        parts += [_overall(methods, colour), Part(Section("Problems", _problems(labels, methods)), {})]
+        parts += [_overall(methods, colour), ReportPart(Section("Problems", _problems(labels, methods)), {})]
     sections = [
         *(part.section for part in parts),
         Section("Runs", _runs(methods)),
@@ -80,14 +80,14 @@ def main(chosen: argparse.Namespace) -> int:
     return DONE
 
 
-def _overall(methods: Methods, colour: Mapping[str, str]) -> Part:
+def _overall(methods: Methods, colour: Mapping[str, str]) -> ReportPart:
     """Over the problems of each update: the geometric mean of step times over those of the best single device."""
     said = {"best_over_one_device": "best so far", "mean_over_one_device": "mean of samples"}
     levels, unit = {"best single device": 1.0}, "of the best single device's time"
     return _curves("overall", "Over the problems of each update", _lines(methods, said), colour, levels, unit)
 
 
-def _validation(methods: Methods, colour: Mapping[str, str]) -> Part:
+def _validation(methods: Methods, colour: Mapping[str, str]) -> ReportPart:
     said = {"val/over_best_heuristic": "over the best heuristic", "val/over_bound": "over the bound"}
     title = "Validation: problems that it never trained on, greedy"
     return _curves("validation", title, _lines(methods, said), colour, {"equal": 1.0}, "ratio of step times")
@@ -95,7 +95,7 @@ def _validation(methods: Methods, colour: Mapping[str, str]) -> Part:
 
 def _problem(
     label: str, methods: Methods, colour: Mapping[str, str], heuristics: Mapping[str, int], number: int
-) -> Part:
+) -> ReportPart:
     """The curves of one problem, and its policies beside heuristics and the bound."""
     from gnnplace.report import learning_curves as learning
     from gnnplace.report.page import Section
@@ -115,7 +115,7 @@ def _problem(
     body = (
         f'{drawn.section.body}<h3>The best placement of each</h3><div id="beside{number}"></div>{_rated(rated, bounds)}'
     )
-    return Part(
+    return ReportPart(
         Section(label, body),
         drawn.figures | {f"beside{number}": learning.beside(rated, bounds[0] if bounds else None, "ms")},
     )
@@ -128,15 +128,17 @@ def _curves(
     colour: Mapping[str, str],
     levels: Mapping[str, float],
     unit: str,
-) -> Part:
+) -> ReportPart:
     """A section with one figure of curves; an empty one, which is not shown, where there are none."""
     from gnnplace.report import learning_curves as learning
     from gnnplace.report.page import Section, note
 
     if not lines:
-        return Part(Section(title, ""), {})
+        return ReportPart(Section(title, ""), {})
     said = note("Geometric means over seeds; bands are intervals of 95 % (Student's t of the logarithms).")
-    return Part(Section(title, f'{said}<div id="{key}"></div>'), {key: learning.curves(lines, colour, levels, unit)})
+    return ReportPart(
+        Section(title, f'{said}<div id="{key}"></div>'), {key: learning.curves(lines, colour, levels, unit)}
+    )
 
 
 def _lines(

@@ -11,7 +11,7 @@ from gnnplace.placement import Schedule, rule_of
 from gnnplace.portfolio.candidates import Candidate
 from gnnplace.problems import Problem
 from gnnplace.report import terminal
-from gnnplace.report.learning_curves import Estimate, estimate
+from gnnplace.report.learning_curves import MeanOverSeeds, estimate
 from gnnplace.training.run.in_folder import TrainingRun
 from gnnplace.training.run.notes import OWN
 
@@ -86,7 +86,7 @@ def _name(planner: str) -> str:
     return BEST_FOUND if planner.startswith(BEST_FOUND) else planner
 
 
-def over_seeds(outcomes: Sequence[Outcome], label: str, row: str) -> Estimate | None:
+def over_seeds(outcomes: Sequence[Outcome], label: str, row: str) -> MeanOverSeeds | None:
     """The step time of a row of one problem over seeds; None where some seed has no feasible placement."""
     times = [each.times_ns[label].get(row) for each in outcomes]
     return None if None in times else estimate([float(time_ns) for time_ns in times if time_ns is not None])
@@ -98,7 +98,7 @@ def _baseline(outcomes: Sequence[Outcome], label: str) -> dict[str, Any] | None:
     return None if not times else {"planner": min(times)[1], "step_time_ns": min(times)[0]}
 
 
-def shown(found: Estimate | None) -> str:
+def shown(found: MeanOverSeeds | None) -> str:
     """Milliseconds, with the interval where there are several seeds."""
     if found is None:
         return terminal.NONE

@@ -18,7 +18,7 @@ from gnnplace.corpus import hardware
 from gnnplace.corpus.hardware import Connection, Part, Wire
 
 
-class Machine(NamedTuple):
+class MachineParts(NamedTuple):
     """Equal nodes.
 
     `slot` joins host and accelerators (None: the one that each is made for), `peer` accelerators, `network` nodes.
@@ -42,7 +42,7 @@ class Placed(NamedTuple):
     number: int
 
 
-def assembled(name: str, machine: Machine) -> Cluster:
+def assembled(name: str, machine: MachineParts) -> Cluster:
     """The cluster of a machine: hosts first, then accelerators, numbered by kind.
 
     Raises ValueError where a link joins nothing.
@@ -53,7 +53,7 @@ def assembled(name: str, machine: Machine) -> Cluster:
     return Cluster(name, tuple(each.device for each in placed), links)
 
 
-def _placed(machine: Machine) -> list[Placed]:
+def _placed(machine: MachineParts) -> list[Placed]:
     hosts = [Placed(machine.host.device(f"cpu:{node}"), node, machine.host, 0) for node in range(machine.nodes)]
     made, kinds = [], Counter[str]()
     for node in range(machine.nodes):
@@ -66,7 +66,7 @@ def _placed(machine: Machine) -> list[Placed]:
     return [*hosts, *made]
 
 
-def _link(machine: Machine, src: Placed, dst: Placed) -> Link:
+def _link(machine: MachineParts, src: Placed, dst: Placed) -> Link:
     wire, channel = _wire(machine, src, dst), None
     if src.node != dst.node:
         channel = f"network:{src.node}"
@@ -80,7 +80,7 @@ def linked(src: str, dst: str, wire: Wire, channel: str | None = None) -> Link:
     )
 
 
-def _wire(machine: Machine, src: Placed, dst: Placed) -> Wire:
+def _wire(machine: MachineParts, src: Placed, dst: Placed) -> Wire:
     if src.node != dst.node:
         assert machine.network is not None
         return machine.network.wire
@@ -90,7 +90,7 @@ def _wire(machine: Machine, src: Placed, dst: Placed) -> Wire:
     return _direct(machine, src, dst) or through_host(*slots)
 
 
-def _direct(machine: Machine, src: Placed, dst: Placed) -> Wire | None:
+def _direct(machine: MachineParts, src: Placed, dst: Placed) -> Wire | None:
     """The direct link of two like accelerators, which it joins in islands
     as they are numbered; None where it joins them not.
     """
@@ -121,7 +121,7 @@ def through_host(a: Wire, b: Wire) -> Wire:
     )
 
 
-def _check_peer(machine: Machine) -> None:
+def _check_peer(machine: MachineParts) -> None:
     if machine.peer is None:
         return
     counts = Counter(part.name for part in machine.accelerators)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import hardware
-from gnnplace.corpus.assembly import Machine, assembled
+from gnnplace.corpus.assembly import MachineParts, assembled
 from gnnplace.corpus.hardware import Connection, Part
 from gnnplace.formats import strict_json
 
@@ -70,7 +70,7 @@ def described_cluster(text: str, name: str | None = None) -> Cluster:
     said = description(text)
     parts = [term.part for term in said.terms for _ in range(term.number)]
     wires: dict[str, Connection] = {link.role: link for link in said.links}
-    machine = Machine(
+    machine = MachineParts(
         said.nodes, said.host, tuple(parts), wires.get("host"), wires.get("peer"), wires.get("network"), said.tf32
     )
     try:

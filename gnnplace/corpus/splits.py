@@ -19,7 +19,7 @@ FIXED: Mapping[str, Split] = {
 
 
 @runtime_checkable
-class Member(Protocol):
+class SplitMember(Protocol):
     """What a split needs to know of a graph."""
 
     @property
@@ -37,9 +37,9 @@ def fixed(lineage: str) -> Split:
     return FIXED[lineage]
 
 
-def check(members: Iterable[Member]) -> None:
+def check(members: Iterable[SplitMember]) -> None:
     """Raises ValueError if graphs of one lineage are in different parts of the split."""
-    first: dict[str, Member] = {}
+    first: dict[str, SplitMember] = {}
     for member in members:
         other = first.setdefault(member.lineage, member)
         if other.split != member.split:

@@ -31,7 +31,7 @@ class Parts(NamedTuple):
     bytes_per_s: list[int]  # of each device
 
 
-class Groups(NamedTuple):
+class FusedGroups(NamedTuple):
     """The groups of a fusion, numbered by their leaders: the group of each op, and whether it has several ops."""
 
     group: Int64[np.ndarray, " ops"]
@@ -45,15 +45,15 @@ class Groups(NamedTuple):
 _parts: WeakKeyDictionary[Problem, tuple[Parts, Parts | None]] = WeakKeyDictionary()
 
 
-def groups(leader: Int32[np.ndarray, " ops"]) -> Groups:
+def groups(leader: Int32[np.ndarray, " ops"]) -> FusedGroups:
     """The groups of a fusion, given as the leader of each op's group."""
     number = np.cumsum(leader == np.arange(len(leader))) - 1
     group = number[leader]
-    return Groups(group, (np.bincount(group) > 1)[group])
+    return FusedGroups(group, (np.bincount(group) > 1)[group])
 
 
 def fused_ns(
-    problem: Problem, groups: Groups, moved: Int64[np.ndarray, " ops"]
+    problem: Problem, groups: FusedGroups, moved: Int64[np.ndarray, " ops"]
 ) -> tuple[Int64[np.ndarray, "groups devices"], Int64[np.ndarray, "groups devices"] | None]:
     """The time of each group on every device, alone and contended (None where
     ops are the same alone); `moved` is that of `moved_bytes`.
@@ -65,7 +65,7 @@ def fused_ns(
     return alone_ns, np.maximum(alone_ns, _fused_ns(problem.contended_ns, contended, groups, moved))
 
 
-def moved_bytes(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, " ops"]:
+def moved_bytes(graph: ComputationGraph, groups: FusedGroups) -> Int64[np.ndarray, " ops"]:
     """The memory traffic of each op in its group
     (docs/execution-model.md#traffic-of-fused-ops); of one without a kernel, none.
     """
@@ -90,7 +90,7 @@ def moved_bytes(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, " 
     return np.maximum(0, moved)
 
 
-def leaving(graph: ComputationGraph, groups: Groups) -> Bool[np.ndarray, " outputs"]:
+def leaving(graph: ComputationGraph, groups: FusedGroups) -> Bool[np.ndarray, " outputs"]:
     """True for outputs that leave their group: results, and what another group reads, or nothing."""
     data = np.flatnonzero(graph.edge_data != NONE)
     read = np.zeros(len(graph.output_bytes), dtype=bool)
@@ -100,7 +100,7 @@ def leaving(graph: ComputationGraph, groups: Groups) -> Bool[np.ndarray, " outpu
     return leaves
 
 
-def seen_through(graph: ComputationGraph, groups: Groups) -> Int64[np.ndarray, " outputs"]:
+def seen_through(graph: ComputationGraph, groups: FusedGroups) -> Int64[np.ndarray, " outputs"]:
     """The output that each output shows: itself or, of a view by an op of the group without a kernel, what the viewed
     output shows.
 
@@ -150,7 +150,7 @@ def _traffic_ns(moved: Int64[np.ndarray, " ops"], bytes_per_s: list[int]) -> Int
 
 
 def _fused_ns(
-    time_ns: Int64[np.ndarray, "ops devices"], parts: Parts, groups: Groups, moved: Int64[np.ndarray, " ops"]
+    time_ns: Int64[np.ndarray, "ops devices"], parts: Parts, groups: FusedGroups, moved: Int64[np.ndarray, " ops"]
 ) -> Int64[np.ndarray, "groups devices"]:
     """The times of the groups; those of single ops stay."""
     found = np.empty((groups.number, time_ns.shape[1]), dtype=np.int64)

@@ -23,7 +23,7 @@ from gnnplace.execution.host import Host
 from gnnplace.execution.ledger import KEY, Ledger, Record
 from gnnplace.execution.measure import fitting_peaks, measure
 from gnnplace.execution.timing import STEADY, Protocol, timed
-from gnnplace.execution.workload import Plan, plan
+from gnnplace.execution.workload import ExecutionPlan, plan
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.placement import Placement, check
 from gnnplace.problems import Problem
@@ -188,7 +188,7 @@ class MeasuredEvaluator:
                 lasting.close()
             return {"outcome": failed.outcome, "reason": failed.reason}
 
-    def _plan(self, problem: Problem, placement: Placement) -> Plan:
+    def _plan(self, problem: Problem, placement: Placement) -> ExecutionPlan:
         (simulated,) = self._simulate(problem, [placement], timeline=True)
         assert simulated.timeline is not None
         return plan(problem, placement, simulated.timeline)

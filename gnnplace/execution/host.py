@@ -22,7 +22,7 @@ from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
-from gnnplace.execution.workload import PlacedStep, PlanError, Workload
+from gnnplace.execution.workload import PlanError, RunningStep, Workload
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation import python
 from gnnplace.isolation.linux import lift_memory_limit, limit_memory
@@ -63,7 +63,7 @@ class Host:
         """Sets the time limit of the following requests: `limit_s` seconds from now."""
         self._limit_s, self._deadline = limit_s, monotonic() + limit_s
 
-    def start(self, *arguments: Any) -> PlacedStep:
+    def start(self, *arguments: Any) -> RunningStep:
         """The workload's `start`: a step that runs in the host's process."""
         return _RemoteStep(self._ask, self._ask("start", *arguments))
 
@@ -137,7 +137,7 @@ class Host:
 
 
 class _RemoteStep:
-    """A `PlacedStep` of the host, by its number there."""
+    """A `RunningStep` of the host, by its number there."""
 
     def __init__(self, ask: Callable[..., Any], number: int) -> None:
         self._ask, self._number = ask, number
@@ -203,7 +203,7 @@ class _Life:
 
     def __init__(self) -> None:
         self._workload: Workload | None = None
-        self._steps: dict[int, PlacedStep] = {}
+        self._steps: dict[int, RunningStep] = {}
         self._numbers = count()
 
     def answer(self, what: str, *arguments: Any) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gnnplace.execution.host import Host
 from gnnplace.execution.timing import Estimate, Load, LoadMeter, Protocol, estimate, ratio, timed
-from gnnplace.execution.workload import Outputs, PlacedStep, Plan, plan
+from gnnplace.execution.workload import ExecutionPlan, Outputs, RunningStep, plan
 from gnnplace.isolation.outcome import Difference, MeasurementError
 from gnnplace.placement import Placement, Schedule, check
 from gnnplace.problems import Problem
@@ -47,7 +47,7 @@ class Measurement:
 
 
 def measure(
-    host: Host, plans: Sequence[Plan], protocol: Protocol, unplaced: tuple[Outputs, str] | None = None
+    host: Host, plans: Sequence[ExecutionPlan], protocol: Protocol, unplaced: tuple[Outputs, str] | None = None
 ) -> list[Measurement]:
     """Measures placements of the host's workload, timed in turns. `unplaced` is the result of `CHECKED_STEPS` unplaced
     steps, run if None.
@@ -65,7 +65,7 @@ def measure(
     return [Measurement(tuple(t), d, *r, load) for t, d, r in zip(times, differences, read, strict=True)]
 
 
-def fitting_peaks(step: PlacedStep, plan: Plan) -> tuple[int, ...]:
+def fitting_peaks(step: RunningStep, plan: ExecutionPlan) -> tuple[int, ...]:
     """The peak memory of each device in one step, in bytes. An executor enforces capacities only roughly; this check is
     exact.
 
@@ -80,7 +80,7 @@ def fitting_peaks(step: PlacedStep, plan: Plan) -> tuple[int, ...]:
     return peaks
 
 
-def reference_kind(plans: Sequence[Plan]) -> str:
+def reference_kind(plans: Sequence[ExecutionPlan]) -> str:
     """The kind of device that runs the unplaced step: `gpu` if any plan has a GPU, else `cpu`."""
     return "gpu" if any(device.kind == "gpu" for plan in plans for device in plan.devices) else "cpu"
 
@@ -123,13 +123,13 @@ def checked(
     return found
 
 
-def _start(host: Host, plan: Plan, started: ExitStack) -> PlacedStep:
+def _start(host: Host, plan: ExecutionPlan, started: ExitStack) -> RunningStep:
     step = host.start(plan)
     started.callback(step.close)
     return step
 
 
-def _check(step: PlacedStep, unplaced: Outputs, words: str) -> Difference:
+def _check(step: RunningStep, unplaced: Outputs, words: str) -> Difference:
     step.run(len(unplaced.losses) - len(step.outputs().losses))  # some executors run their first step when they start
     return checked(step.outputs(), unplaced, words)
 
@@ -201,14 +201,14 @@ def legal(problem: Problem, placement: Placement) -> Placement:
     return placement
 
 
-def planned(problem: Problem, placement: Placement) -> Plan:
+def planned(problem: Problem, placement: Placement) -> ExecutionPlan:
     """The plan of a placement that is legal."""
     (result,) = simulate(problem, [placement], timeline=True)
     assert result.timeline is not None
     return plan(problem, placement, result.timeline)
 
 
-def _as_run(host: Host, problem: Problem, plan: Plan, schedule: Schedule) -> StepResult:
+def _as_run(host: Host, problem: Problem, plan: ExecutionPlan, schedule: Schedule) -> StepResult:
     """What the simulator says of a plan as the executor runs it."""
     runs = Problem(host.as_run(plan), problem.cluster, problem.time_ns, problem.contended_ns)
     (result,) = simulate(runs, [Placement(plan.device, "fifo")])

@@ -21,7 +21,7 @@ from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.measured import CostProvenance, LinkSample, MeasuredCosts
 from gnnplace.execution.machine import gpus
 from gnnplace.execution.timing import STEADY, warm_up
-from gnnplace.execution.workload import OpTimes, Plan, Workload
+from gnnplace.execution.workload import ExecutionPlan, OpTimes, Workload
 from gnnplace.version import VERSION
 
 TIMED_TOGETHER = 5
@@ -75,7 +75,7 @@ class Profiler:
 
     def __init__(self, workload: Workload, devices: Sequence[Device], works: int = 0) -> None:
         placed = np.full(workload.graph.num_ops, works, dtype=np.int32)
-        self.step = workload.start(Plan(tuple(devices), placed, workload.graph.order))
+        self.step = workload.start(ExecutionPlan(tuple(devices), placed, workload.graph.order))
         self._windows: list[_Window] = []
 
     def run(self, steps: int) -> list[int]:

@@ -71,7 +71,7 @@ def timed(runs: Sequence[Run], protocol: Protocol) -> list[list[int]]:
     return in_turns(runs, protocol).times
 
 
-def in_turns(runs: Sequence[Run], protocol: Protocol) -> Turns:
+def in_turns(runs: Sequence[Run], protocol: Protocol) -> TimedTurns:
     """The step times of several warm placements: one window of each in turn, until all have enough steps."""
     windows: list[list[list[int]]] = [[] for _ in runs]
     stolen: list[list[float]] = [[] for _ in runs]
@@ -86,7 +86,7 @@ def in_turns(runs: Sequence[Run], protocol: Protocol) -> Turns:
         list(chain.from_iterable(found[number] for number in numbers))
         for found, numbers in zip(windows, counted, strict=True)
     ]
-    return Turns(times, counted, stolen)
+    return TimedTurns(times, counted, stolen)
 
 
 def _calmest(stolen: Sequence[float], share: float) -> list[int]:
@@ -130,7 +130,7 @@ def ratio(times: Sequence[int], reference: Sequence[int], seed: int = 0) -> Esti
     return Estimate(float(np.median(times) / np.median(reference)), low, high)
 
 
-class Turns(NamedTuple):
+class TimedTurns(NamedTuple):
     """For each placement: the step times (ns) of the kept windows, the indices
     of these windows, and the stolen share of every window.
     """

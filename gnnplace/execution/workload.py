@@ -1,4 +1,4 @@
-"""The executor protocols. A `Workload` is a framework's training step; a `PlacedStep` is that step running on real
+"""The executor protocols. A `Workload` is a framework's training step; a `RunningStep` is that step running on real
 devices.
 
 PyTorch and TensorFlow each have one. A workload lives in a child process (host.py): if a step crashes or hangs, only
@@ -24,7 +24,7 @@ from gnnplace.result import Timeline
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ExecutionPlan:
     """The device of every op, and the order in which devices run their ops: that of `order`, a topological order of all
     ops.
 
@@ -38,19 +38,19 @@ class Plan:
     order: Int32[np.ndarray, " ops"]
 
 
-def plan(problem: Problem, placement: Placement, timeline: Timeline) -> Plan:
+def plan(problem: Problem, placement: Placement, timeline: Timeline) -> ExecutionPlan:
     """The plan of a placement: ops run in the order of their start times in the simulated step."""
     position = np.empty(problem.num_ops, dtype=np.int64)
     position[problem.graph.order] = np.arange(problem.num_ops)
     order = np.lexsort((position, timeline.start_ns)).astype(np.int32)
-    return Plan(problem.cluster.devices, placement.device, order)
+    return ExecutionPlan(problem.cluster.devices, placement.device, order)
 
 
 class PlanError(ValueError):
     """A plan that is wrong input, as opposed to a ValueError of the step itself."""
 
 
-def refuse(graph: ComputationGraph, plan: Plan) -> None:
+def refuse(graph: ComputationGraph, plan: ExecutionPlan) -> None:
     """Checks a plan.
 
     Raises MeasurementError for an unknown or forbidden device or a split group, PlanError for a wrong order.
@@ -75,7 +75,7 @@ def refuse(graph: ComputationGraph, plan: Plan) -> None:
     _require_topological(graph, plan)
 
 
-def _require_topological(graph: ComputationGraph, plan: Plan) -> None:
+def _require_topological(graph: ComputationGraph, plan: ExecutionPlan) -> None:
     if not np.array_equal(np.sort(plan.order), np.arange(graph.num_ops)):
         raise PlanError(f"order: must contain each of the {graph.num_ops} ops once")
     position = np.empty(graph.num_ops, dtype=np.int64)
@@ -86,7 +86,7 @@ def _require_topological(graph: ComputationGraph, plan: Plan) -> None:
         raise PlanError(f"order: {dst!r} comes before {src!r}, on which it depends")
 
 
-def without_updates(plan: Plan, whole: ComputationGraph, graph: ComputationGraph) -> Plan:
+def without_updates(plan: ExecutionPlan, whole: ComputationGraph, graph: ComputationGraph) -> ExecutionPlan:
     """The devices and the order that a plan of `whole` has for `graph`, the same ops by name but for those of the phase
     `update`.
 
@@ -97,7 +97,7 @@ def without_updates(plan: Plan, whole: ComputationGraph, graph: ComputationGraph
         raise ValueError(f"plan: was made for another step: {reason}; place this one")
     ops = np.array([place[name] for name in graph.op_names], dtype=np.int64)
     position = np.argsort(plan.order)
-    return Plan(plan.devices, plan.device[ops], np.argsort(position[ops]).astype(np.int32))
+    return ExecutionPlan(plan.devices, plan.device[ops], np.argsort(position[ops]).astype(np.int32))
 
 
 def _difference(whole: ComputationGraph, graph: ComputationGraph, place: dict[str, int]) -> str | None:
@@ -151,7 +151,7 @@ class OpTimes(NamedTuple):
 
 
 @runtime_checkable
-class PlacedStep(Protocol):
+class RunningStep(Protocol):
     """One placement on real devices, with its processes and memory. Its failures are MeasurementErrors."""
 
     def run(self, steps: int) -> list[int]:
@@ -196,11 +196,11 @@ class Workload(Protocol):
         """The graph of the step, whose ops a plan places."""
         ...
 
-    def start(self, plan: Plan) -> PlacedStep:
+    def start(self, plan: ExecutionPlan) -> RunningStep:
         """Places the step and starts its processes, with the same initial variables and inputs every time."""
         ...
 
-    def as_run(self, plan: Plan) -> ComputationGraph:
+    def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
         """The graph to simulate for what the executor does under a plan:
         the same ops, in the plan's order on each device.
         """

@@ -36,7 +36,7 @@ from gnnplace.moves.paths import paths, times
 from gnnplace.moves.situation import Situation
 
 
-class Work(NamedTuple):
+class WorkingMemory(NamedTuple):
     """Working memory.
 
     What it has of an op or output counts where its stamp is the current one; the next stamp is `stamp[0] + 1`.
@@ -60,10 +60,10 @@ class Work(NamedTuple):
     kinds: Float[np.ndarray, " 6"]
 
 
-def work(terrain: Terrain) -> Work:
+def work(terrain: Terrain) -> WorkingMemory:
     """Working memory for the features of one problem, of one thread at a time."""
     ops, (outputs, devices) = len(terrain.order), (len(terrain.output_op), terrain.delays.time_ns.shape[1])
-    return Work(
+    return WorkingMemory(
         stamp=np.zeros(1, np.int64),
         moved=np.zeros(ops, np.int64),
         to=np.zeros(ops, np.int64),
@@ -82,7 +82,9 @@ def work(terrain: Terrain) -> Work:
     )
 
 
-def features(terrain: Terrain, found: Situation, drawn: Drawn, work: Work) -> Float32[np.ndarray, "moves features"]:
+def features(
+    terrain: Terrain, found: Situation, drawn: Drawn, work: WorkingMemory
+) -> Float32[np.ndarray, "moves features"]:
     """One row for each move, with the columns `NAMES` and `DRAWN`. All are 0 where a move changes nothing."""
     rows = np.zeros((len(drawn.kind), len(NAMES) + len(DRAWN)), np.float32)
     _features(terrain, found, drawn, *_moved_ops(terrain, drawn), work, rows)

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float32, Int64
 
 from gnnplace.compiled import kernel
 from gnnplace.moves.drawing import Drawn, draw, guide, hash_of, hash_of_unit
-from gnnplace.moves.features import Work, features, work
+from gnnplace.moves.features import WorkingMemory, features, work
 from gnnplace.moves.neighbourhood import Devices, Neighbourhood
 from gnnplace.moves.situation import Situation
 
@@ -30,7 +30,7 @@ def fresh(
     generator: np.random.Generator,
     count: int,
     met: set[int] | None = None,
-    scratch: Work | None = None,
+    scratch: WorkingMemory | None = None,
 ) -> Pool:
     """At most `count` random moves from a placement.
 

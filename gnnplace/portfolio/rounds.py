@@ -37,7 +37,7 @@ Search = Callable[[Problem, Placement, Budget, Callable[[Score], object]], Place
 
 
 @runtime_checkable
-class Repair(Protocol):
+class Repairer(Protocol):
     """A way to repair: what makes a placement fit, and what hastens one that fits; the result is never worse."""
 
     def relieved(self, placement: Placement) -> Placement: ...
@@ -90,7 +90,7 @@ def with_repairs(
     problem: Problem,
     evaluate: Evaluator,
     winners: Sequence[Candidate],
-    repairs: Sequence[Repair],
+    repairs: Sequence[Repairer],
     budget: Budget,
     progress: Progress = lambda planner, score: None,
 ) -> list[Candidate]:
@@ -104,7 +104,7 @@ def with_repairs(
     made, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
     for winner in sorted(winners, key=partial(_repaired_ns, problem)):
         if made.may_begin and _promises(winner, [*winners, *made.found]):
-            until, tried = (budget.used + FOR_REPAIRS) / 2, list[tuple[Candidate, Repair]]()
+            until, tried = (budget.used + FOR_REPAIRS) / 2, list[tuple[Candidate, Repairer]]()
             for way in ways:
                 if budget.used < until or not tried:
                     tried.append((made.relieve(winner, way), way))
@@ -120,7 +120,7 @@ class _Repairs:
 
     def __init__(self, problem: Problem, evaluate: Evaluator, budget: Budget, progress: Progress) -> None:
         self.problem, self.evaluate, self.budget, self.progress = problem, budget.metered(evaluate), budget, progress
-        self.relieved: dict[Identity, tuple[Candidate, Repair]] = {}
+        self.relieved: dict[Identity, tuple[Candidate, Repairer]] = {}
         self.hastened: dict[Identity, Candidate] = {}  # by the placement before
 
     @property
@@ -132,14 +132,14 @@ class _Repairs:
     def found(self) -> list[Candidate]:
         return [*self.hastened.values(), *(winner for winner, _ in self.relieved.values())]
 
-    def relieve(self, winner: Candidate, way: Repair) -> Candidate:
+    def relieve(self, winner: Candidate, way: Repairer) -> Candidate:
         relieved = self._judged(f"repaired {winner.planner}", way.relieved(winner.placement))
         self.relieved.setdefault(identity(relieved.placement), (relieved, way))
         if not self.hastened:
             self.hasten(relieved, way)
         return relieved
 
-    def hasten(self, relieved: Candidate, way: Repair) -> None:
+    def hasten(self, relieved: Candidate, way: Repairer) -> None:
         if relieved.score.feasibility == FEASIBLE and (same := identity(relieved.placement)) not in self.hastened:
             self.hastened[same] = self._judged(relieved.planner, way.hastened(relieved.placement))
 

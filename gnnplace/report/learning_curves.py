@@ -21,7 +21,7 @@ WIDE = 3  # times as much at the end of a logarithmic axis as at its beginning
 History = Mapping[int, float]  # an update and the value there
 
 
-class Estimate(NamedTuple):
+class MeanOverSeeds(NamedTuple):
     """The geometric mean over seeds with its interval of 95 %: Student's t of the logarithms.
 
     Of one seed there is no interval, and `low` and `high` are the mean.
@@ -37,11 +37,11 @@ class Rated(NamedTuple):
     """A planner or a policy with what its placements take."""
 
     name: str
-    value: Estimate
+    value: MeanOverSeeds
     learned: bool
 
 
-def estimate(values: Sequence[float]) -> Estimate:
+def estimate(values: Sequence[float]) -> MeanOverSeeds:
     """The mean of some seeds' values, which are positive.
 
     >>> [round(value, 3) for value in estimate([1.0, 10.0, 100.0])]
@@ -51,7 +51,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     mean = float(logs.mean())
     half = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * logs.std(ddof=1) / np.sqrt(count)) if count > 1 else 0.0
     low, middle, high = np.exp([mean - half, mean, mean + half]).tolist()
-    return Estimate(middle, low, high, count)
+    return MeanOverSeeds(middle, low, high, count)
 
 
 def colours(methods: Sequence[str]) -> dict[str, str]:
@@ -173,7 +173,7 @@ def _layout(height: int) -> dict[str, Any]:
     return {"height": height, "margin": {"l": 60, "r": 20, "t": 70, "b": 50}, "legend": legend, "hovermode": "closest"}
 
 
-def _band(updates: list[int], found: Sequence[Estimate], colour: str, name: str) -> dict[str, Any]:
+def _band(updates: list[int], found: Sequence[MeanOverSeeds], colour: str, name: str) -> dict[str, Any]:
     red, green, blue = (round(255 * part) for part in to_rgb(colour))
     return {
         "type": "scatter", "mode": "none", "x": [*updates, *reversed(updates)], "fill": "toself",

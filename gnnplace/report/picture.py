@@ -78,7 +78,7 @@ def draw(axes: Axes, problem: Problem, placement: Placement, timeline: Timeline)
     axes.set_yticks(range(problem.num_devices), list(map(label, problem.cluster.device_names)))
 
 
-class Phase(NamedTuple):
+class DrawnPhase(NamedTuple):
     """A phase of a graph, its colour and its ops (a mask)."""
 
     name: str
@@ -86,10 +86,12 @@ class Phase(NamedTuple):
     ops: Bool[np.ndarray, " ops"]
 
 
-def coloured_phases(graph: ComputationGraph) -> list[Phase]:
+def coloured_phases(graph: ComputationGraph) -> list[DrawnPhase]:
     """The phases that occur in a graph; ops without a phase come last. A phase has the same colour in every picture."""
-    found = [Phase(name, f"C{number}", graph.phase.among([name])) for number, name in enumerate(PHASES)]
-    return [phase for phase in (*found, Phase("no phase", "lightgrey", graph.phase.index == NONE)) if phase.ops.any()]
+    found = [DrawnPhase(name, f"C{number}", graph.phase.among([name])) for number, name in enumerate(PHASES)]
+    return [
+        phase for phase in (*found, DrawnPhase("no phase", "lightgrey", graph.phase.index == NONE)) if phase.ops.any()
+    ]
 
 
 def label(name: str) -> str:

@@ -22,7 +22,7 @@ from gnnplace.problems import Problem
 from gnnplace.result import StepResult, Timeline
 from gnnplace.schedules.priorities import computed
 from gnnplace.simulator.kernel import NEVER, NO_LIMIT, simulate_rows
-from gnnplace.simulator.tables import Steps, Trace, borrowed_scratch, tables
+from gnnplace.simulator.tables import Steps, Timelines, borrowed_scratch, tables
 
 MIN_OPS_PER_TASK = 20_000  # about 6 ms; for smaller tasks the overhead of a thread exceeds the gain
 MAX_SAMPLES_PER_TASK = 16
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     device: UInt32[np.ndarray, "samples ops"]
     priority: Callable[[int, int], Int64[np.ndarray, "rows ops"]]
     steps: Steps
-    trace: Trace
+    trace: Timelines
 
 
 def simulate(
@@ -117,10 +117,10 @@ def _priorities(
     return rows
 
 
-def _empty_trace(problem: Problem, rows: int) -> Trace:
+def _empty_trace(problem: Problem, rows: int) -> Timelines:
     most = int(np.count_nonzero(problem.graph.edge_output >= 0))
     start_ns, end_ns = np.empty((2, rows, problem.num_ops), dtype=np.int64)
-    return Trace(start_ns, end_ns, np.empty((rows, most, 7), dtype=np.int64))
+    return Timelines(start_ns, end_ns, np.empty((rows, most, 7), dtype=np.int64))
 
 
 def _by_fusion(
@@ -246,7 +246,7 @@ def _overflow(problem: Problem, peak: Int64[np.ndarray, " devices"]) -> str | No
     return f"memory: {', '.join(parts)}" if parts else None
 
 
-def _timeline(steps: Steps, trace: Trace, made: Fused | None, sample: int) -> Timeline:
+def _timeline(steps: Steps, trace: Timelines, made: Fused | None, sample: int) -> Timeline:
     """The timeline of all ops: those that run fused start and end together."""
     rows = trace.transfer[sample, : int(steps.transfers[sample])]
     start_ns, end_ns = trace.start_ns[sample].copy(), trace.end_ns[sample].copy()

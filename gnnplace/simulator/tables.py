@@ -104,7 +104,7 @@ class Steps(NamedTuple):
     occupied_ns: Int64[np.ndarray, "samples channels"]  # the time that each channel spent on transfers
 
 
-class Trace(NamedTuple):
+class Timelines(NamedTuple):
     """Start and end of every op and every transfer: one row per sample, or no rows where no timeline is wanted."""
 
     start_ns: Int64[np.ndarray, "rows ops"]

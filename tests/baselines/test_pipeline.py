@@ -9,7 +9,7 @@ import pytest
 from support.graphs import chains, equal_gpus, op
 from support.random_problems import random_case
 
-from gnnplace.baselines.pipeline import Stages, _row, _rows, _transfers, pipeline, split
+from gnnplace.baselines.pipeline import StageLoads, _row, _rows, _transfers, pipeline, split
 from gnnplace.baselines.single import single_gpu
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
@@ -20,12 +20,12 @@ from gnnplace.result import score
 from gnnplace.simulator.simulator import simulate
 
 
-def stages(work: list[float], cut: list[float], held: list[float] | None = None, room: float = np.inf, speed=(1.0, 1.0)) -> Stages:
+def stages(work: list[float], cut: list[float], held: list[float] | None = None, room: float = np.inf, speed=(1.0, 1.0)) -> StageLoads:
     """Stages on devices of these speeds; `cut[c]` is the transfer over the cut before place c + 1."""
     before = np.concatenate([[0.0], np.cumsum(work)])
     between = np.zeros((len(speed), len(work) + 1))
     between[1:, 1:-1] = cut
-    return Stages(before[None, :] / np.array(speed)[:, None], np.concatenate([[0.0], np.cumsum(held or [0.0] * len(work))]),
+    return StageLoads(before[None, :] / np.array(speed)[:, None], np.concatenate([[0.0], np.cumsum(held or [0.0] * len(work))]),
                   np.full(len(speed), room), between)  # fmt: skip
 
 
@@ -52,7 +52,7 @@ def test_no_contiguous_split_is_better(seed: int):
     load, cut = generator.integers(1, 9, (count, length)).cumsum(axis=1), generator.integers(0, 12, (count, length + 1)).astype(float)
     cut[0] = 0.0
     held = np.concatenate([[0.0], generator.integers(0, 5, length).cumsum()])
-    given = Stages(np.concatenate([np.zeros((count, 1)), load], axis=1), held, generator.integers(4, 15, count).astype(float), cut)
+    given = StageLoads(np.concatenate([np.zeros((count, 1)), load], axis=1), held, generator.integers(4, 15, count).astype(float), cut)
 
     def slowest(cuts: tuple[int, ...]) -> float:
         runs = list(pairwise(cuts))

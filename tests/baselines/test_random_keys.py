@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.searching.random_keys import ACTIVE, REACH, Plan, code, decoded, encoded, placements
+from gnnplace.baselines.searching.random_keys import ACTIVE, REACH, UnitPlan, code, decoded, encoded, placements
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.schedules.ranks import rank_ns
@@ -17,7 +17,7 @@ def layered():
 
 
 def home(genes):
-    return Plan(np.zeros(genes.closure.num_units, np.int32), np.zeros(genes.closure.num_units))
+    return UnitPlan(np.zeros(genes.closure.num_units, np.int32), np.zeros(genes.closure.num_units))
 
 
 def gene_of(genes, units):

@@ -11,7 +11,7 @@ from support.random_problems import tiny_problems
 from support.slow import slow
 
 from gnnplace.baselines.annealing import hill_climb
-from gnnplace.baselines.ranked_climb import Turns, path_estimate, ranked_climb
+from gnnplace.baselines.ranked_climb import RankingTurns, path_estimate, ranked_climb
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
@@ -87,13 +87,13 @@ def test_moves_that_keep_a_device_or_channel_busy_for_longer_than_the_step_come_
     rows[:3, columns.CHAIN_MORE] = -0.2, -0.5, -0.5
     rows[1, columns.LOAD_AFTER] = rows[2, columns.CHANNEL_AFTER] = 1.0
     assert path_estimate(rows) == pytest.approx(np.array([0.2, 0.5, 0.5, 0]))
-    assert Turns(1).merged(path_estimate(rows)[None], hopeless(rows))[0].tolist() == [0, 3, 1, 2]
+    assert RankingTurns(1).merged(path_estimate(rows)[None], hopeless(rows))[0].tolist() == [0, 3, 1, 2]
     rows[1:, columns.OVERFLOW_BEFORE] = 0.1  # a longer step that overflows less is better
     assert not hopeless(rows).any()
 
 
 def test_rankings_take_turns_and_the_one_that_gains_more_comes_more_often():
-    turns, none = Turns(2), np.zeros(40, bool)
+    turns, none = RankingTurns(2), np.zeros(40, bool)
     up, down = np.arange(40.0), -np.arange(40.0)
     order, whose = turns.merged(np.stack([up, down]), none)
     assert sorted(order[:4]) == [0, 1, 38, 39] and sorted(order) == list(range(40))

@@ -84,7 +84,7 @@ def test_any_prices_prove_a_channels_bound(cpu_ns, most_ns, tries):
     prices = channels._solved(program)
     assert channels._value_ns(program, prices) == channels.channels_ns(made) <= most_ns
     for _ in range(tries):
-        other = channels.Prices(*(each * generator.choice([0, 0.5, 1, 1, 2], size=each.shape) for each in prices))
+        other = channels.RowPrices(*(each * generator.choice([0, 0.5, 1, 1, 2], size=each.shape) for each in prices))
         assert channels._value_ns(program, other) <= most_ns
 
 

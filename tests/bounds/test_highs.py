@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gnnplace.bounds import highs
-from gnnplace.bounds.highs import Program
+from gnnplace.bounds.highs import LinearProgram
 from gnnplace.bounds.load import best_prices, loads
 from gnnplace.bounds.relaxed import relaxed
 from gnnplace.corpus import clusters, manifest
@@ -15,7 +15,7 @@ from gnnplace.costs import roofline
 core = highs._core()
 
 
-def _program(seed: int) -> Program:
+def _program(seed: int) -> LinearProgram:
     """A random program of the kind that `load` solves, some zeros among its rows."""
     random = np.random.default_rng(seed)
     classes, rows = int(random.integers(1, 6)), int(random.integers(1, 40))
@@ -23,7 +23,7 @@ def _program(seed: int) -> Program:
     table = np.concatenate([-times, 1 - 2 * random.random((rows, classes)), np.ones((rows, 1))], axis=1)
     whole = np.append(random.integers(1, 5, classes), np.zeros(classes + 1)).astype(np.float64)
     low, high = np.append(np.zeros(2 * classes), -np.inf), np.repeat([np.inf, 1.0, np.inf], [classes, classes, 1])
-    return Program(np.append(np.zeros(2 * classes), -1.0), table, whole, low, high)
+    return LinearProgram(np.append(np.zeros(2 * classes), -1.0), table, whole, low, high)
 
 
 @pytest.mark.skipif(core is None, reason="this SciPy has HiGHS in another place")

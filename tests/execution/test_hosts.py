@@ -19,7 +19,7 @@ from support.fake_workload import CHAINS
 from support.processes import LATE_S, MARK, START_UP_S, alive, marked
 
 from gnnplace.execution.host import Host, _Life
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.isolation.outcome import MeasurementError
 
 FILE = hostile_workloads.__file__
@@ -56,7 +56,7 @@ def test_what_a_workload_does_while_it_is_loaded_is_one_outcome(
 
 
 def test_a_closed_step_is_forgotten_and_may_be_closed_again(tmp_path: Path) -> None:
-    life, plan = _Life(), Plan(CHAINS.cluster.devices, np.zeros(CHAINS.num_ops, dtype=np.int32), CHAINS.graph.order)
+    life, plan = _Life(), ExecutionPlan(CHAINS.cluster.devices, np.zeros(CHAINS.num_ops, dtype=np.int32), CHAINS.graph.order)
     life.answer("load", "support.fake_workload:load", (f"{tmp_path}:plain", 0))
     first, second = (life.answer("start", plan) for _ in range(2))
     kept = weakref.ref(life._steps[first])

@@ -18,7 +18,7 @@ from gnnplace import cli
 from gnnplace.corpus import clusters, manifest
 from gnnplace.execution import evaluator
 from gnnplace.execution.host import Host
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.formats.placements import placement_document
 from gnnplace.placement import Placement
 from gnnplace.sources.workload import LOADER
@@ -145,7 +145,7 @@ def test_wrong_placements_are_bad_input_in_one_line(shared: Marked, run: Callabl
 def test_a_plan_in_no_order_is_bad_input(shared: Marked) -> None:
     graph, devices = shared.host.graph, clusters.cluster("cpu-2").devices
     with pytest.raises(ValueError, match="comes before"):
-        shared.host.start(Plan(devices, np.zeros(graph.num_ops, dtype=np.int32), graph.order[::-1].copy()))
+        shared.host.start(ExecutionPlan(devices, np.zeros(graph.num_ops, dtype=np.int32), graph.order[::-1].copy()))
 
 
 @pytest.mark.parametrize(("kind", "count", "words"), [("cpu", 1 + len(os.sched_getaffinity(0)), "as many cores"), ("npu", 2, "npu")])

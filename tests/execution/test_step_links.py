@@ -9,7 +9,7 @@ from support.graphs import op
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.machine import cores
 from gnnplace.execution.tensorflow.step_links import DRAWN, StepLinks
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.graph import ComputationGraph
 
 KNOWN = (LinkSample(2**8, 10_000, 20_000), LinkSample(2**20, 10_000 + 2**20, 2 * (10_000 + 2**20)))  # a nanosecond a byte
@@ -19,7 +19,7 @@ STEP_NS = 10**8
 class Counted:
     """A step whose messages take so many nanoseconds each, and so many a byte, on either side."""
 
-    def __init__(self, graph: ComputationGraph, plan: Plan, ns: float, ns_per_byte: float) -> None:
+    def __init__(self, graph: ComputationGraph, plan: ExecutionPlan, ns: float, ns_per_byte: float) -> None:
         away = {
             (output, int(plan.device[dst]))
             for src, output, dst in zip(graph.edge_src, graph.edge_data.tolist(), graph.edge_dst, strict=True)
@@ -42,7 +42,7 @@ class Counted:
 def found(graph: ComputationGraph, ns: float, ns_per_byte: float) -> tuple[tuple[LinkSample, ...], list[Counted]]:
     steps: list[Counted] = []
 
-    def start(plan: Plan) -> Counted:
+    def start(plan: ExecutionPlan) -> Counted:
         steps.append(Counted(graph, plan, ns, ns_per_byte))
         return steps[-1]
 
@@ -68,7 +68,7 @@ def test_what_messages_take_is_found_again(ns_per_byte):
     (small, large), steps = found(graph, 300_000, ns_per_byte)
     assert len(steps) == 2 + len(DRAWN) and all(step.closed for step in steps)
     assert all(sample.arrival_ns == 2 * sample.occupied_ns for sample in (small, large))
-    other = Plan(cores("cores", 2).devices, (np.arange(graph.num_ops) % 7 > 4).astype(np.int32), graph.order)
+    other = ExecutionPlan(cores("cores", 2).devices, (np.arange(graph.num_ops) % 7 > 4).astype(np.int32), graph.order)
     shape = (large.occupied_ns - small.occupied_ns) / (large.bytes - small.bytes)
     said = Counted(graph, other, small.occupied_ns - shape * small.bytes, shape)
     assert said.each - STEP_NS == pytest.approx(Counted(graph, other, 300_000, ns_per_byte).each - STEP_NS, rel=0.05)

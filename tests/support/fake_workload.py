@@ -13,7 +13,7 @@ import numpy as np
 from support.graphs import chains
 
 from gnnplace.execution.control_edges import in_order
-from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.execution.workload import ExecutionPlan, OpTimes, Outputs
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 
@@ -32,7 +32,7 @@ class Fake:
         self._folder, self._name = folder, name
         self._log("load")
 
-    def start(self, plan: Plan) -> FakeStep:
+    def start(self, plan: ExecutionPlan) -> FakeStep:
         self._log("start")
         device = plan.device.tolist()
         if self._name == "foreign":
@@ -45,7 +45,7 @@ class Fake:
             raise MeasurementError("out_of_memory", "the first op is too large for device 1")
         return FakeStep(plan)
 
-    def as_run(self, plan: Plan) -> ComputationGraph:
+    def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
         return in_order(self.graph, plan.device, plan.order)
 
     def unplaced(self, steps: int, kind: str = "cpu") -> tuple[Outputs, str]:
@@ -59,7 +59,7 @@ class Fake:
 class FakeStep:
     """Each op lasts a millisecond on its device, and a cut costs a tenth of it."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ExecutionPlan) -> None:
         self._device, self._steps = plan.device, 0
         busy = np.bincount(plan.device, minlength=len(plan.devices))
         self._step_ns = int(busy.max()) * STEP_NS + int(np.count_nonzero(np.diff(plan.device))) * STEP_NS // 10

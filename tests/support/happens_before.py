@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gnnplace.execution.torch.program import Call, Program, Receive, Send
+from gnnplace.execution.torch.program import DeviceProgram, OpRun, Receive, Send
 
 At = tuple[int, int]  # (device, place in its program)
 
@@ -17,10 +17,10 @@ class HappensBefore:
     `calls` are the places of ops, `sends` and `receives` those of messages and signals by number.
     """
 
-    def __init__(self, programs: Sequence[Program]) -> None:
+    def __init__(self, programs: Sequence[DeviceProgram]) -> None:
         lines = [((program.device, place), line) for program in programs for place, line in enumerate(program.instructions)]
         self._index = {at: index for index, (at, _) in enumerate(lines)}
-        self.calls = {line.op: at for at, line in lines if isinstance(line, Call)}
+        self.calls = {line.op: at for at, line in lines if isinstance(line, OpRun)}
         self.sends = {line.what.number: at for at, line in lines if isinstance(line, Send)}
         self.receives = {line.what.number: at for at, line in lines if isinstance(line, Receive)}
         before = np.zeros((len(lines), len(lines)), dtype=bool)

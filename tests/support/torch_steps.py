@@ -14,7 +14,7 @@ from experiments.fidelity.torch_workloads import inception
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs import roofline
 from gnnplace.execution.torch.workload import TorchWorkload
-from gnnplace.execution.workload import Plan, plan
+from gnnplace.execution.workload import ExecutionPlan, plan
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.graph import ComputationGraph
@@ -113,11 +113,11 @@ def devices(*kinds: str) -> tuple[Device, ...]:
     return tuple(Device(f"{kind}:{place}", kind, 2**30, 10**9, 10**9) for place, kind in enumerate(kinds))
 
 
-def spread(graph: ComputationGraph, on: tuple[Device, ...], seed: int) -> Plan:
+def spread(graph: ComputationGraph, on: tuple[Device, ...], seed: int) -> ExecutionPlan:
     """Colocation groups on devices at random, in the graph's own order."""
     generator, groups = np.random.default_rng(seed), colocation_closure(graph)
     drawn = generator.integers(len(on), size=graph.num_ops).astype(np.int32)
-    return Plan(on, drawn[groups], graph.order)
+    return ExecutionPlan(on, drawn[groups], graph.order)
 
 
 def random_placement(problem: Problem, seed: int, schedule: Schedule = "critical-path") -> Placement:
@@ -128,7 +128,7 @@ def random_placement(problem: Problem, seed: int, schedule: Schedule = "critical
     return Placement(expand(closed, device), schedule)
 
 
-def planned(problem: Problem, placement: Placement) -> tuple[Plan, StepResult]:
+def planned(problem: Problem, placement: Placement) -> tuple[ExecutionPlan, StepResult]:
     """The plan of a placement, and its simulated step."""
     (result,) = simulate(problem, [placement], timeline=True)
     assert result.timeline is not None

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from gnnplace.baselines.cp_sat.model import Program
+from gnnplace.baselines.cp_sat.model import ConstraintProgram
 from gnnplace.problems import MAX_STEP_NS
 from gnnplace.result import LeastTimes
 
 MOST_WINDOWS = 6  # values of a, and as many of b
 
 
-def add_cuts(program: Program, least: LeastTimes) -> None:
+def add_cuts(program: ConstraintProgram, least: LeastTimes) -> None:
     """Adds the largest lower bound, every head and tail, and windows of work for each device."""
     model = program.model
     model.add(program.step >= program.units(least.step_ns))
@@ -38,7 +38,7 @@ def add_cuts(program: Program, least: LeastTimes) -> None:
     _add_windows(program, head.min(axis=1), tail.min(axis=1))
 
 
-def _add_windows(program: Program, head: Int64[np.ndarray, " ops"], tail: Int64[np.ndarray, " ops"]) -> None:
+def _add_windows(program: ConstraintProgram, head: Int64[np.ndarray, " ops"], tail: Int64[np.ndarray, " ops"]) -> None:
     problem = program.problem
     for a, b in product(_some(head), _some(tail)):
         inside = np.flatnonzero((head >= a) & (tail >= b)).tolist()

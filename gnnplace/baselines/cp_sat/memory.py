@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gnnplace.baselines.cp_sat.model import LARGEST, Program
+from gnnplace.baselines.cp_sat.model import LARGEST, ConstraintProgram
 
 
-def add_memory(program: Program) -> None:
+def add_memory(program: ConstraintProgram) -> None:
     """For each device that could overflow, limits workspaces and buffers to the memory left beside persistent bytes.
 
     Where a device keeps parts of a root in separate buffers, received aliases count as 0 bytes, which is a lower bound.
@@ -24,7 +24,7 @@ def add_memory(program: Program) -> None:
             _add_device(program, device, capacity, roots)
 
 
-def _roots(program: Program) -> dict[int, list[int]]:
+def _roots(program: ConstraintProgram) -> dict[int, list[int]]:
     """The outputs that share each root; roots without bytes are left out."""
     roots: dict[int, list[int]] = defaultdict(list)
     for output, root in enumerate(program.problem.graph.output_root.tolist()):
@@ -33,7 +33,7 @@ def _roots(program: Program) -> dict[int, list[int]]:
     return {root: outputs for root, outputs in roots.items() if max(size[output] for output in outputs) > 0}
 
 
-def _add_device(program: Program, device: int, capacity: int, roots: dict[int, list[int]]) -> None:
+def _add_device(program: ConstraintProgram, device: int, capacity: int, roots: dict[int, list[int]]) -> None:
     model, graph = program.model, program.problem.graph
     unit = -(-max(1, capacity) // LARGEST)
     persistent = (graph.persistent_bytes // unit).tolist()
@@ -60,7 +60,7 @@ def _add_device(program: Program, device: int, capacity: int, roots: dict[int, l
     model.add_cumulative(taken, sizes, left)
 
 
-def _buffers(program: Program, device: int, root: int, outputs: list[int]) -> list[tuple[Any, int]]:
+def _buffers(program: ConstraintProgram, device: int, root: int, outputs: list[int]) -> list[tuple[Any, int]]:
     """The intervals and bytes of a root's buffer on a device, produced or received there.
 
     An interval covers all holders.
@@ -90,7 +90,7 @@ def _buffers(program: Program, device: int, root: int, outputs: list[int]) -> li
     return found
 
 
-def _hold_while_sent(program: Program, device: int, output: int, begin: Any, end: Any) -> list[Any]:
+def _hold_while_sent(program: ConstraintProgram, device: int, output: int, begin: Any, end: Any) -> list[Any]:
     """A transfer from the device holds the buffer until it leaves; one to it, from start to arrival.
 
     Returns the latter's presences.

@@ -55,7 +55,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class Program:
+class ConstraintProgram:
     """The variables; times are in units of `unit_ns`.
 
     `stands[i][d]`: op i is on device d. The ops of a unit share these variables.
@@ -88,7 +88,7 @@ def write(
     unit: Int64[np.ndarray, " ops"],
     legal: Bool[np.ndarray, "units devices"],
     horizon_ns: int,
-) -> Program:
+) -> ConstraintProgram:
     """The program of a problem with the given units, for steps of at most `horizon_ns`."""
     unit_ns = -(-horizon_ns // LONGEST)
     horizon = horizon_ns // unit_ns
@@ -100,7 +100,7 @@ def write(
     end = [
         start[i] + sum(int(time) * on for time, on in zip(times[i], stands[u], strict=True)) for i, u in enumerate(unit)
     ]
-    program = Program(
+    program = ConstraintProgram(
         model, problem, unit_ns, horizon, [stands[u] for u in unit], start, end, model.new_int_var(0, horizon, "")
     )
     _add_ops(program, times)
@@ -111,7 +111,7 @@ def write(
     return program
 
 
-def _add_ops(program: Program, times: Int64[np.ndarray, "ops devices"]) -> None:
+def _add_ops(program: ConstraintProgram, times: Int64[np.ndarray, "ops devices"]) -> None:
     model = program.model
     for i, start in enumerate(program.start):
         model.add(program.step >= program.end[i])
@@ -121,7 +121,7 @@ def _add_ops(program: Program, times: Int64[np.ndarray, "ops devices"]) -> None:
         model.add(streams * program.step >= sum(int(times[i, d]) * row[d] for i, row in enumerate(program.stands)))
 
 
-def _add_precedence(program: Program) -> None:
+def _add_precedence(program: ConstraintProgram) -> None:
     """A consumer starts after its inputs end, and after the delay of a control edge between devices.
 
     Edges between devices need a link.
@@ -142,7 +142,7 @@ def _add_precedence(program: Program) -> None:
                 model.add(program.start[dst] >= program.end[src] + delay).only_enforce_if(both)
 
 
-def _add_transfers(program: Program) -> None:
+def _add_transfers(program: ConstraintProgram) -> None:
     graph = program.problem.graph
     consumers: dict[int, list[int]] = defaultdict(list)
     for output, dst in zip(graph.edge_data.tolist(), graph.edge_dst.tolist(), strict=True):
@@ -153,7 +153,7 @@ def _add_transfers(program: Program) -> None:
             _add_transfer(program, output, takers, device)
 
 
-def _add_transfer(program: Program, output: int, takers: list[int], there: int) -> None:
+def _add_transfer(program: ConstraintProgram, output: int, takers: list[int], there: int) -> None:
     """The transfer of an output to one device. It is present if and only if a consumer is there and the producer is
     elsewhere.
 
@@ -187,14 +187,14 @@ def _add_transfer(program: Program, output: int, takers: list[int], there: int) 
     program.sent[output, there] = Sent(present, start, received, by, start + occupied, received + rest)
 
 
-def _occupy(program: Program, channel: int, start: IntVar, duration: int, on: IntVar) -> None:
+def _occupy(program: ConstraintProgram, channel: int, start: IntVar, duration: int, on: IntVar) -> None:
     interval = program.model.new_optional_fixed_size_interval_var(start, duration, on, "")
     program.channel_load[channel].append(interval)
     for device in np.flatnonzero(program.problem.cluster.device_channel == channel):
         program.device_load[int(device)].append(interval)
 
 
-def _add_capacities(program: Program) -> None:
+def _add_capacities(program: ConstraintProgram) -> None:
     for load in program.channel_load.values():
         program.model.add_no_overlap(load)
     for device, load in program.device_load.items():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool
 
-from gnnplace.baselines.cp_sat.model import Program, Sent
+from gnnplace.baselines.cp_sat.model import ConstraintProgram, Sent
 from gnnplace.baselines.cp_sat.symmetry import equal_devices
 from gnnplace.graph import ComputationGraph
 
@@ -38,7 +38,7 @@ class Block(NamedTuple):
     last: Any
 
 
-class Send(NamedTuple):
+class QueuedSend(NamedTuple):
     """A transfer of an output to device `there`, if it is `on` a given channel."""
 
     output: int
@@ -47,7 +47,7 @@ class Send(NamedTuple):
     on: IntVar
 
 
-def add_queues(program: Program) -> None:
+def add_queues(program: ConstraintProgram) -> None:
     """Orders the transfers of each two ops on a channel by the ends of the ops, and those of each op.
 
     It orders nothing where there are more than `MOST_PAIRS` pairs of ops and of transfers of an op.
@@ -79,14 +79,16 @@ def _earlier(graph: ComputationGraph) -> Bool[np.ndarray, "ops ops"]:
     return earlier
 
 
-def _latest_ends(program: Program) -> list[Any]:
+def _latest_ends(program: ConstraintProgram) -> list[Any]:
     """The latest end of each op: its start plus its longest time, rounded up."""
     longest = -(-program.problem.slowest_ns // program.unit_ns)
     rows = zip(program.start, longest.tolist(), program.stands, strict=True)
     return [start + sum(time * on for time, on in zip(times, row, strict=True)) for start, times, row in rows]
 
 
-def _order(program: Program, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"], latest: list[Any]) -> IntVar:
+def _order(
+    program: ConstraintProgram, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"], latest: list[Any]
+) -> IntVar:
     """A variable: if true, p may end no later than q; if false, q may end no later than p."""
     model = program.model
     for one, other, answer in ((p, q, 1), (q, p, 0)):
@@ -98,24 +100,24 @@ def _order(program: Program, p: int, q: int, earlier: Bool[np.ndarray, "ops ops"
     return first
 
 
-def _sends(program: Program) -> dict[int, dict[int, list[Send]]]:
+def _sends(program: ConstraintProgram) -> dict[int, dict[int, list[QueuedSend]]]:
     """The possible transfers on each channel, by op."""
     cluster, owner = program.problem.cluster, program.problem.graph.output_op
-    sends: dict[int, dict[int, list[Send]]] = defaultdict(lambda: defaultdict(list))
+    sends: dict[int, dict[int, list[QueuedSend]]] = defaultdict(lambda: defaultdict(list))
     for (output, there), sent in sorted(program.sent.items()):
         for here, on in sent.by.items():
             channel = int(cluster.link_channel[cluster.link_index[here, there]])
-            sends[channel][int(owner[output])].append(Send(output, there, sent, on))
+            sends[channel][int(owner[output])].append(QueuedSend(output, there, sent, on))
     return sends
 
 
-def _ranges(program: Program) -> tuple[list[int], list[int]]:
+def _ranges(program: ConstraintProgram) -> tuple[list[int], list[int]]:
     """The first and the last device of the class of each device."""
     of = {device: devices for devices in equal_devices(program.problem) for device in devices}
     return [min(of[device]) for device in sorted(of)], [max(of[device]) for device in sorted(of)]
 
 
-def _block(program: Program, sends: list[Send], first: list[int], last: list[int]) -> Block:
+def _block(program: ConstraintProgram, sends: list[QueuedSend], first: list[int], last: list[int]) -> Block:
     if len(sends) == 1:
         return Block(sends[0].on, sends[0].sent.start, sends[0].sent.leaves)
     model = program.model

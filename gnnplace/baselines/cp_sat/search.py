@@ -17,7 +17,7 @@ from gnnplace.baselines.cp_sat.contracted import by_start
 from gnnplace.baselines.cp_sat.cuts import add_cuts
 from gnnplace.baselines.cp_sat.exact import Limit, Solution, Start
 from gnnplace.baselines.cp_sat.memory import add_memory
-from gnnplace.baselines.cp_sat.model import Program, write
+from gnnplace.baselines.cp_sat.model import ConstraintProgram, write
 from gnnplace.baselines.cp_sat.queues import add_queues
 from gnnplace.baselines.cp_sat.symmetry import add_symmetry, numbers_in_order
 from gnnplace.placement import Placement
@@ -75,7 +75,7 @@ def _configure(parameters: Any, limit: Limit) -> None:
         parameters.max_time_in_seconds = limit.seconds
 
 
-def _complete(program: Program, solver: Any) -> None:
+def _complete(program: ConstraintProgram, solver: Any) -> None:
     """Completes the hint by the times of buffers, which follow from it. Otherwise the search may lose its start."""
     solver.parameters.num_workers = 1
     solver.parameters.fix_variables_to_their_hinted_value = True
@@ -87,13 +87,13 @@ def _complete(program: Program, solver: Any) -> None:
         program.model.add_hint(program.model.get_int_var_from_proto_index(index), value)
 
 
-def _placement(program: Program, solver: Any) -> Placement:
+def _placement(program: ConstraintProgram, solver: Any) -> Placement:
     device = np.array([[solver.boolean_value(on) for on in row].index(True) for row in program.stands], dtype=np.int32)
     start = np.array([solver.value(start) for start in program.start], dtype=np.int64)
     return by_start(program.problem, device, start)
 
 
-def hint(program: Program, device: Int32[np.ndarray, " ops"], result: StepResult) -> None:
+def hint(program: ConstraintProgram, device: Int32[np.ndarray, " ops"], result: StepResult) -> None:
     """Adds a step with a timeline as a hint: devices, starts and transfers, with equal devices in the order that
     `symmetry` asks for.
 
@@ -112,7 +112,7 @@ def hint(program: Program, device: Int32[np.ndarray, " ops"], result: StepResult
 
 
 def _transfers(
-    program: Program, timeline: Timeline, number: Int32[np.ndarray, " devices"]
+    program: ConstraintProgram, timeline: Timeline, number: Int32[np.ndarray, " devices"]
 ) -> Iterator[tuple[IntVar, int]]:
     source, target = number[timeline.transfer_src], number[timeline.transfer_dst]
     rows = {pair: row for row, pair in enumerate(zip(timeline.transfer_output.tolist(), target.tolist(), strict=True))}

@@ -18,12 +18,12 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Int32
 
-from gnnplace.baselines.cp_sat.model import Program
+from gnnplace.baselines.cp_sat.model import ConstraintProgram
 from gnnplace.cluster import NO_CHANNEL, NO_LINK
 from gnnplace.problems import Problem
 
 
-def add_symmetry(program: Program) -> None:
+def add_symmetry(program: ConstraintProgram) -> None:
     """A unit may use a device only if an earlier unit uses the previous device of the same class (`equal_devices`)."""
     rows = list({id(row): row for row in program.stands}.values())
     for devices in equal_devices(program.problem):

@@ -52,7 +52,7 @@ class Way(NamedTuple):
 WAYS = tuple(Way(least, just_in_time) for least in (1e-3, 0.01, 0.03) for just_in_time in (False, True))
 
 
-class Blocks(NamedTuple):
+class GrainBlocks(NamedTuple):
     """The blocks of all grains: block b consists of the ops `op[ptr[b]:ptr[b+1]]`."""
 
     ptr: Int64[np.ndarray, " blocks_plus_1"]
@@ -61,7 +61,7 @@ class Blocks(NamedTuple):
 
 Room = Float[np.ndarray, " devices"]  # bytes
 
-_blocks: WeakKeyDictionary[Problem, Blocks] = WeakKeyDictionary()
+_blocks: WeakKeyDictionary[Problem, GrainBlocks] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,14 +210,14 @@ def _faster(result: StepResult, than: StepResult) -> bool:
     return result.step_time_ns is not None and result.step_time_ns <= ENOUGH * than.step_time_ns
 
 
-def blocks_of(problem: Problem) -> Blocks:
+def blocks_of(problem: Problem) -> GrainBlocks:
     """The blocks that a repair moves, built once and kept as long as the problem lives."""
     if problem not in _blocks:
         _blocks[problem] = _build(problem)
     return _blocks[problem]
 
 
-def _build(problem: Problem) -> Blocks:
+def _build(problem: Problem) -> GrainBlocks:
     closure = units(problem.graph, "ops")
     by_unit = np.argsort(closure.unit, kind="stable")
     start = np.concatenate([[0], np.cumsum(np.bincount(closure.unit))])
@@ -229,4 +229,4 @@ def _build(problem: Problem) -> Blocks:
         at = np.repeat(start[member] - ends[:-1], count) + np.arange(ends[-1])
         ops.append(by_unit[at])
         sizes.append(np.diff(ends[ptr]))
-    return Blocks(np.cumsum(np.concatenate(sizes)), np.concatenate(ops).astype(np.int64))
+    return GrainBlocks(np.cumsum(np.concatenate(sizes)), np.concatenate(ops).astype(np.int64))

@@ -54,7 +54,7 @@ class Instance(NamedTuple):
     streams: Int64[np.ndarray, " devices_plus_1"]  # those of device d are numbers streams[d]:streams[d+1]
 
 
-class Progress(NamedTuple):
+class PartialSchedule(NamedTuple):
     """The state of a schedule; -1 means no device or no time yet."""
 
     device: Int32[np.ndarray, " units"]
@@ -95,10 +95,10 @@ def instance(
     return Instance(**{name: compact(column, column.dtype.type) for name, column in columns.items()})
 
 
-def nothing_yet(given: Instance) -> Progress:
+def nothing_yet(given: Instance) -> PartialSchedule:
     """The state of an empty schedule."""
     ops, (units, devices) = len(given.unit), given.allowed.shape
-    return Progress(
+    return PartialSchedule(
         device=np.full(units, NONE, dtype=np.int32),
         end=np.full(ops, NONE, dtype=np.int64),
         arrival=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),

@@ -23,7 +23,7 @@ ACTIVE = 1.5  # the mean number of blocks that a random chromosome moves, and of
 REACH = 0.05  # the largest change of a rank, as a share of the largest rank
 
 
-class Plan(NamedTuple):
+class UnitPlan(NamedTuple):
     """The device of every unit, and the offset to the ranks of its ops as a share of the largest rank."""
 
     device: Int32[np.ndarray, " units"]
@@ -66,7 +66,7 @@ def code(problem: Problem) -> Code:
     )
 
 
-def decoded(code: Code, home: Plan, keys: Float[np.ndarray, "2 genes"]) -> Plan:
+def decoded(code: Code, home: UnitPlan, keys: Float[np.ndarray, "2 genes"]) -> UnitPlan:
     """The plan `home` changed by keys: row 0 for placement, row 1 for priorities.
 
     A unit stays where a device is not allowed for it.
@@ -82,10 +82,10 @@ def decoded(code: Code, home: Plan, keys: Float[np.ndarray, "2 genes"]) -> Plan:
         device[block] = np.where(code.legal[block, target], target, device[block])
     for gene in np.flatnonzero(keys[1] >= code.stay):
         offset[code.member[code.ptr[gene] : code.ptr[gene + 1]]] += REACH * (2 * share[1, gene] - 1)
-    return Plan(device, offset)
+    return UnitPlan(device, offset)
 
 
-def encoded(code: Code, home: Plan, device: Int32[np.ndarray, " units"]) -> Float[np.ndarray, "2 genes"]:
+def encoded(code: Code, home: UnitPlan, device: Int32[np.ndarray, " units"]) -> Float[np.ndarray, "2 genes"]:
     """Keys that turn the plan `home` into a placement, by the largest blocks that it has on one device.
 
     Ranks don't change.
@@ -103,7 +103,7 @@ def encoded(code: Code, home: Plan, device: Int32[np.ndarray, " units"]) -> Floa
     return keys
 
 
-def placements(problem: Problem, code: Code, plans: list[Plan], schedule: Schedule) -> list[Placement]:
+def placements(problem: Problem, code: Code, plans: list[UnitPlan], schedule: Schedule) -> list[Placement]:
     """The placements of plans.
 
     Under the schedule `given`, priorities are the ranks of critical-path plus the offsets of the plans.

@@ -24,9 +24,9 @@ import numpy as np
 import tensorflow as tf
 
 from gnnplace.execution.control_edges import needed
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.tensorflow.kinds import SHAPE_READERS
-from gnnplace.frontends.tensorflow.pruned import Step
+from gnnplace.frontends.tensorflow.pruned import PrunedStep
 from gnnplace.graph import ComputationGraph
 
 EXTRA = "gnnplace"  # the scope of nodes that are no ops of the step
@@ -46,7 +46,7 @@ class Runnable:
     types: Mapping[str, int]  # of tensors, by their names
 
 
-def runnable(step: Step, inputs: Mapping[str, np.ndarray]) -> Runnable:
+def runnable(step: PrunedStep, inputs: Mapping[str, np.ndarray]) -> Runnable:
     """The nodes of a step whose placeholders hold `inputs`, by the placeholders' names."""
     nodes, extra, differences = [], [], []
     helpers: dict[str, int] = {}
@@ -78,7 +78,9 @@ def runnable(step: Step, inputs: Mapping[str, np.ndarray]) -> Runnable:
     return Runnable(tuple(nodes), helpers, tuple(extra), tuple(differences), versions, types)
 
 
-def placed(step: Runnable, computation: ComputationGraph, plan: Plan, devices: Sequence[str]) -> tf.compat.v1.GraphDef:
+def placed(
+    step: Runnable, computation: ComputationGraph, plan: ExecutionPlan, devices: Sequence[str]
+) -> tf.compat.v1.GraphDef:
     """The step with every node on its device, ops of one device in the order of the plan; `devices` are their names in
     TensorFlow.
 
@@ -134,7 +136,7 @@ def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
 
 
 def _send(
-    graph: tf.compat.v1.GraphDef, nodes: Sequence[tf.compat.v1.NodeDef], plan: Plan, types: Mapping[str, int]
+    graph: tf.compat.v1.GraphDef, nodes: Sequence[tf.compat.v1.NodeDef], plan: ExecutionPlan, types: Mapping[str, int]
 ) -> Mapping[str, Sequence[str]]:
     """Sends each tensor once to every other core that needs it, and has what needs it take it there; an op that another
     core must wait for sends an empty one. Returns the sends of each op: by output, then by destination, and control
@@ -182,7 +184,9 @@ def _transfer(
     return send, receipt
 
 
-def _order(nodes: Sequence[tf.compat.v1.NodeDef], sends: Mapping[str, Sequence[str]], plan: Plan) -> Mapping[int, str]:
+def _order(
+    nodes: Sequence[tf.compat.v1.NodeDef], sends: Mapping[str, Sequence[str]], plan: ExecutionPlan
+) -> Mapping[int, str]:
     """Has each node wait for the one before it on its device and for what that sends.
 
     Returns the last of each device.
@@ -202,7 +206,7 @@ def _source(name: str) -> str:
     return name.removeprefix("^").split(":")[0]
 
 
-def _tensor(step: Step, src: int, output: int) -> str:
+def _tensor(step: PrunedStep, src: int, output: int) -> str:
     return f"{step.ops[src].name}:{output}"
 
 

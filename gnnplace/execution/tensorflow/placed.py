@@ -14,8 +14,8 @@ import tensorflow as tf
 from gnnplace.execution.tensorflow.graph import EXTRA, incarnations
 from gnnplace.execution.tensorflow.servers import Server, Template, signal_name
 from gnnplace.execution.tensorflow.session import failures, placed_session
-from gnnplace.execution.tensorflow.trace import Trace
-from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.execution.tensorflow.trace import RunTrace
+from gnnplace.execution.workload import ExecutionPlan, OpTimes, Outputs
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.linux import processor_ns
 from gnnplace.isolation.outcome import MeasurementError
@@ -31,7 +31,7 @@ class PlacedTensorFlowStep:
     """A step on servers. Every run of it counts as a step, tracing ones and the first, which `check` makes."""
 
     computation: ComputationGraph
-    plan: Plan
+    plan: ExecutionPlan
     devices: tuple[str, ...]  # in TensorFlow's words
     loss: str
     train: str
@@ -134,14 +134,14 @@ class PlacedTensorFlowStep:
     def _callable(self):  # type: ignore[no-untyped-def]  # TensorFlow has no name for it
         return self._session.make_callable(self._fetches)
 
-    def trace(self, partitions: bool = False) -> Trace:
+    def trace(self, partitions: bool = False) -> RunTrace:
         """Runs a step and returns TensorFlow's statistics of it, with the graphs of its devices where asked for."""
         options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=partitions)
         metadata = v1.RunMetadata()
         with self._failures():
             loss, *_ = self._session.run(self._fetches, options=options, run_metadata=metadata)
         self._losses.append(float(loss))
-        return Trace(self.computation, self.devices, metadata)
+        return RunTrace(self.computation, self.devices, metadata)
 
     def _require_cpus(self, what: str) -> None:
         for device in self.plan.devices:

@@ -21,7 +21,7 @@ import numpy as np
 from gnnplace.cluster import Device
 from gnnplace.execution.tensorflow.memory import recorded
 from gnnplace.execution.tensorflow.session import device_name
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.tensorflow.step import Machine
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.isolation import python
@@ -226,7 +226,7 @@ def layout(devices: Sequence[Device], machine: Machine) -> Layout:
     return Layout(tuple(orders), tuple(names))
 
 
-def room_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
+def room_bytes(graph: ComputationGraph, plan: ExecutionPlan) -> list[int]:
     """For each device, twice the bytes that it holds, makes or receives in a step (some are lost between tensors), at
     most what it has.
 

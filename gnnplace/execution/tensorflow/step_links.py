@@ -20,7 +20,7 @@ from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.links import fit_link
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.control_edges import control_messages
-from gnnplace.execution.workload import PlacedStep, Plan
+from gnnplace.execution.workload import ExecutionPlan, RunningStep
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.problems import NS_PER_S
 from gnnplace.units.units import UnitsName, expand, units
@@ -34,7 +34,7 @@ SIDES = 2  # sender and receiver
 KNOWN = 0.1  # how much it counts beside one placement what a byte takes in a loop
 
 
-class AccountedStep(PlacedStep, Protocol):
+class AccountedStep(RunningStep, Protocol):
     """A placed step whose processes say how much of the processors' time they have used since they began."""
 
     def processor_ns(self) -> int:
@@ -49,7 +49,7 @@ class StepLinks:
     """
 
     def __init__(
-        self, graph: ComputationGraph, start: Callable[[Plan], AccountedStep], devices: tuple[Device, Device]
+        self, graph: ComputationGraph, start: Callable[[ExecutionPlan], AccountedStep], devices: tuple[Device, Device]
     ) -> None:
         generator, roomy = (
             np.random.default_rng(SEED),
@@ -57,7 +57,7 @@ class StepLinks:
         )
         alone = [np.full(graph.num_ops, core, dtype=np.int32) for core in range(len(devices))]
         drawn = [_drawn(graph, generator, *how) for how in DRAWN]
-        plans = [Plan(roomy, device, graph.order) for device in (*alone, *drawn)]
+        plans = [ExecutionPlan(roomy, device, graph.order) for device in (*alone, *drawn)]
         self._sizes = [sent_bytes(graph, plan) for plan in plans]
         self._used_ns: list[list[float]] = []
         self._started = ExitStack()
@@ -108,7 +108,7 @@ class StepLinks:
 
 def links_in_steps(
     graph: ComputationGraph,
-    start: Callable[[Plan], AccountedStep],
+    start: Callable[[ExecutionPlan], AccountedStep],
     devices: tuple[Device, Device],
     known: Sequence[LinkSample],
 ) -> tuple[LinkSample, ...]:
@@ -141,7 +141,7 @@ def _drawn(
     return expand(chosen, (generator.random(chosen.num_units) < share).astype(np.int32))
 
 
-def sent_bytes(graph: ComputationGraph, plan: Plan) -> list[int]:
+def sent_bytes(graph: ComputationGraph, plan: ExecutionPlan) -> list[int]:
     """The bytes of each message; none of one that only says that an op is done."""
     runs = control_messages(graph, plan.device, plan.order)
     away = np.flatnonzero((plan.device[runs.edge_src] != plan.device[runs.edge_dst]) & (runs.edge_data != NONE))

@@ -15,14 +15,14 @@ from jaxtyping import Int64
 
 from gnnplace.execution.control_edges import needed
 from gnnplace.execution.tensorflow.in_place import in_place
-from gnnplace.execution.workload import OpTimes, Plan
+from gnnplace.execution.workload import ExecutionPlan, OpTimes
 from gnnplace.graph import CONTROL, NONE, ComputationGraph
 from gnnplace.isolation.outcome import MeasurementError
 
 SMALL_BYTES = 2**18  # TensorFlow's allocator of cores leaves smaller ones to another, whose bytes are in no statistics
 
 
-class Trace:
+class RunTrace:
     """The run metadata of one step (`FULL_TRACE`,
     `output_partition_graphs`) of a graph on devices of these TensorFlow names.
     """
@@ -32,7 +32,7 @@ class Trace:
         self._device = {name: d for d, name in enumerate(devices)}
         self._op = {name: i for i, name in enumerate(graph.op_names)}
 
-    def check(self, plan: Plan, more_edges: Sequence[tuple[int, int, int]]) -> None:
+    def check(self, plan: ExecutionPlan, more_edges: Sequence[tuple[int, int, int]]) -> None:
         """Raises MeasurementError where an op is not where the plan has it or tensors cross devices anywhere but on its
         cut.
 
@@ -78,7 +78,7 @@ class Trace:
         first = start[start >= 0].min()
         return OpTimes(np.where(start >= 0, start - first, -1), np.where(start >= 0, end - first, -1))
 
-    def peak_memory_bytes(self, plan: Plan, recorded: Mapping[int, Sequence[tuple[int, int]]]) -> list[int]:
+    def peak_memory_bytes(self, plan: ExecutionPlan, recorded: Mapping[int, Sequence[tuple[int, int]]]) -> list[int]:
         """The most each device's tensors took: variables, buffers, workspace. `recorded`: what cores were told to
         record.
 
@@ -110,7 +110,7 @@ class Trace:
         return end
 
     def _small(
-        self, graph: ComputationGraph, plan: Plan, ended: Int64[np.ndarray, " ops"], d: int
+        self, graph: ComputationGraph, plan: ExecutionPlan, ended: Int64[np.ndarray, " ops"], d: int
     ) -> Callable[[int], int]:
         """How many bytes of small tensors a core holds at a time: variables,
         and each output from its op to the last that takes it.
@@ -154,7 +154,7 @@ class Trace:
 
 
 def cut(
-    graph: ComputationGraph, plan: Plan, more_edges: Sequence[tuple[int, int, int]] = ()
+    graph: ComputationGraph, plan: ExecutionPlan, more_edges: Sequence[tuple[int, int, int]] = ()
 ) -> set[tuple[int, int, int]]:
     """What must cross devices: `(op, output or -1, destination device)`, each
     once however many wait there; of control what is needed.

@@ -22,9 +22,9 @@ from gnnplace.execution.tensorflow.links import profile_link
 from gnnplace.execution.tensorflow.placed import PlacedTensorFlowStep
 from gnnplace.execution.tensorflow.servers import Template, layout, room_bytes
 from gnnplace.execution.tensorflow.step_links import links_in_steps
-from gnnplace.execution.workload import Outputs, Plan, refuse
+from gnnplace.execution.workload import ExecutionPlan, Outputs, refuse
 from gnnplace.frontends.tensorflow.graph import read_step
-from gnnplace.frontends.tensorflow.pruned import Step, prune
+from gnnplace.frontends.tensorflow.pruned import PrunedStep, prune
 from gnnplace.frontends.tensorflow.step import Machine, TensorFlowStep
 from gnnplace.graph import ComputationGraph
 from gnnplace.isolation.worker import usable_cores
@@ -69,7 +69,7 @@ class TensorFlowWorkload:
         """Ops that have a data edge when they run and a control edge in `graph`."""
         return self._runnable.differences
 
-    def start(self, plan: Plan) -> PlacedTensorFlowStep:
+    def start(self, plan: ExecutionPlan) -> PlacedTensorFlowStep:
         """Places the step, starts servers, loads variables and runs the first step, which is checked."""
         refuse(self.graph, plan)
         servers = layout(plan.devices, self.machine)
@@ -86,7 +86,7 @@ class TensorFlowWorkload:
             raise
         return step
 
-    def as_run(self, plan: Plan) -> ComputationGraph:
+    def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
         """The graph in the order of the plan, whose ops write over inputs and whose control edges between devices are
         messages.
 
@@ -130,7 +130,7 @@ class TensorFlowWorkload:
         self.template.close()
 
     @cached_property
-    def _step(self) -> Step:
+    def _step(self) -> PrunedStep:
         return prune(self._built, [self._loss.name, self._train.name])
 
     @cached_property
@@ -172,7 +172,7 @@ class TensorFlowWorkload:
             values: dict[str, np.ndarray] = session.run(self._used)
         return values
 
-    def _placed(self, plan: Plan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
+    def _placed(self, plan: ExecutionPlan, devices: tuple[str, ...]) -> tf.compat.v1.GraphDef:
         """The placed step, with what makes room and loads and reads variables."""
         result = placed(self._runnable, self.graph, plan, devices)
         place = {name: devices[d] for name, d in zip(self.graph.op_names, plan.device.tolist(), strict=True)}

@@ -12,7 +12,7 @@ from typing import Any, Protocol, assert_never, runtime_checkable
 import torch
 from torch import Tensor
 
-from gnnplace.execution.torch.program import Call, Message, Program, Receive, Send, Signal
+from gnnplace.execution.torch.program import DeviceProgram, Message, OpRun, Receive, Send, Signal
 from gnnplace.execution.torch.values import Node, is_random, turned
 from gnnplace.frontends.torch.calls import call_of
 from gnnplace.frontends.torch.strided import from_its_start
@@ -31,7 +31,7 @@ class Transport(Protocol):
 
 
 def compiled(
-    program: Program,
+    program: DeviceProgram,
     held: Mapping[Node, Tensor],
     transport: Transport,
     device: torch.device,
@@ -56,7 +56,7 @@ class _Code:
 
     def __init__(
         self,
-        program: Program,
+        program: DeviceProgram,
         held: Mapping[Node, Tensor],
         transport: Transport,
         device: torch.device,
@@ -76,7 +76,7 @@ class _Code:
         lines: list[str] = []
         for place, instruction in enumerate(self._program.instructions):
             lines += self._lines(instruction)
-            if isinstance(instruction, Call):
+            if isinstance(instruction, OpRun):
                 # at once: it may lie where a message does, or will
                 lines += self._keep((instruction.node, *instruction.picks))
             if done := [self._names[node] for node in last.get(place, ())]:
@@ -90,9 +90,9 @@ class _Code:
     def _keep(self, nodes: Sequence[Node]) -> list[str]:
         return [f"{self._bind('keep', self._kept[node])}({self._names[node]})" for node in nodes if node in self._kept]
 
-    def _lines(self, instruction: Call | Send | Receive) -> list[str]:
+    def _lines(self, instruction: OpRun | Send | Receive) -> list[str]:
         match instruction:
-            case Call():
+            case OpRun():
                 return self._call(instruction)
             case Send(what):
                 if isinstance(what, Signal):
@@ -111,7 +111,7 @@ class _Code:
         turn = turned(message.node)
         return value if turn is None else f"{self._bind('turn', turn)}({value})"
 
-    def _call(self, call: Call) -> list[str]:
+    def _call(self, call: OpRun) -> list[str]:
         node = call.node
         lines = list(map(self._run, (*call.first, node)))
         if is_random(node):
@@ -172,9 +172,9 @@ def _function(node: Node) -> object:
     return node.target if call is None else from_its_start(call)
 
 
-def _touched(instruction: Call | Send | Receive) -> Sequence[Node]:
+def _touched(instruction: OpRun | Send | Receive) -> Sequence[Node]:
     match instruction:
-        case Call(_, first, node, picks):
+        case OpRun(_, first, node, picks):
             return (*first, *node.all_input_nodes, *picks, *(() if picks else (node,)))
         case Send(Message() as message) | Receive(Message() as message):
             return (message.node,)

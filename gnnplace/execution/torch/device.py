@@ -24,7 +24,7 @@ from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch.code import Times, Transport, compiled
 from gnnplace.execution.torch.lanes import Lane
-from gnnplace.execution.torch.program import Message, Program, Receive
+from gnnplace.execution.torch.program import DeviceProgram, Message, Receive
 from gnnplace.execution.torch.values import Held, Node
 from gnnplace.execution.workload import OpTimes, Outputs
 
@@ -55,7 +55,7 @@ class TorchDevice:
 
     def __init__(
         self,
-        program: Program,
+        program: DeviceProgram,
         held: Held,
         lane: Lane,
         transport: Transport,
@@ -220,7 +220,7 @@ def seed(step: int, op: int, num_ops: int) -> int:
     return step * num_ops + op
 
 
-def received_bytes(program: Program) -> int:
+def received_bytes(program: DeviceProgram) -> int:
     """The bytes that a device receives into where each message has a place of its own."""
     received = [
         line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)

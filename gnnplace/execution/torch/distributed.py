@@ -25,9 +25,9 @@ from torch import Tensor
 
 from gnnplace.execution.torch.device import TorchDevice, gpu_growth, joined, merged, received_bytes
 from gnnplace.execution.torch.lanes import ComputeStream, Lane, NoStream
-from gnnplace.execution.torch.program import Message, Program, Send, Signal, programs
+from gnnplace.execution.torch.program import DeviceProgram, Message, Send, Signal, programs
 from gnnplace.execution.torch.values import Held, once
-from gnnplace.execution.workload import OpTimes, Outputs, Plan
+from gnnplace.execution.workload import ExecutionPlan, OpTimes, Outputs
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.isolation.linux import keep_freed_memory
 from gnnplace.isolation.outcome import MeasurementError
@@ -48,7 +48,7 @@ class TorchDistributed:
     Raises MeasurementError(unsupported) where there are not as many ranks as devices, or devices of two kinds.
     """
 
-    def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
+    def __init__(self, step: TracedStep, plan: ExecutionPlan, held: Held) -> None:
         kinds, ranks = {device.kind for device in plan.devices}, int(os.environ["WORLD_SIZE"])
         if len(kinds) > 1 or len(plan.devices) != ranks:
             reason = (
@@ -114,7 +114,7 @@ class Ranks:
     with a larger number, so none waits for ever. A signal is a message of one byte.
     """
 
-    def __init__(self, rank: int, written: Sequence[Program], lane: Lane) -> None:
+    def __init__(self, rank: int, written: Sequence[DeviceProgram], lane: Lane) -> None:
         self._lane = lane
         sends = [line.what for program in written for line in program.instructions if isinstance(line, Send)]
         self._incoming = sorted((what for what in sends if what.dst == rank), key=lambda what: what.number)

@@ -21,12 +21,12 @@ from gnnplace.cluster import MAX_BYTES, Device
 from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.torch.lanes import lanes
 from gnnplace.execution.torch.processes import TorchProcesses
-from gnnplace.execution.torch.program import Message, Program, Receive, Send
+from gnnplace.execution.torch.program import DeviceProgram, Message, Receive, Send
 from gnnplace.execution.torch.shared_memory import SharedMemory
 from gnnplace.execution.torch.slots import slots
 from gnnplace.execution.torch.streams import Streams
 from gnnplace.execution.torch.values import Held
-from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.graph import NONE
 from gnnplace.isolation.worker import Worker, answers, usable_cores
@@ -48,7 +48,7 @@ def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -
     generator, roomy = np.random.default_rng(0), tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
     samples: list[LinkSample] = []
     for _ in range(PLACEMENTS):
-        placed = TorchProcesses(step, Plan(roomy, _drawn(step, generator), step.graph.order), held)
+        placed = TorchProcesses(step, ExecutionPlan(roomy, _drawn(step, generator), step.graph.order), held)
         try:
             placed.run(WARM_UP)
             samples += placed.messages(STEPS)
@@ -80,7 +80,10 @@ def _in_a_loop(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
     sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
     places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
     messages = _messages(places)
-    ends = Program(SENDER, (), tuple(map(Send, messages))), Program(RECEIVER, (), tuple(map(Receive, messages)))
+    ends = (
+        DeviceProgram(SENDER, (), tuple(map(Send, messages))),
+        DeviceProgram(RECEIVER, (), tuple(map(Receive, messages))),
+    )
     shared = SharedMemory(slots(ends), len(messages), len(ends))
     sent = messages + [
         turn for size in sizes for turn in _turns([message for message in messages if message.bytes == size])

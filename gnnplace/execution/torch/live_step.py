@@ -20,7 +20,7 @@ from gnnplace.execution.torch.lanes import lanes
 from gnnplace.execution.torch.shared_memory import extent_bytes, shaped
 from gnnplace.execution.torch.values import Held, Node, is_random, once
 from gnnplace.execution.torch.workload import check_plan, started
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.torch.builder import TracedStep
 
 ALIGNMENT_BYTES = 64  # a cache line
@@ -34,7 +34,7 @@ class LiveStep:
     """
 
     def __init__(
-        self, traced: TracedStep, plan: Plan, module: nn.Module, results: Mapping[Node, Tensor], draws: int
+        self, traced: TracedStep, plan: ExecutionPlan, module: nn.Module, results: Mapping[Node, Tensor], draws: int
     ) -> None:
         check_plan(traced.graph, plan)
         check_values(module)

@@ -15,11 +15,11 @@ from gnnplace.costs.measured import LinkSample
 from gnnplace.execution.allocations import Allocation, most
 from gnnplace.execution.torch.device import DeviceMemory, OneHost, TorchDevice, span, timed
 from gnnplace.execution.torch.lanes import NoStream
-from gnnplace.execution.torch.program import Message, Program, Send, programs
+from gnnplace.execution.torch.program import DeviceProgram, Message, Send, programs
 from gnnplace.execution.torch.shared_memory import SharedMemory
 from gnnplace.execution.torch.slots import lifetimes, slots
 from gnnplace.execution.torch.values import Held
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.isolation.linux import lift_memory_limit, without_memory_limit
 from gnnplace.isolation.outcome import MeasurementError
@@ -36,7 +36,7 @@ class TorchProcesses(OneHost):
     fewer cores than devices, `out_of_memory` where what a device receives alone exceeds what it has and the overhead.
     """
 
-    def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
+    def __init__(self, step: TracedStep, plan: ExecutionPlan, held: Held) -> None:
         self._cores, self._num_ops = usable_cores()[: len(plan.devices)], step.graph.num_ops
         if len(plan.devices) > len(self._cores):
             raise MeasurementError(
@@ -111,7 +111,7 @@ class TorchProcesses(OneHost):
 class _Life:
     """The life of one device's process."""
 
-    def __init__(self, program: Program, shared: SharedMemory, held: Held, num_ops: int) -> None:
+    def __init__(self, program: DeviceProgram, shared: SharedMemory, held: Held, num_ops: int) -> None:
         self._program, self._shared, self._held, self._num_ops = program, shared, held, num_ops
 
     def serve(self, connection: Connection) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gnnplace.execution.control_edges import needed
 from gnnplace.execution.torch.values import Node, as_sent, is_whole
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.graph import CONTROL, ComputationGraph
 
@@ -63,7 +63,7 @@ class Signal:
 
 
 @dataclass(frozen=True)
-class Call:
+class OpRun:
     """Runs the op of a node. `first` are nodes of no op of their own (an optimiser's count of steps) that run before
     it; `picks` take single outputs out of what it returns.
     """
@@ -84,11 +84,11 @@ class Receive:
     what: Message | Signal
 
 
-Instruction = Call | Send | Receive
+Instruction = OpRun | Send | Receive
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class DeviceProgram:
     """What one device does in a step.
 
     `held` are the nodes whose values it has before: its variables, state, inputs, constants.
@@ -109,7 +109,7 @@ class Program:
         return max(messages, default=-1) + 1
 
 
-def programs(step: TracedStep, plan: Plan) -> tuple[Program, ...]:
+def programs(step: TracedStep, plan: ExecutionPlan) -> tuple[DeviceProgram, ...]:
     """One program for each device of the plan. Numbers of messages and signals are distinct over all of them."""
     writer = _Writer(step, plan)
     for op in plan.order.tolist():
@@ -120,7 +120,7 @@ def programs(step: TracedStep, plan: Plan) -> tuple[Program, ...]:
 class _Writer:
     """Writes all programs at once, op by op in the plan's order."""
 
-    def __init__(self, step: TracedStep, plan: Plan) -> None:
+    def __init__(self, step: TracedStep, plan: ExecutionPlan) -> None:
         graph = step.graph
         self._plan, self._graph, self._num_devices = plan, graph, len(plan.devices)
         self._device: list[int] = plan.device.tolist()
@@ -148,18 +148,18 @@ class _Writer:
             self._lines[here].append(self._called(op, self._call[op]))
         self._send(op)
 
-    def finished(self) -> tuple[Program, ...]:
+    def finished(self) -> tuple[DeviceProgram, ...]:
         """The programs."""
         held = [
             tuple(node for node, op in self._held if self._device[op] == device) for device in range(self._num_devices)
         ]
-        return tuple(Program(device, held[device], tuple(lines)) for device, lines in enumerate(self._lines))
+        return tuple(DeviceProgram(device, held[device], tuple(lines)) for device, lines in enumerate(self._lines))
 
-    def _called(self, op: int, node: Node) -> Call:
+    def _called(self, op: int, node: Node) -> OpRun:
         first = (
             parent for parent in node.all_input_nodes if parent not in self._op_of and parent.target is not getitem
         )
-        return Call(op, tuple(first), node, tuple(user for user in node.users if user.target is getitem))
+        return OpRun(op, tuple(first), node, tuple(user for user in node.users if user.target is getitem))
 
     def _receive(self, source: int, output: int, op: int) -> None:
         node, here = self._values[source, output], self._device[op]
@@ -214,7 +214,7 @@ def _nodes(step: TracedStep) -> tuple[dict[int, Node], dict[tuple[int, int], Nod
 
 
 def _edges_between_devices(
-    graph: ComputationGraph, plan: Plan
+    graph: ComputationGraph, plan: ExecutionPlan
 ) -> tuple[Mapping[int, list[tuple[int, int]]], Mapping[int, dict[int, list[int]]]]:
     """Of each op its inputs from elsewhere (op, output), data before control, and its consumers elsewhere by output: of
     control edges those that are needed.

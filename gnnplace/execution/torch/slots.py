@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
 
-from gnnplace.execution.torch.program import Call, Message, Program, Receive, Send
+from gnnplace.execution.torch.program import DeviceProgram, Message, OpRun, Receive, Send
 from gnnplace.execution.torch.values import Node
 from gnnplace.frontends.torch.buffers import shares
 
@@ -30,7 +30,7 @@ class Slots(NamedTuple):
     arena_bytes: tuple[int, ...]
 
 
-def slots(programs: Sequence[Program]) -> Slots:
+def slots(programs: Sequence[DeviceProgram]) -> Slots:
     """Places all messages: the largest first, each in the smallest gap that
     takes it (Pisarchyk & Lee 2020), by number where equal.
     """
@@ -57,7 +57,7 @@ def slots(programs: Sequence[Program]) -> Slots:
     return Slots(offsets, tuple(arenas))
 
 
-def _buffers(program: Program) -> list[list[Message]]:
+def _buffers(program: DeviceProgram) -> list[list[Message]]:
     """The messages that a device receives, those of one buffer together."""
     found: dict[int, list[Message]] = {}
     for line in program.instructions:
@@ -106,7 +106,7 @@ class Lifetime(NamedTuple):
     uses: tuple[int, ...]
 
 
-def lifetimes(programs: Sequence[Program]) -> list[Lifetime]:
+def lifetimes(programs: Sequence[DeviceProgram]) -> list[Lifetime]:
     """Of all messages. One that nobody uses is gone when it has come."""
     found = []
     for program in programs:
@@ -116,7 +116,7 @@ def lifetimes(programs: Sequence[Program]) -> list[Lifetime]:
             uses: list[int] = []
             for message in messages:
                 match program.instructions[last[message.number]]:
-                    case Call(op):
+                    case OpRun(op):
                         uses.append(op)
                     case Send(Message() as passed_on):
                         uses.append(passed_on.mark)
@@ -124,7 +124,7 @@ def lifetimes(programs: Sequence[Program]) -> list[Lifetime]:
     return found
 
 
-def _known_when_sent(programs: Sequence[Program]) -> dict[int, list[int]]:
+def _known_when_sent(programs: Sequence[DeviceProgram]) -> dict[int, list[int]]:
     """For each message and signal how many instructions of each device have certainly ended when it is sent."""
     clocks = [[0] * len(programs) for _ in programs]
     sent: dict[int, list[int]] = {}
@@ -148,7 +148,7 @@ def _known_when_sent(programs: Sequence[Program]) -> dict[int, list[int]]:
     return sent
 
 
-def _last_uses(program: Program) -> dict[int, int]:
+def _last_uses(program: DeviceProgram) -> dict[int, int]:
     """The place of the last instruction that uses each message of those that the program receives."""
     within: dict[Node, frozenset[int]] = {}  # the messages in whose bytes a value lies
     last: dict[int, int] = {}
@@ -159,7 +159,7 @@ def _last_uses(program: Program) -> dict[int, int]:
                 used = [message.node]
             case Send(Message() as message):
                 used = [message.node]
-            case Call(_, _, node, picks):
+            case OpRun(_, _, node, picks):
                 used = [parent for parent in node.all_input_nodes if parent in within]
                 for made in (node, *picks):
                     within[made] = frozenset[int]().union(

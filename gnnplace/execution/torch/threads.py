@@ -28,7 +28,7 @@ from gnnplace.execution.torch.lanes import Lane, lanes
 from gnnplace.execution.torch.program import programs
 from gnnplace.execution.torch.streams import AbandonedError, Streams
 from gnnplace.execution.torch.values import Held
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.isolation.worker import failure
 
@@ -39,7 +39,7 @@ class TorchThreads(OneHost):
     What a GPU has is what its devices may use, whatever the cluster says.
     """
 
-    def __init__(self, step: TracedStep, plan: Plan, held: Held) -> None:
+    def __init__(self, step: TracedStep, plan: ExecutionPlan, held: Held) -> None:
         written, self._num_ops = programs(step, plan), step.graph.num_ops
         self._received = [received_bytes(program) for program in written]
         self._lanes = lanes([device.kind for device in plan.devices])

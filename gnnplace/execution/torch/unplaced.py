@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from gnnplace.execution.measure import checked
 from gnnplace.execution.torch.device import seed
 from gnnplace.execution.torch.values import Node, is_random
-from gnnplace.execution.workload import Outputs, Plan
+from gnnplace.execution.workload import ExecutionPlan, Outputs
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inference import evaluating, tensors_in
 from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
@@ -51,7 +51,9 @@ class Unplaced:
     once, before the placed one changes the module.
     """
 
-    def __init__(self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, plan: Plan) -> None:
+    def __init__(
+        self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, plan: ExecutionPlan
+    ) -> None:
         self._step, self._traced = step, traced
         self._draws = any(map(is_random, traced.trace.graph.nodes))
         if self._draws and any(device.kind == "gpu" for device in plan.devices):

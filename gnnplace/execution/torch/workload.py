@@ -23,7 +23,7 @@ from gnnplace.execution.torch.processes import TorchProcesses
 from gnnplace.execution.torch.threads import TorchThreads
 from gnnplace.execution.torch.unplaced import run_trace
 from gnnplace.execution.torch.values import Held, Node, is_random
-from gnnplace.execution.workload import LINK_SIZES_BYTES, Outputs, PlacedStep, Plan, refuse
+from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, Outputs, RunningStep, refuse
 from gnnplace.frontends.torch.builder import TracedStep
 from gnnplace.frontends.torch.inputs import ExampleInputs, uncompiled
 from gnnplace.frontends.torch.optimizers import as_one_kernel, rules
@@ -49,7 +49,7 @@ class TorchWorkload:
         self._held = _held(step, self._traced.trace)
         self._random = [self._traced.op_of[node] for node in self._traced.trace.graph.nodes if is_random(node)]
 
-    def start(self, plan: Plan) -> PlacedStep:
+    def start(self, plan: ExecutionPlan) -> RunningStep:
         """Starts the step where the plan says: with others under `torchrun`, else on this machine."""
         check_plan(self.graph, plan)
         if distributed.launched():
@@ -63,7 +63,7 @@ class TorchWorkload:
             raise MeasurementError("unsupported", reason)
         return started(self._traced, plan, self._held)
 
-    def as_run(self, plan: Plan) -> ComputationGraph:
+    def as_run(self, plan: ExecutionPlan) -> ComputationGraph:
         """The graph in the order of the plan, on CPU devices with the workspace that ops were seen to take."""
         seen = {device.kind for device in plan.devices} == {"cpu"} and not distributed.launched()
         return in_order(self._with_workspace if seen else self.graph, plan.device, plan.order)
@@ -93,7 +93,7 @@ class TorchWorkload:
         """
         graph, core = self.graph, Device("core", "cpu", MAX_BYTES, 1, 1)
         step = TorchProcesses(
-            self._traced, Plan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order), self._held
+            self._traced, ExecutionPlan((core,), np.zeros(graph.num_ops, dtype=np.int32), graph.order), self._held
         )
         try:
             step.run(WARM_STEPS)
@@ -160,7 +160,7 @@ class EagerStep:
         return {name: value.detach().cpu().numpy() for name, value in variables.items()}
 
 
-def check_plan(graph: ComputationGraph, plan: Plan) -> None:
+def check_plan(graph: ComputationGraph, plan: ExecutionPlan) -> None:
     """Raises MeasurementError(unsupported) for devices that aren't here and
     what the graph forbids, PlanError for a wrong order.
     """
@@ -168,7 +168,7 @@ def check_plan(graph: ComputationGraph, plan: Plan) -> None:
     refuse(graph, plan)
 
 
-def started(traced: TracedStep, plan: Plan, held: Held) -> TorchProcesses | TorchThreads:
+def started(traced: TracedStep, plan: ExecutionPlan, held: Held) -> TorchProcesses | TorchThreads:
     """A step on devices of this machine: processes if all are CPU devices, else threads of this process."""
     on_cores = all(device.kind == "cpu" for device in plan.devices)
     return TorchProcesses(traced, plan, held) if on_cores else TorchThreads(traced, plan, held)

@@ -36,7 +36,7 @@ Value = TypeVar("Value", int, str, list)
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NodeCall:
     """A node with the tensors that it reads and makes; None where it has none there, or one that nobody needs."""
 
     node: Node
@@ -70,10 +70,10 @@ class Call:
         return next((tensor for tensor in self.outputs if tensor is not None), NO_TENSOR)
 
 
-Rule = Callable[[Call], int]
+Rule = Callable[[NodeCall], int]
 
 
-def flops(call: Call, by_kind: Mapping[str, Rule]) -> int:
+def flops(call: NodeCall, by_kind: Mapping[str, Rule]) -> int:
     """The arithmetic of one node: by the rule of its kind where it has one, else by those above."""
     if call.node.kind in by_kind:
         return by_kind[call.node.kind](call)
@@ -86,7 +86,7 @@ def flops(call: Call, by_kind: Mapping[str, Rule]) -> int:
     return 0
 
 
-def bytes_accessed(call: Call) -> int | None:
+def bytes_accessed(call: NodeCall) -> int | None:
     """The memory traffic of one node, or None where it is that of its inputs and outputs.
 
     Raises IndexError for a table without rows.
@@ -104,12 +104,12 @@ def bytes_accessed(call: Call) -> int | None:
     return None
 
 
-def workspace_bytes(call: Call) -> int:
+def workspace_bytes(call: NodeCall) -> int:
     """Scratch of one node: finding the largest needs a second copy of what is searched."""
     return call.input(0).bytes if call.node.kind == "TopK" else 0
 
 
-def einsum(call: Call) -> int:
+def einsum(call: NodeCall) -> int:
     """Every combination of labels is a product of all operands; `...`
     are labels of their own, aligned at their ends.
     """
@@ -136,7 +136,7 @@ def interpolation(image: Sequence[int], resized: Sequence[int], neighbours: int,
     return 2 * math.prod(resized) * math.prod(reach)
 
 
-def input_elements(call: Call) -> int:
+def input_elements(call: NodeCall) -> int:
     """One flop an element of the first input."""
     return call.input(0).elements
 

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gnnplace.frontends.network import flops as network_flops
-from gnnplace.frontends.network.flops import Call
+from gnnplace.frontends.network.flops import NodeCall
 from gnnplace.frontends.network.network import Names, Network, Node, Tensor, shown
 from gnnplace.graph import MAX_FLOPS, ComputationGraph, Op, Output
 from gnnplace.printable import printable
@@ -54,7 +54,7 @@ class Format:
     is_view: Callable[[Node], bool]
     canonical_kind: Callable[[Node, Sequence[int], bool], str]
     """Of a node whose inputs have these ranks, and of which it is said whether it gathers rows of a weight."""
-    flops: Callable[[Call], int]
+    flops: Callable[[NodeCall], int]
 
 
 def read_graph(file: str | os.PathLike[str], network: Network, described: Format, name: str | None) -> FileGraph:
@@ -131,7 +131,7 @@ class _Builder:
 
     def _add_node(self, node: Node) -> None:
         tensors = self._network.tensors
-        call = Call(
+        call = NodeCall(
             node, self._canonical(node), tuple(map(tensors.get, node.inputs)), tuple(map(tensors.get, node.outputs))
         )
         folded, view, known = self._folds(call), self._format.is_view(node), node.kind in self._format.known
@@ -150,7 +150,7 @@ class _Builder:
         if folded or known:
             self._known.update(node.outputs)
 
-    def _folds(self, call: Call) -> bool:
+    def _folds(self, call: NodeCall) -> bool:
         """Whether a node computes something small from shapes and constants alone: the host does it, once."""
         inputs, tensors = [name for name in call.node.inputs if name], self._network.tensors
         small = all(
@@ -175,7 +175,7 @@ class _Builder:
         return table is not None and indices is not None and len(table.shape) == 2 and rows is not None \
             and rows.shape == indices.shape + table.shape[1:]  # fmt: skip
 
-    def _costs(self, call: Call, folded: bool) -> dict[str, Any]:
+    def _costs(self, call: NodeCall, folded: bool) -> dict[str, Any]:
         """What a node computes and moves; one that is folded computes nothing."""
         try:
             flops = 0 if folded else self._format.flops(call)

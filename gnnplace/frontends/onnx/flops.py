@@ -28,7 +28,7 @@ import math
 from collections.abc import Sequence
 
 from gnnplace.frontends.network import flops as network_flops
-from gnnplace.frontends.network.flops import SOFTMAX_FLOPS, Call, Rule, input_elements
+from gnnplace.frontends.network.flops import SOFTMAX_FLOPS, NodeCall, Rule, input_elements
 from gnnplace.frontends.network.network import Node
 
 CANONICAL: dict[str, str] = {
@@ -100,7 +100,7 @@ def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
     return "reshape" if is_view(node) else CANONICAL.get(node.kind, "other")
 
 
-def flops(call: Call) -> int:
+def flops(call: NodeCall) -> int:
     """The flops of one node, by the rules above."""
     return network_flops.flops(call, _BY_KIND)
 
@@ -110,7 +110,7 @@ def _matmul(second: int) -> Rule:
     return lambda call: 2 * call.output.elements * call.needed(second).shape[-2:][0]
 
 
-def _gemm(call: Call) -> int:
+def _gemm(call: NodeCall) -> int:
     return 2 * call.output.elements * call.needed(0).shape[0 if call.attribute("transA", int, 0) else 1]
 
 
@@ -118,31 +118,31 @@ def _convolution(weight: int) -> Rule:
     return lambda call: 2 * call.output.elements * math.prod(call.needed(weight).shape[1:])
 
 
-def _transposed_convolution(call: Call) -> int:
+def _transposed_convolution(call: NodeCall) -> int:
     return 2 * call.needed(0).elements * math.prod(call.needed(1).shape[1:])
 
 
-def _recurrent(call: Call) -> int:
+def _recurrent(call: NodeCall) -> int:
     directions, _, hidden = call.needed(2).shape
     weights = call.needed(1).elements + call.needed(2).elements
     return network_flops.recurrent(call.node.kind, math.prod(call.needed(0).shape[:2]), directions * hidden, weights)
 
 
-def _attention(call: Call) -> int:
+def _attention(call: NodeCall) -> int:
     queries, past = call.needed(0), call.inputs[4] if len(call.inputs) > 4 else None
     keys = call.needed(1).shape[-2] + (past.shape[-2] if past is not None else 0)
     heads = call.attribute("q_num_heads", int, 1) if len(queries.shape) == 3 else queries.shape[1]
     return network_flops.attention(queries, keys, heads, call.output)
 
 
-def _pool(call: Call) -> int:
+def _pool(call: NodeCall) -> int:
     window = call.attribute("kernel_shape", list)
     if min(window) < 1:
         raise ValueError(f"{window} is no window")
     return call.output.elements * math.prod(window)
 
 
-def _resize(call: Call) -> int:
+def _resize(call: NodeCall) -> int:
     mode = call.attribute("mode", str, "nearest")
     if mode == "nearest":
         return 0
@@ -151,7 +151,7 @@ def _resize(call: Call) -> int:
     )
 
 
-def _sum(call: Call) -> int:
+def _sum(call: NodeCall) -> int:
     return (len(call.inputs) - 1) * call.output.elements
 
 

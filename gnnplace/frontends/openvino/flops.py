@@ -29,7 +29,7 @@ import math
 from collections.abc import Sequence
 
 from gnnplace.frontends.network import flops as network_flops
-from gnnplace.frontends.network.flops import Call, Rule, input_elements
+from gnnplace.frontends.network.flops import NodeCall, Rule, input_elements
 from gnnplace.frontends.network.network import Node
 
 CANONICAL: dict[str, str] = {
@@ -96,12 +96,12 @@ def canonical_kind(node: Node, ranks: Sequence[int], looks_up: bool) -> str:
     return CANONICAL.get(node.kind, "other")
 
 
-def flops(call: Call) -> int:
+def flops(call: NodeCall) -> int:
     """The arithmetic of one layer, by the rules above."""
     return network_flops.flops(call, BY_KIND)
 
 
-def _matmul(call: Call) -> int:
+def _matmul(call: NodeCall) -> int:
     left = call.needed(0).shape or (1,)
     turned = len(left) > 1 and call.node.attributes.get("transpose_a", "").lower() in ("true", "1")
     return 2 * call.output.elements * left[-2 if turned else -1]
@@ -119,7 +119,7 @@ def _transposed_convolution(first: int) -> Rule:
 def _recurrent(weight: int, first: int) -> Rule:
     """`weight` is the input that is W, R comes after it; `first` the first dimension of the data that is no row."""
 
-    def rule(call: Call) -> int:
+    def rule(call: NodeCall) -> int:
         w, r = call.needed(weight), call.needed(weight + 1)
         states = r.shape[-1] * (r.shape[0] if len(r.shape) > 2 else 1)
         cell = call.node.kind.removesuffix("Cell").removesuffix("Sequence")
@@ -128,16 +128,16 @@ def _recurrent(weight: int, first: int) -> Rule:
     return rule
 
 
-def _attention(call: Call) -> int:
+def _attention(call: NodeCall) -> int:
     queries, keys = call.needed(0), call.needed(1)
     return network_flops.attention(queries, keys.shape[-2], math.prod(queries.shape[1:-2]), call.output)
 
 
-def _pool(call: Call) -> int:
+def _pool(call: NodeCall) -> int:
     return call.output.elements * math.prod(map(int, call.node.attributes["kernel"].split(",")))
 
 
-def _interpolate(call: Call) -> int:
+def _interpolate(call: NodeCall) -> int:
     image, mode = call.needed(0).shape, call.node.attributes["mode"]
     if mode == "nearest":
         return 0
@@ -145,7 +145,7 @@ def _interpolate(call: Call) -> int:
     return network_flops.interpolation(image, call.output.shape, NEIGHBOURS[mode], widened)
 
 
-def _suppression(call: Call) -> int:
+def _suppression(call: NodeCall) -> int:
     """At most as many boxes are kept for a batch and class as rows of the output say, or there are."""
     batch, boxes, _ = call.needed(0).shape
     classes = call.needed(1).shape[1]
@@ -153,7 +153,7 @@ def _suppression(call: Call) -> int:
     return OVERLAP_FLOPS * batch * classes * boxes * kept
 
 
-def _looked_up(call: Call) -> int:
+def _looked_up(call: NodeCall) -> int:
     return call.needed(1).elements * math.prod(call.needed(0).shape[1:])
 
 

@@ -22,7 +22,7 @@ from gnnplace.frontends.network.network import BITS, Names, Network, Node, Tenso
 from gnnplace.frontends.openvino import flops
 from gnnplace.frontends.openvino.flops import CANONICAL, VIEWS, canonical_kind, is_view
 from gnnplace.frontends.openvino.wiring import Source, wired
-from gnnplace.frontends.openvino.xml import Document, Layer, Port, read_document
+from gnnplace.frontends.openvino.xml import Layer, LayerDocument, Port, read_document
 
 OPENVINO = Format("layer", frozenset(), is_view, canonical_kind, flops.flops)
 PRECISIONS = {
@@ -52,7 +52,7 @@ def read_openvino(file: str | os.PathLike[str], name: str | None = None) -> File
     return read_graph(path, network, OPENVINO, name)
 
 
-def network_of(document: Document) -> Network:
+def network_of(document: LayerDocument) -> Network:
     """The network of a parsed file.
 
     Raises ValueError for what is wired wrongly, dimensions without a size, and absurd sizes.
@@ -65,7 +65,7 @@ def network_of(document: Document) -> Network:
 class _Builder:
     """Goes through the layers in topological order; a value is a layer's output, named once it is read."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: LayerDocument) -> None:
         self._layers = document.layers
         self._sources, self._order = wired(document)
         self._read = {source for sources in self._sources for source in sources}

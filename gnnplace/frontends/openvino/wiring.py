@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-from gnnplace.frontends.openvino.xml import Document, Layer
+from gnnplace.frontends.openvino.xml import Layer, LayerDocument
 
 Source = tuple[int, int]  # (layer by its place in the file, its output by its place)
 
 
-def wired(document: Document) -> tuple[list[list[Source]], list[int]]:
+def wired(document: LayerDocument) -> tuple[list[list[Source]], list[int]]:
     """The sources of each layer's inputs, and the layers in topological order, that of the file wherever it is one.
 
     Raises ValueError for ids that occur twice, edges from or to what there is not, or from a result, inputs without an
@@ -28,7 +28,7 @@ def wired(document: Document) -> tuple[list[list[Source]], list[int]]:
     return sources, _order(layers, sources)
 
 
-def _sources(document: Document, places: dict[int, int]) -> list[list[Source]]:
+def _sources(document: LayerDocument, places: dict[int, int]) -> list[list[Source]]:
     made = {
         (layer.id, port): number
         for layer in document.layers

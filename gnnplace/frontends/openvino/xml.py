@@ -1,8 +1,8 @@
 """The XML of an OpenVINO IR (versions 10 and 11), parsed by the standard library's expat under limits: layers, ports
 and edges.
 
-Promises: whatever the file holds, a ValueError of one line or a `Document`; counts and nesting are checked while it is
-read. A document type, and with it every entity, is refused; nothing else is opened, the file of weights neither.
+Promises: whatever the file holds, a ValueError of one line or a `LayerDocument`; counts and nesting are checked while
+it is read. A document type, and with it every entity, is refused; nothing else is opened, the file of weights neither.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ class Layer:
 
 
 @dataclass(slots=True)
-class Document:
+class LayerDocument:
     """The layers, in the file's order, and edges `(from layer, from port, to layer, to port)` by ids."""
 
     layers: list[Layer] = field(default_factory=list)
     edges: list[tuple[int, int, int, int]] = field(default_factory=list)
 
 
-def read_document(path: str) -> Document:
+def read_document(path: str) -> LayerDocument:
     """The document in the file at `path`.
 
     Raises ValueError for whatever is no IR, OSError where the file can't be read.
@@ -89,7 +89,7 @@ class _Reader:
     """What expat calls: `_paths` are those of the open elements."""
 
     def __init__(self) -> None:
-        self.document = Document()
+        self.document = LayerDocument()
         self.parser = expat.ParserCreate("utf-8")
         self.parser.buffer_text = True
         self.parser.StartElementHandler, self.parser.EndElementHandler = self._start, self._end

@@ -32,7 +32,7 @@ Bytes = Annotated[float, Field(ge=0, le=MAX_BYTES)]
 Amount = Annotated[float, Field(ge=0)]
 
 
-class Node(Document):
+class FiddleNode(Document):
     """One node of a document."""
 
     id: Identity
@@ -61,7 +61,7 @@ class Partitioning(Document):
     maxSizePerFPGA: Amount
     maxFPGAs: Identity
     maxCPUs: Identity
-    nodes: Annotated[list[Node], Field(min_length=1, max_length=MAX_OPS), FailFast()]
+    nodes: Annotated[list[FiddleNode], Field(min_length=1, max_length=MAX_OPS), FailFast()]
     edges: Annotated[list[Edge], Field(max_length=MAX_EDGES), FailFast()]
 
 
@@ -89,7 +89,7 @@ def _graph(document: Partitioning, name: str) -> ComputationGraph:
     return ComputationGraph.from_ops(name, ops, edges)
 
 
-def _op_of(nodes: list[Node]) -> dict[int, int]:
+def _op_of(nodes: list[FiddleNode]) -> dict[int, int]:
     """The op of each node's id."""
     op_of: dict[int, int] = {}
     names: set[str] = set()
@@ -103,7 +103,7 @@ def _op_of(nodes: list[Node]) -> dict[int, int]:
     return op_of
 
 
-def _op(node: Node, sizes: dict[int, int], shares: bool) -> Op:
+def _op(node: FiddleNode, sizes: dict[int, int], shares: bool) -> Op:
     times = {"cpu": round(node.cpuLatency * NS_PER_MS)}
     if node.supportedOnFpga:
         times["gpu"] = round(node.fpgaLatency * NS_PER_MS)

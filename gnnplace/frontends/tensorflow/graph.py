@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from gnnplace.frontends.tensorflow import costs
 from gnnplace.frontends.tensorflow.kinds import ALIASES, MAX_FOLDED_ELEMENTS, NO_KERNEL, SHAPE_READERS, canonical_kind
-from gnnplace.frontends.tensorflow.pruned import Step, prune
+from gnnplace.frontends.tensorflow.pruned import PrunedStep, prune
 from gnnplace.frontends.tensorflow.roles import Roles
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.printable import printable
@@ -58,7 +58,7 @@ def _graph(graph: tf.Graph | tf.compat.v1.GraphDef) -> tf.Graph:
     return imported
 
 
-def _op(step: Step, roles: Roles, i: int, folded: bool, group: str | None, blocks: Mapping[str, int]) -> Op:
+def _op(step: PrunedStep, roles: Roles, i: int, folded: bool, group: str | None, blocks: Mapping[str, int]) -> Op:
     op, layer = step.ops[i], roles.layer[i]
     strings = any(tensor.dtype == tf.string for tensor in (*op.inputs, *op.outputs))
     return Op(
@@ -79,7 +79,7 @@ def _op(step: Step, roles: Roles, i: int, folded: bool, group: str | None, block
     )
 
 
-def _output(step: Step, i: int, k: int) -> Output:
+def _output(step: PrunedStep, i: int, k: int) -> Output:
     op = step.ops[i]
     return Output(
         bytes=costs.bytes_of(op.outputs[k]),
@@ -96,7 +96,7 @@ def _block(layer: str | None, blocks: Mapping[str, int]) -> int | None:
     return next((blocks[prefix] for prefix in prefixes if prefix in blocks), None)
 
 
-def _folded(step: Step) -> set[int]:
+def _folded(step: PrunedStep) -> set[int]:
     """The ops that compute small results from shapes and constants alone, which the host does once."""
     known: set[int] = set()
     folded: set[int] = set()
@@ -115,7 +115,7 @@ def _small(tensor: tf.Tensor) -> bool:
     return math.prod(costs.shape_of(tensor)) <= MAX_FOLDED_ELEMENTS
 
 
-def _colocation(step: Step) -> list[str | None]:
+def _colocation(step: PrunedStep) -> list[str | None]:
     """The colocation group of each op, named by its first op: joined by the resources that ops use and by `_class`."""
     leader = list(range(len(step.ops)))
 
@@ -133,7 +133,7 @@ def _colocation(step: Step) -> list[str | None]:
     return [step.ops[root].name if members[root] > 1 else None for root in roots]
 
 
-def _together(step: Step) -> list[tuple[int, int]]:
+def _together(step: PrunedStep) -> list[tuple[int, int]]:
     pairs = []
     for i in range(len(step.ops)):
         pairs += [(src, i) for src, output in step.inputs[i] if step.ops[src].outputs[output].dtype == tf.resource]

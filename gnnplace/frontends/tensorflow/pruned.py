@@ -1,8 +1,8 @@
 """The ops of one TensorFlow step: what the fetches need, each variable read once, shapes known.
 
 An op that looks at the shape of its inputs alone takes none of their data: it waits for them, as TensorFlow's own
-constant folding has it. `Step` holds the pruned ops in the order of their creation, their data inputs by index and
-their control inputs. It promises a flat, acyclic graph: control flow and function calls are refused by name.
+constant folding has it. `PrunedStep` holds the pruned ops in the order of their creation, their data inputs by index
+and their control inputs. It promises a flat, acyclic graph: control flow and function calls are refused by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FLOW_KINDS = {
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class PrunedStep:
     """Op i of the step is `ops[i]`; `inputs[i]` are its data inputs `(op,
     output)` in order, `controls[i]` the ops it waits for.
     """
@@ -91,7 +91,7 @@ class Step:
             yield from ((src, -1, dst) for src in controls)
 
 
-def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
+def prune(graph: tf.Graph, fetches: Sequence[str]) -> PrunedStep:
     """The step of `graph` that computes `fetches`, names of tensors (`loss:0`) or of ops (`train`).
 
     Raises ValueError for a name that the graph doesn't have, for control flow and function calls, and for variables
@@ -108,7 +108,7 @@ def prune(graph: tf.Graph, fetches: Sequence[str]) -> Step:
     index |= {op: index[first] for op, first in read.items()}
     data = {op: () if op.type in SHAPE_READERS else tuple(op.inputs) for op in kept}
     waits = {op: [tensor.op for tensor in op.inputs] if op.type in SHAPE_READERS else [] for op in kept}
-    return Step(
+    return PrunedStep(
         ops=tuple(kept),
         inputs=tuple(tuple((index[tensor.op], tensor.value_index) for tensor in data[op]) for op in kept),
         controls=tuple(

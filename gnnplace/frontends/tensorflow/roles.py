@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from gnnplace.frontends.tensorflow.kinds import writes_variable
-from gnnplace.frontends.tensorflow.pruned import Step
+from gnnplace.frontends.tensorflow.pruned import PrunedStep
 
 GRADIENT_SCOPE = re.compile(r"(?:^|/)(?:gradients(?:_\d+)?|(?P<tape>gradient_tape))/")
 TAPE_SCOPE = "gradient_tape/"
@@ -36,7 +36,7 @@ MIXED = -2  # a gradient that goes on to several forward ops
 class Roles:
     """The roles of the ops of one step, by their index."""
 
-    step: Step
+    step: PrunedStep
 
     @cached_property
     def forward_op(self) -> tuple[int | None, ...]:

@@ -33,7 +33,7 @@ class _Storage:
         return self.writes[-1][0] if self.writes else None
 
 
-class Buffers:
+class CapturedBuffers:
     """Grows with the graph: ops are added in the order of the step."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from gnnplace.frontends.torch import flops
-from gnnplace.frontends.torch.buffers import Buffers, Ref, shares
+from gnnplace.frontends.torch.buffers import CapturedBuffers, Ref, shares
 from gnnplace.frontends.torch.calls import Call, call_of, tensor_bytes, values_of
 from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
 from gnnplace.frontends.torch.strided import leaves_its_tensor
@@ -86,7 +86,7 @@ class _Builder:
     """Turns nodes into ops, in order; `refs` of a node are its outputs."""
 
     def __init__(self, traced: Trace) -> None:
-        self.buffers = Buffers()
+        self.buffers = CapturedBuffers()
         self.uncounted: Counter[str] = Counter()
         self.op_of: dict[torch.fx.Node, int] = {}
         self.written: dict[Ref, list[int]] = defaultdict(list)

@@ -67,7 +67,7 @@ class Rule:
             self.settings[name] for name in ("momentum", "weight_decay", "maximize")
         )
 
-    def found(self, parameter: Tensor) -> Found:
+    def found(self, parameter: Tensor) -> UpdateCost:
         """The state that it keeps of such a parameter, and the arithmetic of an update."""
         return _found(self, tuple(parameter.shape), parameter.dtype)
 
@@ -150,7 +150,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class UpdateCost:
     """The shape and dtype of each tensor of an optimiser's state of a parameter, and the flops of an update."""
 
     state: Mapping[str, tuple[tuple[int, ...], torch.dtype]]
@@ -158,7 +158,7 @@ class Found:
 
 
 @cache
-def _found(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> Found:
+def _found(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> UpdateCost:
     """Raises ValueError where the optimiser's code needs more than fake tensors."""
     with torch.no_grad(), FakeTensorMode(), Counting() as counting:
         parameter, gradient = (torch.empty(shape, dtype=dtype, device="cpu") for _ in range(2))
@@ -171,7 +171,7 @@ def _found(rule: Rule, shape: tuple[int, ...], dtype: torch.dtype) -> Found:
                 f"optimizer: {rule.name}: makes no update of a parameter by itself: {' '.join(str(error).split())}"
             ) from error
     kept = {name: (tuple(value.shape), value.dtype) for name, value in state.items() if isinstance(value, Tensor)}
-    return Found(kept, counting.flops)
+    return UpdateCost(kept, counting.flops)
 
 
 class Counting(TorchDispatchMode):

@@ -42,7 +42,7 @@ from gnnplace.policies.encoders.protocol import ShowsOwn
 from gnnplace.policies.go.op_graph import OpGraph, single_ops
 from gnnplace.policies.go.priority_levels import levels_of, list_placement, proposed
 from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention
-from gnnplace.policies.go.task_chain import Critic, LastActions, TaskChain, mean_of_units
+from gnnplace.policies.go.task_chain import LastActions, TaskChain, TaskCritic, mean_of_units
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices
 from gnnplace.policies.symmetry import by_first_use
@@ -197,7 +197,7 @@ class GO(nn.Module):
         self.iterations, self.units, self.schedule = iterations, units, schedule
         self.before = LastActions(chain.actions, state)
         self.join = nn.Linear(graph.width + state, graph.width)
-        self.critic = Critic(graph.own_width, chain.actions, graph.width)
+        self.critic = TaskCritic(graph.own_width, chain.actions, graph.width)
         self._constants = ProblemConstants(self._state)
 
     def reset(self, problem: Problem, samples: int) -> GOState:

@@ -85,7 +85,7 @@ class LastActions(nn.Module):
         )
 
 
-class Critic(nn.Module):
+class TaskCritic(nn.Module):
     """What a state is worth: from the mean over ops of a layer that reads each op's columns and last actions."""
 
     def __init__(self, columns: int, actions: Mapping[str, int], width: int) -> None:

@@ -40,7 +40,7 @@ class PlacetoNetwork(nn.Module):
         self.sums = sums
         self.transform = perceptron(columns, columns, columns, columns) if residual else nn.Identity()
         self.down, self.up = (Messages(columns, rounds, residual) for _ in range(2))
-        self.pools = nn.ModuleList(Pool(2 * columns) for _ in range(POOLS))
+        self.pools = nn.ModuleList(SetEmbedding(2 * columns) for _ in range(POOLS))
         both = (POOLS + 1) * 2 * columns
         self.head = perceptron(both, 2 * both, both, devices)
         glorot(self)
@@ -132,7 +132,7 @@ class SideBySide:
         return hidden.view(*rows.shape[:-1], -1)
 
 
-class Pool(nn.Module):
+class SetEmbedding(nn.Module):
     """One embedding for a set of nodes of each graph."""
 
     def __init__(self, width: int) -> None:

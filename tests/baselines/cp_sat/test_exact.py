@@ -18,7 +18,7 @@ from support.slow import slow
 from gnnplace.baselines.cp_sat import exact as exact_module
 from gnnplace.baselines.cp_sat.contracted import Contracted, contracted, lifted
 from gnnplace.baselines.cp_sat.exact import Limit, Proved, Solution, Start, exact, solve
-from gnnplace.baselines.cp_sat.model import Program, Sent
+from gnnplace.baselines.cp_sat.model import ConstraintProgram, Sent
 from gnnplace.baselines.cp_sat.queues import add_queues
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
@@ -336,7 +336,7 @@ def test_the_transfers_of_one_op_count_as_pairs():
     for outputs in (2, 800):
         nothing: Any = None  # which is looked at before pairs are counted
         sent = Sent(nothing, nothing, nothing, {0: nothing}, nothing, nothing)
-        program = Program(nothing, fanning(outputs), 1, 1, [], [], [], nothing, {(k, 1): sent for k in range(outputs)})
+        program = ConstraintProgram(nothing, fanning(outputs), 1, 1, [], [], [], nothing, {(k, 1): sent for k in range(outputs)})
         if outputs == 800:
             add_queues(program)
         else:

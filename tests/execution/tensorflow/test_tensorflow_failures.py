@@ -20,9 +20,9 @@ from support.tensorflow_models import MODELS, minimized, v1, variable
 
 from gnnplace.cluster import Device
 from gnnplace.execution.tensorflow.servers import Template
-from gnnplace.execution.tensorflow.trace import Trace
+from gnnplace.execution.tensorflow.trace import RunTrace
 from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.graph import NONE
 from gnnplace.isolation.outcome import MeasurementError
@@ -41,13 +41,13 @@ def branches(template) -> TensorFlowWorkload:
     return TensorFlowWorkload(MODELS[0], template=template)
 
 
-def plan(workload: TensorFlowWorkload, devices: int = 2, **at: int) -> Plan:
+def plan(workload: TensorFlowWorkload, devices: int = 2, **at: int) -> ExecutionPlan:
     """All on the first device, but for ops whose names are given."""
     device = np.zeros(workload.graph.num_ops, dtype=np.int32)
     for name, d in at.items():
         device[workload.graph.op_names.index(name)] = d
     kinds = tuple(Device(f"cpu:{d}", "cpu", 0, 1, 1) for d in range(devices))
-    return Plan(kinds, device, workload.graph.order)
+    return ExecutionPlan(kinds, device, workload.graph.order)
 
 
 @contextmanager
@@ -88,9 +88,9 @@ def test_more_devices_than_cores_are_refused(branches):
 def test_an_order_that_is_none_is_a_mistake_of_the_caller(branches):
     right = plan(branches)
     with pytest.raises(ValueError, match="comes before"):
-        branches.start(Plan(right.devices, right.device, right.order[::-1].copy()))
+        branches.start(ExecutionPlan(right.devices, right.device, right.order[::-1].copy()))
     with pytest.raises(ValueError, match="each of the"):
-        branches.start(Plan(right.devices, right.device, np.zeros_like(right.order)))
+        branches.start(ExecutionPlan(right.devices, right.device, np.zeros_like(right.order)))
 
 
 @pytest.mark.skipif(os.path.exists("/dev/nvidia0"), reason="there is a GPU")
@@ -99,7 +99,7 @@ def test_a_gpu_that_is_not_there_is_refused(branches):
     device = cpu.device.copy()
     device[branches.graph.op_names.index("x")] = 1
     with fails("unsupported", "'x'", "gpu:0"):
-        branches.start(Plan((*cpu.devices, Device("gpu:0", "gpu", 0, 1, 1)), device, cpu.order))
+        branches.start(ExecutionPlan((*cpu.devices, Device("gpu:0", "gpu", 0, 1, 1)), device, cpu.order))
 
 
 def test_an_op_without_a_kernel_is_refused_with_its_name(template):
@@ -234,7 +234,7 @@ def test_a_trace_that_is_not_the_plan_is_found(branches):
     metadata = v1.RunMetadata()
     step._session.run(step._fetches, options=options, run_metadata=metadata)
     step.close()
-    trace = Trace(branches.graph, step.devices, metadata)
+    trace = RunTrace(branches.graph, step.devices, metadata)
     trace.check(ran, ())
     with fails("crash", "'x'", "device 1"):
         trace.check(plan(branches, x=1), ())

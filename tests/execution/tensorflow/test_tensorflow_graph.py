@@ -10,7 +10,7 @@ import tensorflow as tf
 from gnnplace.cluster import Device
 from gnnplace.execution.tensorflow.graph import EXTRA, placed, runnable
 from gnnplace.execution.tensorflow.session import device_name
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.tensorflow.graph import read_step
 from gnnplace.frontends.tensorflow.pruned import prune
 
@@ -33,7 +33,7 @@ def test_an_op_sends_by_output_then_by_destination_and_control_last():
     device = np.array([place.get(name, 0) for name in graph.op_names], dtype=np.int32)
     late = ["waits", "both", "far", "near", "loss"]
     order = np.array(sorted(graph.order.tolist(), key=lambda op: late.index(graph.op_names[op]) if graph.op_names[op] in late else -1))
-    plan = Plan(tuple(Device(f"cpu:{d}", "cpu", 0, 1, 1) for d in range(3)), device, order.astype(np.int32))
+    plan = ExecutionPlan(tuple(Device(f"cpu:{d}", "cpu", 0, 1, 1) for d in range(3)), device, order.astype(np.int32))
     names = [device_name(d) for d in range(3)]
     nodes = placed(runnable(prune(built, ["loss"]), {}), graph, plan, names).node
     sends = [node for node in nodes if node.name.startswith(f"{SEND}split/")]

@@ -16,7 +16,7 @@ from gnnplace.cluster import Device
 from gnnplace.corpus import clusters
 from gnnplace.execution.tensorflow.servers import room_bytes
 from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
-from gnnplace.execution.workload import Plan
+from gnnplace.execution.workload import ExecutionPlan
 from gnnplace.frontends.tensorflow.step import TensorFlowStep
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
 
@@ -34,7 +34,7 @@ def test_room_is_twice_what_a_device_holds_makes_and_receives_and_no_more_than_i
 
     def room(memory_bytes: int, kind: str = "cpu") -> list[int]:
         devices = (Device("cpu:0", "cpu", memory_bytes, 1, 1), Device(f"{kind}:1", kind, memory_bytes, 1, 1))
-        return room_bytes(graph, Plan(devices, place, graph.order))
+        return room_bytes(graph, ExecutionPlan(devices, place, graph.order))
 
     assert room(2**40) == [2 * (1000 + 10 + 20 + 3), 2 * (20 + 3 + 5 + 7)]
     assert room(100) == [100, 2 * (20 + 3 + 5 + 7)]
@@ -55,7 +55,7 @@ def test_a_step_of_more_than_two_gibibytes_starts(granted, monkeypatch):
     workload = TensorFlowWorkload(TensorFlowStep("large", build))
     devices, device = clusters.cluster("cpu-2").devices, np.zeros(workload.graph.num_ops, dtype=np.int32)
     try:
-        step = workload.start(Plan(devices, device, workload.graph.order))
+        step = workload.start(ExecutionPlan(devices, device, workload.graph.order))
         assert step.outputs().losses == (2.5,)
         assert 2**30 <= step.peak_memory_bytes()[0] < 1.1 * 2**30
     finally:

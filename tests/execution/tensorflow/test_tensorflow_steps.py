@@ -19,7 +19,7 @@ from gnnplace.execution.tensorflow.servers import Template
 from gnnplace.execution.tensorflow.step_links import sent_bytes
 from gnnplace.execution.tensorflow.trace import cut
 from gnnplace.execution.tensorflow.workload import TensorFlowWorkload
-from gnnplace.execution.workload import LINK_SIZES_BYTES, PlacedStep, Plan, Workload, plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, RunningStep, Workload, plan
 from gnnplace.frontends.tensorflow.step import Machine, TensorFlowStep
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
@@ -47,7 +47,7 @@ def random_placement(problem: Problem, seed: int, schedule: str) -> Placement:
     return Placement(expand(chosen, device), schedule=schedule)
 
 
-def simulated_plan(problem: Problem, placement: Placement) -> tuple[Plan, StepResult]:
+def simulated_plan(problem: Problem, placement: Placement) -> tuple[ExecutionPlan, StepResult]:
     """The plan of a placement and its simulated step."""
     [result] = simulate(problem, [placement], timeline=True)
     return plan(problem, placement, result.timeline), result
@@ -72,7 +72,7 @@ def test_a_placed_step_computes_what_the_unplaced_one_does(spec, template):
     for seed, schedule in enumerate(("critical-path", "fifo")):
         chosen, simulated = simulated_plan(problem, random_placement(problem, seed, schedule))
         step = workload.start(chosen)
-        assert isinstance(step, PlacedStep)
+        assert isinstance(step, RunningStep)
         try:
             assert all(time > 0 for time in step.run(STEPS - 1))  # the first has been run to check it
             assert_equal(step.outputs(), reference)
@@ -179,7 +179,7 @@ def test_a_small_constant_that_both_devices_need_is_sent(template):
     names = workload.graph.op_names
     device = np.zeros(len(names), dtype=np.int32)
     device[names.index("mul_1")] = 1
-    chosen = Plan(cpus(workload).cluster.devices, device, workload.graph.order)
+    chosen = ExecutionPlan(cpus(workload).cluster.devices, device, workload.graph.order)
     step = workload.start(chosen)
     try:
         assert (names.index("half"), 0, 1) in step.trace(partitions=True).transfers()

@@ -12,7 +12,7 @@ from support.happens_before import HappensBefore
 from support.torch_steps import STEPS, planned, problem, random_placement, traced, workload
 from torch import Tensor
 
-from gnnplace.execution.torch.program import Call, Message, Program, Receive, Send, programs
+from gnnplace.execution.torch.program import DeviceProgram, Message, OpRun, Receive, Send, programs
 from gnnplace.execution.torch.shared_memory import SharedMemory
 from gnnplace.execution.torch.slots import Slots, slots
 from gnnplace.execution.torch.values import Node, is_random
@@ -21,7 +21,7 @@ from gnnplace.frontends.torch.buffers import shares
 CASES = [(name, devices, seed) for name in STEPS for devices, seed in ((2, 3), (3, 4))]
 
 
-def _programs(name: str, devices: int, seed: int) -> tuple[Program, ...]:
+def _programs(name: str, devices: int, seed: int) -> tuple[DeviceProgram, ...]:
     step = traced(name)
     cluster = problem(step.graph, devices)
     return programs(step, planned(cluster, random_placement(cluster, seed))[0])
@@ -77,7 +77,7 @@ def test_in_any_order_of_the_devices_the_step_computes_the_same(name: str, devic
         assert all(torch.equal(held_too[node], value) for node, value in held.items())
 
 
-def _apart(found: tuple[Program, ...]) -> Slots:
+def _apart(found: tuple[DeviceProgram, ...]) -> Slots:
     """No byte is shared."""
     messages = [list(_uses(program)) for program in found]
     arenas = [list(accumulate((-(-message.bytes // 64) * 64 for message in received), initial=0)) for received in messages]
@@ -87,7 +87,7 @@ def _apart(found: tuple[Program, ...]) -> Slots:
     return Slots(offsets, tuple(arena[-1] for arena in arenas))
 
 
-def _run(found: tuple[Program, ...], placed: Slots, step, draw: random.Random) -> tuple[Tensor, dict[Node, Tensor]]:
+def _run(found: tuple[DeviceProgram, ...], placed: Slots, step, draw: random.Random) -> tuple[Tensor, dict[Node, Tensor]]:
     numbers = [line.what.number for program in found for line in program.instructions if isinstance(line, Send)]
     shared = SharedMemory(placed, max(numbers, default=-1) + 1, len(found))
     shared.step = 1
@@ -108,7 +108,7 @@ def _run(found: tuple[Program, ...], placed: Slots, step, draw: random.Random) -
 
 
 def _turns(
-    program: Program, shared: SharedMemory, held: dict[Node, Tensor], sent: set[int], loss: Node, losses: list[Tensor]
+    program: DeviceProgram, shared: SharedMemory, held: dict[Node, Tensor], sent: set[int], loss: Node, losses: list[Tensor]
 ) -> Iterator[bool]:
     """Runs the program, an instruction a turn; False for a turn in which it can only wait."""
     values: dict[Node, Tensor] = {node: held[node] for node in program.held}
@@ -123,7 +123,7 @@ def _turns(
                 if isinstance(what, Message):
                     shared.sender(what)(values[what.node])
                 sent.add(what.number)
-            case Call(op, first, node, picks):
+            case OpRun(op, first, node, picks):
                 for called in (*first, node, *picks):
                     _call(op, called, values)
                 if loss in (node, *picks):
@@ -148,7 +148,7 @@ def _whole(step) -> tuple[Tensor, dict[Node, Tensor]]:
     return values[step._held.loss], {node: held[node] for node in step._held.names}
 
 
-def _uses(program: Program) -> dict[Message, list[int]]:
+def _uses(program: DeviceProgram) -> dict[Message, list[int]]:
     """The places where each received message, or a view of it, is used: all values are followed, one after another."""
     received: dict[Message, list[int]] = {}
     views: dict[Message, set[Node]] = {}
@@ -158,7 +158,7 @@ def _uses(program: Program) -> dict[Message, list[int]]:
         for message, nodes in views.items():
             if isinstance(line, Send) and isinstance(line.what, Message) and line.what.node in nodes:
                 received[message].append(place)
-            elif isinstance(line, Call) and nodes.intersection(line.node.all_input_nodes):
+            elif isinstance(line, OpRun) and nodes.intersection(line.node.all_input_nodes):
                 received[message].append(place)
                 made = [node for node in (line.node, *line.picks) if isinstance(node.meta.get("val"), Tensor)]
                 nodes.update(node for node in made if shares(node.meta["val"], message.node.meta["val"]))

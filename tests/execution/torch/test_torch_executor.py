@@ -20,7 +20,7 @@ from gnnplace.execution.torch import processes as torch_processes
 from gnnplace.execution.torch.device import DeviceTimes, timed
 from gnnplace.execution.torch.program import Message, programs
 from gnnplace.execution.torch.workload import TorchWorkload
-from gnnplace.execution.workload import LINK_SIZES_BYTES, Plan, refuse
+from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, refuse
 from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.graph import NONE
 from gnnplace.isolation.outcome import MeasurementError
@@ -139,7 +139,7 @@ def test_one_device_holds_what_the_simulator_says(name: str) -> None:
     assert peak[0] == pytest.approx(simulated_peaks(step, plan)[0], rel=0.01)
 
 
-def simulated_peaks(step: TorchWorkload, plan: Plan) -> list[int]:
+def simulated_peaks(step: TorchWorkload, plan: ExecutionPlan) -> list[int]:
     """What the step holds as it runs under a plan."""
     there = replace(cores(2), devices=tuple(replace(device, received="parts") for device in cores(2).devices))
     (result,) = simulate(roofline.problem(step.as_run(plan), there), [Placement(plan.device, "fifo")])
@@ -150,7 +150,7 @@ def simulated_peaks(step: TorchWorkload, plan: Plan) -> list[int]:
 def test_workspace_is_what_an_op_allocates_beyond_its_outputs() -> None:
     module = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 3, padding=1))
     step = TorchWorkload(TorchStep(module, lambda m, x: m(x).square().mean(), (torch.rand(4, 8, 28, 28),), "sgd"), "convolutions")
-    plan = Plan(cores(2).devices, np.zeros(step.graph.num_ops, dtype=np.int32), step.graph.order)
+    plan = ExecutionPlan(cores(2).devices, np.zeros(step.graph.num_ops, dtype=np.int32), step.graph.order)
     workspace = dict(zip(step.graph.op_names, step.as_run(plan).workspace_bytes.tolist(), strict=True))
     assert workspace["relu"] == 0 and max(workspace, key=lambda name: workspace[name]).startswith("convolution")
     assert workspace["convolution_backward"] >= 4 * 32 * 28 * 28 * 4  # it lays out at least the largest tensor anew
@@ -170,7 +170,7 @@ def test_parts_of_one_tensor_are_received_apart() -> None:
     away = {"mul", "add"}
     device = np.array([int(name in away) for name in step.graph.op_names], dtype=np.int32)
     assert device.sum() == len(away)
-    plan = Plan(cores(2).devices, device, step.graph.order)
+    plan = ExecutionPlan(cores(2).devices, device, step.graph.order)
     placed = step.start(plan)
     try:
         peak = placed.peak_memory_bytes()[1]
@@ -184,7 +184,7 @@ def test_a_device_holds_what_it_receives_while_it_is_used() -> None:
     step = TorchWorkload(TorchStep(module, lambda m, x: m(x).square().mean(), (torch.rand(1024, 64),), "sgd"), "relu")
     device = np.array([int(name == "relu") for name in step.graph.op_names], dtype=np.int32)
     assert device.sum() == 1
-    placed = step.start(Plan(cores(2).devices, device, step.graph.order))
+    placed = step.start(ExecutionPlan(cores(2).devices, device, step.graph.order))
     try:
         assert placed.peak_memory_bytes()[1] == 2 * 1024 * 256 * 4  # its input, received, and its output
     finally:
@@ -206,7 +206,7 @@ def test_more_devices_than_cores_are_unsupported() -> None:
     step = workload("branches")
     num_devices = len(usable_cores()) + 1
     order = np.array(step.graph.order, dtype=np.int32)
-    plan = Plan(cores(num_devices).devices, np.zeros(step.graph.num_ops, dtype=np.int32), order)
+    plan = ExecutionPlan(cores(num_devices).devices, np.zeros(step.graph.num_ops, dtype=np.int32), order)
     with pytest.raises(MeasurementError, match=f"{num_devices} CPU devices need as many cores") as caught:
         step.start(plan)
     assert caught.value.outcome == "unsupported"
@@ -290,8 +290,8 @@ def test_links_need_no_placement_that_fits() -> None:
     drawn = [links._drawn(step._traced, np.random.default_rng(seed)) for seed in range(20)]
     assert all(0 < device.sum() < len(device) for device in drawn)
     for device in drawn:
-        programs(step._traced, Plan(small, device, step.graph.order))
-        refuse(step.graph, Plan(small, device, step.graph.order))
+        programs(step._traced, ExecutionPlan(small, device, step.graph.order))
+        refuse(step.graph, ExecutionPlan(small, device, step.graph.order))
     assert {sample.bytes for sample in step.links(small)} > set(LINK_SIZES_BYTES[1:])
 
 
@@ -329,10 +329,10 @@ def test_a_wrong_plan_is_unsupported_before_anything_starts() -> None:
     nowhere[first], split[second] = 2, 1 - right.device[first]
     for device, words in ((nowhere, "device 2 is none of the plan's 2"), (split, "is split")):
         with pytest.raises(MeasurementError, match=words) as caught:
-            step.start(Plan(right.devices, device, right.order))
+            step.start(ExecutionPlan(right.devices, device, right.order))
         assert caught.value.outcome == "unsupported"
     with pytest.raises(ValueError, match="comes before"):
-        step.start(Plan(right.devices, right.device, right.order[::-1].copy()))
+        step.start(ExecutionPlan(right.devices, right.device, right.order[::-1].copy()))
 
 
 def _lives(pid: int) -> bool:

@@ -12,7 +12,7 @@ from support.happens_before import HappensBefore
 from support.torch_steps import STEPS, planned, problem, random_placement, traced
 from torch import Tensor, nn
 
-from gnnplace.execution.torch.program import Call, Message, Program, Receive, Send, programs
+from gnnplace.execution.torch.program import DeviceProgram, Message, OpRun, Receive, Send, programs
 from gnnplace.frontends.torch.buffers import shares
 from gnnplace.frontends.torch.step import TorchStep
 from gnnplace.graph import CONTROL
@@ -27,7 +27,7 @@ def test_every_op_is_called_once_where_it_stands(name: str, devices: int, seed: 
     cluster = problem(step.graph, devices)
     placement = random_placement(cluster, seed)
     found = programs(step, planned(cluster, placement)[0])
-    calls = [(line.op, program.device) for program in found for line in program.instructions if isinstance(line, Call)]
+    calls = [(line.op, program.device) for program in found for line in program.instructions if isinstance(line, OpRun)]
     expected = {op for node, op in step.op_of.items() if node.op == "call_function"}
     assert sorted(calls) == [(op, placement.device[op]) for op in sorted(expected)]
 
@@ -74,7 +74,7 @@ def test_no_signal_says_what_is_known(name: str, devices: int, seed: int) -> Non
     found = programs(step, plan)
     crossing = (graph.edge_output == CONTROL) & (plan.device[graph.edge_src] != plan.device[graph.edge_dst])
     pairs = {(s, int(plan.device[d])) for s, d in zip(graph.edge_src[crossing].tolist(), graph.edge_dst[crossing].tolist(), strict=True)}
-    lines = [line for program in found for line in program.instructions if not isinstance(line, Call)]
+    lines = [line for program in found for line in program.instructions if not isinstance(line, OpRun)]
     sent, received = (sorted(line.what.number for line in lines if isinstance(line, kind)) for kind in (Send, Receive))
     assert sent == received
     assert len(set(sent)) == len(sent)
@@ -136,6 +136,6 @@ def test_what_a_writer_has_changed_in_between_goes_to_a_place_of_its_own() -> No
     assert before.buffer != after.buffer
 
 
-def _messages(found: Sequence[Program], kind: type[Send] | type[Receive]) -> list[Message]:
+def _messages(found: Sequence[DeviceProgram], kind: type[Send] | type[Receive]) -> list[Message]:
     lines = [line for program in found for line in program.instructions if isinstance(line, kind)]
     return [line.what for line in lines if isinstance(line.what, Message)]

@@ -15,7 +15,7 @@ from gnnplace.execution.torch.device import DeviceTimes, TorchDevice, merged
 from gnnplace.execution.torch.program import programs
 from gnnplace.execution.torch.threads import TorchThreads
 from gnnplace.execution.torch.workload import TorchWorkload
-from gnnplace.execution.workload import LINK_SIZES_BYTES, PlacedStep, Plan
+from gnnplace.execution.workload import LINK_SIZES_BYTES, ExecutionPlan, RunningStep
 from gnnplace.isolation.outcome import MeasurementError
 from gnnplace.isolation.worker import usable_cores
 
@@ -23,7 +23,7 @@ STEPS = 3
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no CUDA device here")
 
 
-def threads(workload: TorchWorkload, plan: Plan) -> TorchThreads:
+def threads(workload: TorchWorkload, plan: ExecutionPlan) -> TorchThreads:
     return TorchThreads(workload._traced, plan, workload._held)
 
 
@@ -72,7 +72,7 @@ def test_times_of_ops_and_memory() -> None:
 
 def test_one_device_has_no_messages() -> None:
     workload = torch_steps.workload("convolutions")
-    plan = Plan(torch_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
+    plan = ExecutionPlan(torch_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
     with closing(threads(workload, plan)) as step:
         step.run(STEPS)
         assert difference(step.outputs(), *workload.unplaced(STEPS)).largest == 0
@@ -147,7 +147,7 @@ def test_gpus_compute_what_eager_does(name: str, kinds: tuple[str, ...]) -> None
         pytest.skip("random numbers of a CPU and a GPU differ: such a placement is refused, which another test shows")
     workload = torch_steps.workload(name)
     plan = torch_steps.spread(workload.graph, torch_steps.devices(*kinds), seed=1)
-    step: PlacedStep = workload.start(plan)
+    step: RunningStep = workload.start(plan)
     with closing(step):
         step.run(20)
         assert difference(step.outputs(), *workload.unplaced(20, "gpu")).largest < 1e-3
@@ -168,7 +168,7 @@ def test_links_of_gpus(kinds: tuple[str, str]) -> None:
 
 def test_a_device_keeps_its_own_copy_of_the_variables() -> None:
     workload = torch_steps.workload("cells")
-    plan = Plan(torch_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
+    plan = ExecutionPlan(torch_steps.devices("cpu"), np.zeros(workload.graph.num_ops, dtype=np.int32), workload.graph.order)
     before = {node: value.clone() for node, value in workload._held.values.items()}
     with closing(threads(workload, plan)) as step:
         step.run(2)
