@@ -21,7 +21,7 @@ from experiments import output
 from experiments.cells import Cell
 from experiments.op_counts.run import dropout, gated
 from experiments.table1.run import CLUSTERS, PAPER
-from gnnplace.baselines.single import on_device
+from gnnplace.baselines.single import on_each
 from gnnplace.cluster import Cluster
 from gnnplace.corpus import clusters, manifest
 from gnnplace.costs import roofline
@@ -54,7 +54,7 @@ def peaks(graph: ComputationGraph, cluster: Cluster, plan: Callable[[Problem], P
 
 def alone(problem: Problem) -> Placement:
     """Everything on the first GPU."""
-    return on_device(problem, int(problem.cluster.accelerators[0]))
+    return on_each(problem, [int(problem.cluster.accelerators[0])])[0]
 
 
 def expert(problem: Problem) -> Placement:

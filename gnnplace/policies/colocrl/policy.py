@@ -6,7 +6,7 @@ for each (section 3.2). It learns by REINFORCE from the square root of the time 
 (section 3.1). One policy is for one graph.
 
 What the paper does not state is taken from the authors' next one (`hierarchical.py`): widths, learning rate, clipping.
-The LSTMs are taken to be single layers that read forwards. `encoders/colocation.py` says how groups are embedded.
+The LSTMs are taken to be single layers that read forwards. `embeddings.py` says how groups are embedded.
 """
 
 from __future__ import annotations
