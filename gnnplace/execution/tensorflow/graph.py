@@ -107,11 +107,11 @@ def placed(
     return graph
 
 
-def incarnations(graph: tf.compat.v1.GraphDef, known: Mapping[str, int]) -> None:
+def incarnations(graph: tf.compat.v1.GraphDef, device_incarnations: Mapping[str, int]) -> None:
     """Tells sends and receipts the incarnation of the device that sends, by its name."""
     for node in graph.node:
         if node.op in ("_Send", "_Recv"):
-            node.attr["send_device_incarnation"].i = known[node.attr["send_device"].s.decode()]
+            node.attr["send_device_incarnation"].i = device_incarnations[node.attr["send_device"].s.decode()]
 
 
 def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -> tf.compat.v1.NodeDef:
@@ -142,11 +142,11 @@ def _send(
     core must wait for sends an empty one. Returns the sends of each op: by output, then by destination, and control
     after all outputs.
     """
-    made = {node.name: node for node in nodes}
+    node_by_name = {node.name: node for node in nodes}
     crossing = []
     for i in plan.order.tolist():
         for k, tensor in enumerate(nodes[i].input):
-            source = made.get(_source(tensor))
+            source = node_by_name.get(_source(tensor))
             if source is not None and source.device != nodes[i].device and "GPU" not in source.device + nodes[i].device:
                 turn = tensor.startswith("^"), int(tensor.partition(":")[2] or 0), int(plan.device[i])
                 crossing.append((turn, source, nodes[i], k))

@@ -77,9 +77,9 @@ def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Oper
     arrived = []
     for _ in range(tensors):
         with tf.device(devices[0]):
-            own = tf.raw_ops.Identity(input=tensor)
+            message = tf.raw_ops.Identity(input=tensor)
         with tf.device(devices[1]):
-            arrived.append(tf.raw_ops.Identity(input=own))
+            arrived.append(tf.raw_ops.Identity(input=message))
     with tf.device(devices[1]), tf.control_dependencies(arrived):
         return tf.no_op()
 
@@ -88,13 +88,13 @@ def _medians(steps: Sequence[Callable[[], object]], pids: Sequence[int]) -> list
     """The median nanoseconds of each, and those of the processors in these
     processes, taken in turns after two that don't count.
     """
-    found: list[list[tuple[int, int]]] = [[] for _ in steps]
+    samples: list[list[tuple[int, int]]] = [[] for _ in steps]
     for repetition in range(REPETITIONS + 2):
-        for step, own in zip(steps, found, strict=True):
+        for step, step_samples in zip(steps, samples, strict=True):
             begin, used = time.perf_counter_ns(), sum(map(processor_ns, pids))
             step()
             lasted = time.perf_counter_ns() - begin
             time.sleep(AFTERWARDS_S)
             if repetition >= 2:
-                own.append((lasted, sum(map(processor_ns, pids)) - used))
-    return [tuple(np.median(own, axis=0).astype(int).tolist()) for own in found]
+                step_samples.append((lasted, sum(map(processor_ns, pids)) - used))
+    return [tuple(np.median(step_samples, axis=0).astype(int).tolist()) for step_samples in samples]

@@ -47,14 +47,14 @@ def allocations(profile: bytes) -> Iterator[Allocation]:
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    known: set[int] = set()
-    for when, name, found in sorted(_events(xplane_pb2.XSpace.FromString(profile)), key=lambda event: event[0]):
+    addresses: set[int] = set()
+    for when, name, stats in sorted(_events(xplane_pb2.XSpace.FromString(profile)), key=lambda event: event[0]):
         if name == ALLOCATED:
-            known.add(found["addr"])
-            yield when, found["requested_bytes"]
+            addresses.add(stats["addr"])
+            yield when, stats["requested_bytes"]
         else:
-            yield when, -found["requested_bytes" if found["addr"] in known else "allocation_bytes"]
-            known.discard(found["addr"])
+            yield when, -stats["requested_bytes" if stats["addr"] in addresses else "allocation_bytes"]
+            addresses.discard(stats["addr"])
 
 
 def _events(space: Any) -> Iterator[tuple[int, str, dict[str, int]]]:

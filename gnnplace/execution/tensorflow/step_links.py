@@ -31,7 +31,7 @@ DRAWN: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.1), 
 WARM_UP, TURNS, TOGETHER = 6, 10, 2  # steps; turns of so many steps
 AFTERWARDS_S = 2e-3  # what servers do after a step counts
 SIDES = 2  # sender and receiver
-KNOWN = 0.1  # how much it counts beside one placement what a byte takes in a loop
+PRIOR_WEIGHT = 0.1  # of the prior's time per byte, where one placement weighs 1
 
 
 class AccountedStep(RunningStep, Protocol):
@@ -83,23 +83,23 @@ class StepLinks:
         self._used_ns.append(used)
         return times
 
-    def samples(self, known: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
-        """Transfers of the sizes of `known`, which occupy sender and receiver alike and have arrived then; `known`
+    def samples(self, prior: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
+        """Transfers of the sizes of `prior`, which occupy sender and receiver alike and have arrived then; `prior`
         where nothing is sent.
 
-        Of the runs with these numbers (from 0), or of all. What a byte takes in `known` counts for a little, for steps
+        Of the runs with these numbers (from 0), or of all. What a byte takes in `prior` counts for a little, for steps
         of small messages say nothing of it.
         """
         used = np.median(self._used_ns if counted is None else [self._used_ns[number] for number in counted], axis=0)
         alone, sizes = len(used) - len(DRAWN), self._sizes
         sent = [place for place in range(alone, len(used)) if sizes[place]]
         if not sent:
-            return tuple(known)
+            return tuple(prior)
         messages = SIDES * np.array([(len(sizes[place]), sum(sizes[place])) for place in sent], dtype=float)
-        ns_per_byte = NS_PER_S / fit_link(known, SIDES).bandwidth_bytes_per_s
+        ns_per_byte = NS_PER_S / fit_link(prior, SIDES).bandwidth_bytes_per_s
         ns, ns_per_byte = _explained(messages, used[sent] - used[:alone].mean(), ns_per_byte)
-        occupied = [max(1, round(ns + ns_per_byte * sample.bytes)) for sample in known]
-        return tuple(LinkSample(sample.bytes, ns, SIDES * ns) for sample, ns in zip(known, occupied, strict=True))
+        occupied = [max(1, round(ns + ns_per_byte * sample.bytes)) for sample in prior]
+        return tuple(LinkSample(sample.bytes, ns, SIDES * ns) for sample, ns in zip(prior, occupied, strict=True))
 
     def close(self) -> None:
         """Ends what runs the steps."""
@@ -110,7 +110,7 @@ def links_in_steps(
     graph: ComputationGraph,
     start: Callable[[ExecutionPlan], AccountedStep],
     devices: tuple[Device, Device],
-    known: Sequence[LinkSample],
+    prior: Sequence[LinkSample],
 ) -> tuple[LinkSample, ...]:
     """What `StepLinks` finds in `TURNS` turns of its own."""
     links = StepLinks(graph, start, devices)
@@ -119,7 +119,7 @@ def links_in_steps(
             links.run(TOGETHER)
     finally:
         links.close()
-    return links.samples(known)
+    return links.samples(prior)
 
 
 def _explained(
@@ -129,9 +129,9 @@ def _explained(
     from scipy.optimize import nnls  # half a second, which what measures no links needn't wait
 
     whole = np.maximum(1.0, taken_ns)
-    shares = np.vstack([messages / whole[:, None], [0, KNOWN / ns_per_byte]])
-    found: list[float] = nnls(shares, np.append(taken_ns / whole, KNOWN))[0].tolist()
-    return found
+    shares = np.vstack([messages / whole[:, None], [0, PRIOR_WEIGHT / ns_per_byte]])
+    costs_ns: list[float] = nnls(shares, np.append(taken_ns / whole, PRIOR_WEIGHT))[0].tolist()
+    return costs_ns
 
 
 def _drawn(

@@ -147,27 +147,27 @@ def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
 
 def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
     torch.set_num_threads(1)
-    found = []
+    spans_ns = []
     for message in messages:
         value, send = torch.rand(message.tensor.shape), shared.sender(message)  # as an op that has just made it
         shared.step += 1
         shared.meet(SENDER)
         start = monotonic_ns()
         send(value)
-        found.append((start, monotonic_ns()))
-    connection.send(found)
+        spans_ns.append((start, monotonic_ns()))
+    connection.send(spans_ns)
     connection.recv()
 
 
 def _receive(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
     torch.set_num_threads(1)
-    found = []
+    arrivals_ns = []
     for message in messages:
         receive = shared.receiver(message)
         shared.step += 1
         shared.meet(RECEIVER)
         value = receive()
-        found.append(monotonic_ns())
+        arrivals_ns.append(monotonic_ns())
         value.sum()
-    connection.send(found)
+    connection.send(arrivals_ns)
     connection.recv()
