@@ -100,7 +100,7 @@ def _on(
     " n"],
     here: Int32[np.ndarray, " n"],
 ) -> Int64[np.ndarray, " n"]:  # fmt: skip
-    """The slots of outputs on devices, where they are made or which receive them."""
+    """The slots of outputs on devices that produce or receive them."""
     return np.where(device[problem.graph.output_op[output]] == here, home[output], _received(problem, output, here))
 
 

@@ -20,13 +20,14 @@ KEPT = ("Const", "Placeholder", "ReadVariableOp", "VarHandleOp")  # what they yi
 def in_place(
     graph: ComputationGraph, device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]
 ) -> ComputationGraph:
-    """The graph with such an op's output as an alias of the first input that it may write over.
+    """The graph where the output of each such op is an alias of the first input that the op may overwrite.
 
-    That one is as large and of the same dtype, no result, and the op is the last on its device that uses its buffer.
-    What the op sends may only lie where the network takes it from (`InferAllocAttr`): where an input was received or is
-    sent itself. What a device waits for is still held by its server when it comes: nothing that the device does lies
-    between who sends it and the op. Devices should receive all `outputs` apart, for what was written over may be sent
-    back.
+    An op may overwrite an input of the same size and dtype that is not a result, if no later op on the device uses the
+    input's buffer. An output that is sent must lie in memory that the network can read (`InferAllocAttr`). So it may
+    overwrite only an input that was received or is sent itself. An input that the device is waiting for is not
+    overwritten, because its server still holds it when it arrives: the device runs no op between the input's producer
+    and the op. Devices should receive each output in a buffer of its own (`received: outputs`), because an overwritten
+    output may be sent back.
     """
     num_outputs, made_on = len(graph.output_op), device[graph.output_op]
     position = np.empty(graph.num_ops, dtype=np.int64)
@@ -72,7 +73,7 @@ def in_place(
 
 
 def _before(device: Int32[np.ndarray, " ops"], order: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The position of the op before each one on its device, `NONE` for the first."""
+    """The position of the previous op on the same device, for each op; `NONE` for the first."""
     before = np.full(len(order), NONE, dtype=np.int64)
     for here in np.unique(device):
         (places,) = np.nonzero(device[order] == here)

@@ -1,4 +1,4 @@
-"""What it takes to send a tensor from one server process to another: until it has arrived, and of the cores' time."""
+"""Measures how long a tensor takes from one server process to another, and how much CPU time that takes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _time(size: int, devices: Sequence[str], addresses: Sequence[str], pids: Seq
 
 
 def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
-    """A tensor sent there and back, `hops` times in all."""
+    """A step that sends a tensor back and forth between two devices, `hops` times in all."""
     for hop in range(hops):
         with tf.device(devices[(hop + 1) % 2]):
             tensor = tf.raw_ops.Identity(input=tensor)
@@ -73,7 +73,7 @@ def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
 
 
 def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Operation:
-    """As many tensors that are ready together, each sent once."""
+    """A step that sends this many tensors once each; all are ready at the same time."""
     arrived = []
     for _ in range(tensors):
         with tf.device(devices[0]):
@@ -85,8 +85,9 @@ def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Oper
 
 
 def _medians(steps: Sequence[Callable[[], object]], pids: Sequence[int]) -> list[tuple[int, int]]:
-    """The median nanoseconds of each, and those of the processors in these
-    processes, taken in turns after two that don't count.
+    """For each step, the medians of its duration and of the CPU time of these processes, in ns.
+
+    The steps run in turns; the first two turns do not count.
     """
     samples: list[list[tuple[int, int]]] = [[] for _ in steps]
     for repetition in range(REPETITIONS + 2):

@@ -75,8 +75,8 @@ class Template:
 
     @contextmanager
     def recording(self, servers: Sequence[Server]) -> Iterator[list[list[tuple[int, int]]]]:
-        """The memory of each core's tensors within the context (see
-        `memory.recorded`); the list is filled when the context ends.
+        """Records the memory of each core's tensors within the context (see `memory.recorded`); the list is filled when
+        the context ends.
         """
         allocations: list[list[tuple[int, int]]] = []
         with TemporaryDirectory() as folder:
@@ -87,7 +87,7 @@ class Template:
             allocations += [recorded(each, answer["bytes"]) for each, answer in zip(folders, before, strict=True)]
 
     def _ask(self, word: str, servers: Sequence[Server], more: Sequence[Mapping[str, str]]) -> list[dict[str, int]]:
-        """What each server answers by the word of its order."""
+        """Sends an order to each server and returns their answers; `word` is the name of the order."""
         for server, rest in zip(servers, more, strict=True):
             self._write({word: server.serial, **rest})
         answers: dict[int, dict[str, int]] = {}

@@ -84,9 +84,7 @@ def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) ->
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what TensorFlow says itself, without where its
-    Python side adds that the node was made and where it ran.
-    """
+    """The first line of TensorFlow's message, without the header that its Python side adds."""
     text = re.sub(r"^Graph execution error:(.*\nNode: '[^\n]*'\n)?", "", str(error), flags=re.DOTALL)
     lines = [line for line in text.split("\n") if not NOT_SAID.match(line)]
     return lines[0][:300] if lines else type(error).__name__

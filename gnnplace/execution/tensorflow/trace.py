@@ -70,7 +70,7 @@ class RunTrace:
         ]
 
     def op_times(self) -> OpTimes:
-        """When each op ran, since the first did."""
+        """The start and end of each op, counted from the start of the first op."""
         start, end = (np.full(self._graph.num_ops, -1, dtype=np.int64) for _ in range(2))
         for i, _, node in self.ran():
             start[i] = node.all_start_nanos + node.op_start_rel_nanos
@@ -112,8 +112,8 @@ class RunTrace:
     def _small(
         self, graph: ComputationGraph, plan: ExecutionPlan, ended: Int64[np.ndarray, " ops"], d: int
     ) -> Callable[[int], int]:
-        """How many bytes of small tensors a core holds at a time: variables,
-        and each output from its op to the last that takes it.
+        """The bytes of small tensors that a core holds, as a function of time: its variables, and each output from its
+        op to its last consumer.
         """
         variables = graph.persistent_bytes[plan.device == d]
         data = np.flatnonzero(graph.edge_data != NONE)

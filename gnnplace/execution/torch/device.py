@@ -216,12 +216,12 @@ class OneHost(ABC):
 
 
 def seed(step: int, op: int, num_ops: int) -> int:
-    """What an op that draws random numbers is seeded with in a step: the same wherever it stands."""
+    """The random seed of an op in a step; it does not depend on the device."""
     return step * num_ops + op
 
 
 def received_bytes(program: DeviceProgram) -> int:
-    """The bytes that a device receives into where each message has a place of its own."""
+    """The bytes of all messages that a device receives, each in its own buffer."""
     received = [
         line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)
     ]

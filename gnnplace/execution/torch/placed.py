@@ -79,17 +79,17 @@ class PlacedModule(nn.Module, ABC):
         self._end()
 
     def train(self, mode: bool = True) -> PlacedModule:
-        """Sets the mode of the module, as that does itself."""
+        """Sets the training mode of the module, as `torch.nn.Module.train` does."""
         self._own[0].train(mode)
         self.training = self._own[0].training
         return self
 
     def state_dict(self, *arguments: Any, **named: Any) -> Any:
-        """That of the module."""
+        """The module's state dict."""
         return self._own[0].state_dict(*arguments, **named)
 
     def load_state_dict(self, *arguments: Any, **named: Any) -> Any:
-        """Loads into the module."""
+        """Loads a state dict into the module."""
         return self._own[0].load_state_dict(*arguments, **named)
 
     def __enter__(self) -> PlacedModule:
@@ -224,7 +224,7 @@ class _Gradients:
         self.results |= {node: torch.empty_like(parameter, device="meta") for node, parameter in like.items()}
 
     def of(self, results: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The loss, and the gradient of each of `parameters`, beside it."""
+        """The loss, and the gradient of each of `parameters`."""
         tensors = dict(zip(self.results, results, strict=True))
         first = {node: name for name, node in reversed([*self._step.dense.items()])}  # two summands have one gradient
         gradients = {
@@ -267,7 +267,7 @@ def _results(traced: TracedStep) -> list[Node]:
 
 
 def _casts() -> tuple[tuple[bool, torch.dtype], ...]:
-    """How PyTorch casts by itself just now."""
+    """PyTorch's autocast settings now: whether it is on, and the dtype, for CPU and CUDA."""
     return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda"))
 
 

@@ -31,10 +31,10 @@ NOISE = 0.01  # of the largest gradient: one that should be 0 (of a bias before 
 
 
 def run_trace(traced: TracedStep, held: Mapping[Node, Tensor], step: int, device: torch.device) -> dict[Node, Any]:
-    """The value of every node of a trace, op by op on one device, from those that exist before the step, which it
-    changes as the step does.
+    """The value of every node of a trace. The ops run one by one on one device, from the values that exist before the
+    step, and change these values as the step does.
 
-    What ops draw is that of the step of this number, wherever it is placed.
+    A random op draws the same numbers as in the step of this number under any placement.
     """
     values: dict[Node, Any] = dict(held)
     for node in traced.trace.graph.nodes:
