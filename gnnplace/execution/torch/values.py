@@ -13,7 +13,7 @@ Node = torch.fx.Node
 
 
 def as_sent(tensor: Tensor) -> Tensor:
-    """The tensor as it lies in the receiver's memory: with its own strides if it fills its memory, else contiguous.
+    """The tensor as it lies in the receiver's memory: with its own strides if it fills its memory, else closely packed.
     Expanded elements (stride 0) are sent once. It is a meta tensor, because threads can't share fake tensors.
     """
     dense = torch.empty_like(tensor[once(tensor)])
