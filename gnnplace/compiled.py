@@ -38,8 +38,8 @@ PLAIN = (bool, int, float, str, bytes, np.generic)
 def kernel(function: Kernel, **options: Any) -> Kernel:
     """Compiles a function of a file at its first call with given types. Other threads run while it runs."""
     assert function.__closure__ is None, "what a closure holds is in no stamp"
-    made: Any = numba.njit  # its stub knows not all options
-    compiled = made(nogil=True, no_cfunc_wrapper=True, **options)(function)
+    njit: Any = numba.njit  # its stub knows not all options
+    compiled = njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
     compiled._cache = Kept(function, stamp)
     return compiled
 
@@ -56,8 +56,8 @@ def stamp(function: Kernel) -> str:
     """
     imported = {each.py_func for each in function.__globals__.values() if isinstance(each, Dispatcher)}
     files = {stamp(each) for each in imported if each.__module__ != function.__module__}
-    own = Path(function.__code__.co_filename).read_bytes() + Path(__file__).read_bytes()
-    return hashlib.sha256(own + _constants(function) + "".join(sorted(files)).encode()).hexdigest()
+    sources = Path(function.__code__.co_filename).read_bytes() + Path(__file__).read_bytes()
+    return hashlib.sha256(sources + _constants(function) + "".join(sorted(files)).encode()).hexdigest()
 
 
 def _constants(function: Kernel) -> bytes:

@@ -15,19 +15,19 @@ from importlib.metadata import entry_points
 from typing import Any
 
 
-def added(group: str, taken: Collection[str]) -> dict[str, Any]:
+def added(group: str, names: Collection[str]) -> dict[str, Any]:
     """What entry points of a group name, by name.
 
     One that can't be imported, or whose name is taken, is left out with a warning.
     """
-    found: dict[str, Any] = {}
+    plugins: dict[str, Any] = {}
     for entry in entry_points(group=group):
         place = f"entry point {entry.name!r} of {group} ({entry.value})"
-        if entry.name in taken or entry.name in found:
+        if entry.name in names or entry.name in plugins:
             warnings.warn(f"{place}: left out: the name is taken", stacklevel=2)
             continue
         try:
-            found[entry.name] = entry.load()
+            plugins[entry.name] = entry.load()
         except Exception as error:  # another package's code may fail in any way
             warnings.warn(f"{place}: left out: {type(error).__name__}: {error}", stacklevel=2)
-    return found
+    return plugins

@@ -101,22 +101,22 @@ class Kept(NullCache):
         )
         return None if code is None else CompileResult._rebuild(target_context, *pickle.loads(code))
 
-    def save_overload(self, sig: Any, made: Any) -> None:
+    def save_overload(self, sig: Any, result: Any) -> None:
         """Keeps code that was compiled, where that is possible.
 
         Raises OSError if it is to be kept in the package and can't.
         """
-        if made.library.has_dynamic_globals:
+        if result.library.has_dynamic_globals:
             return
-        made_of, name = self._made_of(sig, made.codegen)
+        made_of, name = self._made_of(sig, result.codegen)
         if Kept.installs:
             os.makedirs(self.installed_path, exist_ok=True)
-            Path(self.installed_path, name).write_bytes(_whole_file(made_of, made))
+            Path(self.installed_path, name).write_bytes(_whole_file(made_of, result))
         elif (place := self.cache_path) is not None:
             try:
                 _make_folders(place)
                 if _fault(place) is None:
-                    _write(os.path.join(place, name), _whole_file(made_of, made))
+                    _write(os.path.join(place, name), _whole_file(made_of, result))
             except OSError as error:
                 Kept.failed = f"{folder()}: {error.strerror}"
 
@@ -145,7 +145,7 @@ def _own(place: str | None, name: str) -> bytes | None:
     """What a file holds that is this user's alone, as its folder is."""
     if place is None or Kept.installs or _fault(place) is not None:
         return None
-    return _read(os.path.join(place, name), own=True)
+    return _read(os.path.join(place, name), private=True)
 
 
 def _fault(place: str) -> str | None:
@@ -162,13 +162,13 @@ def _locked(place: str) -> str | None:
     return None if os.access(place, os.W_OK | os.X_OK) else f"{place}: nothing can be written there"
 
 
-def _read(path: str, own: bool = False) -> bytes | None:
-    """What a regular file holds, None where there is none, or (`own`) one that others may write."""
+def _read(path: str, private: bool = False) -> bytes | None:
+    """What a regular file holds, None where there is none, or (`private`) one that others may write."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
             status = os.fstat(file.fileno())
             mine = status.st_uid == os.geteuid() and owned.alone(status, file.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES or (own and not mine):
+            if not stat.S_ISREG(status.st_mode) or status.st_size > MOST_BYTES or (private and not mine):
                 return None
             return file.read()
     except OSError:
@@ -182,8 +182,8 @@ def _whole(content: bytes | None, made_of: bytes) -> bytes | None:
     return content[DIGEST_BYTES:]
 
 
-def _whole_file(made_of: bytes, made: CompileResult) -> bytes:
-    code = dumps(made._reduce())
+def _whole_file(made_of: bytes, result: CompileResult) -> bytes:
+    code = dumps(result._reduce())
     return _digest(made_of, code) + code
 
 

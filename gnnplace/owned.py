@@ -23,7 +23,7 @@ def fault(folder: str) -> str | None:
     `folder` is absolute. Raises OSError where the way can't be followed.
     """
     here, rest, links = os.sep, _parts(folder), 0
-    while (said := _shared(here, last=not rest)) is None and rest:
+    while (reason := _shared(here, last=not rest)) is None and rest:
         name = rest.pop()
         here, above = os.path.normpath(os.path.join(here, name)), here
         if name in (os.curdir, os.pardir):
@@ -39,7 +39,7 @@ def fault(folder: str) -> str | None:
             target = os.readlink(here)
             rest += _parts(target)
             here = os.sep if os.path.isabs(target) else above
-    return said
+    return reason
 
 
 def alone(status: os.stat_result, at: str | int) -> bool:
@@ -69,12 +69,12 @@ def _private(group: int, at: str | int) -> bool:
     each user, and no access list gives others its rights.
     """
     try:
-        user, found = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+        user, entry = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
     except KeyError:
         return False
     try:
         listed = ACCESS_LIST in os.listxattr(at)
     except OSError:  # the file system has none
         listed = False
-    own = user.pw_gid == group and found.gr_name == user.pw_name
-    return own and set(found.gr_mem) <= {user.pw_name} and not listed
+    personal = user.pw_gid == group and entry.gr_name == user.pw_name
+    return personal and set(entry.gr_mem) <= {user.pw_name} and not listed

@@ -7,17 +7,17 @@ from collections.abc import Iterable, Iterator
 Allocation = tuple[int, int]  # the host's clock, and bytes (negative: freed)
 
 
-def most(found: Iterable[Allocation]) -> int:
+def most(events: Iterable[Allocation]) -> int:
     """The peak of held bytes, relative to the beginning."""
-    return max([0, *(now for _, now in held(found))])
+    return max([0, *(now for _, now in held(events))])
 
 
-def held(found: Iterable[Allocation]) -> Iterator[tuple[int, int]]:
+def held(events: Iterable[Allocation]) -> Iterator[tuple[int, int]]:
     """The held bytes, relative to the beginning, after each event as `(time, bytes)`.
 
     At equal times frees precede allocations.
     """
     now = 0
-    for when, size in sorted(found):
+    for when, size in sorted(events):
         now += size
         yield when, now

@@ -41,21 +41,21 @@ def needed(
     """
     num_devices = int(device.max()) + 1
     done = np.zeros((graph.num_ops, num_devices), dtype=np.int64)  # when op i is done: how many ops of each device are
-    known = np.zeros((num_devices, num_devices), dtype=np.int64)
+    clock = np.zeros((num_devices, num_devices), dtype=np.int64)
     result = np.ones(graph.num_edges, dtype=np.bool_)
     for op in order.tolist():
         here = device[op]
         edges = graph.in_edges[graph.in_ptr[op] : graph.in_ptr[op + 1]]
         source, control = graph.edge_src[edges], graph.edge_output[edges] == CONTROL
         there = device[source]
-        own = done[source, there]
-        says = done[np.ix_(source, there)] >= own  # that of one edge says that the source of another is done ...
+        turn = done[source, there]
+        says = done[np.ix_(source, there)] >= turn  # that of one edge says that the source of another is done ...
         says &= (source[:, None] != source) | ~control[:, None]  # ... that edge itself aside
-        implied = says.any(axis=0) | (known[here, there] >= own)
+        implied = says.any(axis=0) | (clock[here, there] >= turn)
         result[edges] = ~(control & implied) | (there == here)
-        known[here] = np.maximum(known[here], done[source].max(axis=0, initial=0))
-        known[here, here] += 1
-        done[op] = known[here]
+        clock[here] = np.maximum(clock[here], done[source].max(axis=0, initial=0))
+        clock[here, here] += 1
+        done[op] = clock[here]
     return result
 
 
@@ -66,9 +66,9 @@ def control_messages(
     kept = needed(graph, device, order)
     src, output, dst = graph.edge_src[kept], graph.edge_output[kept], graph.edge_dst[kept]
     away = (output == CONTROL) & (device[src] != device[dst])
-    own = np.diff(graph.output_ptr)
+    num_outputs = np.diff(graph.output_ptr)
     more = np.isin(np.arange(graph.num_ops), src[away])
-    ptr = np.concatenate([[0], np.cumsum(own + more)])
+    ptr = np.concatenate([[0], np.cumsum(num_outputs + more)])
     # of each output that was there
     place = np.arange(len(graph.output_bytes)) + (ptr[:-1] - graph.output_ptr[:-1])[graph.output_op]
     alias = np.where(graph.output_alias == NONE, NONE, np.append(place, NONE)[graph.output_alias])
@@ -78,7 +78,7 @@ def control_messages(
         wide[place] = values
         return wide
 
-    output = np.where(away, own[src], output).astype(np.int32)
+    output = np.where(away, num_outputs[src], output).astype(np.int32)
     edges = np.lexsort((dst, output, src))
     return replace(
         graph,

@@ -119,15 +119,15 @@ class MeasuredEvaluator:
             plans = [self._plan(problem, placement) for placement in placements]
 
             def act(host: Host) -> Record:
-                return {"step_ns": [list(found.step_ns) for found in measure(host, plans, STEADY)]}
+                return {"step_ns": [list(steps.step_ns) for steps in measure(host, plans, STEADY)]}
 
             record = self._ledger.add(
                 key, self._attempt(problem, COMPARISON_LIMITS * len(placements) * self._limit_s, act)
             )
         if record["outcome"] != "ok":
             raise MeasurementError(record["outcome"], record["reason"])
-        found: list[list[int]] = record["step_ns"]
-        return found
+        step_ns: list[list[int]] = record["step_ns"]
+        return step_ns
 
     def key(self, problem: Problem, placement: Placement) -> str:
         """The ledger key of a placement."""

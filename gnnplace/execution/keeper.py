@@ -62,23 +62,23 @@ def _end_all(host: int) -> int:
 
     Returns the host's status.
     """
-    found = 0
+    exit_code = 0
     while True:
         for child in _children():
             os.kill(child, signal.SIGKILL)
         try:
             ended, status = os.waitpid(-1, 0)
         except ChildProcessError:
-            return found
+            return exit_code
         if ended == host:
-            found = os.waitstatus_to_exitcode(status)
+            exit_code = os.waitstatus_to_exitcode(status)
 
 
 def _children() -> Iterator[int]:
-    own = os.getpid()
+    pid = os.getpid()
     for name in os.listdir("/proc"):
         with suppress(ValueError, FileNotFoundError, ProcessLookupError), open(f"/proc/{int(name)}/stat", "rb") as file:
-            if int(file.read().rpartition(b")")[2].split()[1]) == own:
+            if int(file.read().rpartition(b")")[2].split()[1]) == pid:
                 yield int(name)
 
 

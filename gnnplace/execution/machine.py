@@ -33,13 +33,13 @@ LIMIT_S = 120  # for importing a framework and querying the driver, which may ha
 _WITH_PARENT = "from gnnplace.isolation.linux import die_with_parent; die_with_parent({})\n"
 _ASK = """
 import json, torch
-found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-print(json.dumps([[gpu.name, gpu.total_memory] for gpu in found]))
+gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+print(json.dumps([[gpu.name, gpu.total_memory] for gpu in gpus]))
 """
 _ASK_TENSORFLOW = """
 import json, tensorflow
-found = map(tensorflow.config.experimental.get_device_details, tensorflow.config.list_physical_devices("GPU"))
-print(json.dumps([gpu["device_name"] for gpu in found]))
+gpus = map(tensorflow.config.experimental.get_device_details, tensorflow.config.list_physical_devices("GPU"))
+print(json.dumps([gpu["device_name"] for gpu in gpus]))
 """
 
 
@@ -56,7 +56,7 @@ def gpus() -> tuple[Gpu, ...]:
 
     Raises ValueError if the query fails or takes more than `LIMIT_S` seconds.
     """
-    return tuple(Gpu(*found) for found in _asked("PyTorch", _ASK))
+    return tuple(Gpu(*fields) for fields in _query("PyTorch", _ASK))
 
 
 def tensorflow_gpus() -> tuple[str, ...]:
@@ -67,10 +67,10 @@ def tensorflow_gpus() -> tuple[str, ...]:
     """
     if importlib.util.find_spec("tensorflow") is None or not any(Path(driver).exists() for driver in DRIVERS):
         return ()
-    return tuple(_asked("TensorFlow", _ASK_TENSORFLOW))
+    return tuple(_query("TensorFlow", _ASK_TENSORFLOW))
 
 
-def _asked(framework: str, program: str) -> list[Any]:
+def _query(framework: str, program: str) -> list[Any]:
     try:
         done = subprocess.run(
             python.command("-c", _WITH_PARENT.format(os.getpid()) + program),
@@ -91,13 +91,13 @@ def machine(name: str, receive: bool = False) -> Cluster:
     """The cluster of this machine: its GPUs and one CPU device, or its
     cores if it has no GPU; `receive` as in `cores`.
     """
-    found = gpus()
-    return with_gpus(name, found) if found else cores(name, receive=receive)
+    accelerators = gpus()
+    return with_gpus(name, accelerators) if accelerators else cores(name, receive=receive)
 
 
-def with_gpus(name: str, found: Sequence[Gpu]) -> Cluster:
+def with_gpus(name: str, accelerators: Sequence[Gpu]) -> Cluster:
     """A cluster of one CPU device and these GPUs; each GPU has one copy engine for all its outgoing transfers."""
-    devices = (_core(0), *(_gpu(place, gpu) for place, gpu in enumerate(found)))
+    devices = (_core(0), *(_gpu(place, gpu) for place, gpu in enumerate(accelerators)))
     pairs = permutations(devices, 2)
     links = (
         Link(a.name, b.name, 10 * GIGA, overhead_ns=10_000, channel=a.name if a.kind == "cpu" else None)
@@ -147,25 +147,28 @@ def here() -> Cluster:
 
     Raises ValueError (one line) where the driver does not answer, and for a GPU that the table of hardware lacks.
     """
-    found = gpus() or tuple(Gpu(name, _part(name).usable_bytes) for name in tensorflow_gpus())
-    return with_rates(found) if found else cores(HERE)
+    accelerators = gpus() or tuple(Gpu(name, _part(name).usable_bytes) for name in tensorflow_gpus())
+    return with_rates(accelerators) if accelerators else cores(HERE)
 
 
-def with_rates(found: Sequence[Gpu]) -> Cluster:
+def with_rates(accelerators: Sequence[Gpu]) -> Cluster:
     """A core and these GPUs: their memory as the driver reports it, their rates as the table says.
 
     Links are those of the slots that the GPUs are made for; two GPUs are linked through the host: what joins them
     directly is not asked.
     """
-    template, parts = with_gpus(HERE, found), {f"gpu:{place}": _part(gpu.name) for place, gpu in enumerate(found)}
+    template, parts = (
+        with_gpus(HERE, accelerators),
+        {f"gpu:{place}": _part(gpu.name) for place, gpu in enumerate(accelerators)},
+    )
     devices = (_rated(device, parts[device.name]) if device.name in parts else device for device in template.devices)
     return replace(template, devices=tuple(devices), links=tuple(_wired(link, parts) for link in template.links))
 
 
 def _part(name: str) -> Part:
-    if (found := hardware.reported(name)) is None:
+    if (part := hardware.reported(name)) is None:
         raise ValueError(f"here: {name!r} is no GPU of the table of hardware; `gnnplace calibrate` measures it")
-    return found
+    return part
 
 
 def _rated(device: Device, part: Part) -> Device:

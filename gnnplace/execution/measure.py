@@ -100,27 +100,26 @@ def difference(
         raise MeasurementError("wrong_output", f"{len(odd)} variables exist on one side only: {', '.join(odd[:3])}")
     steps = len(unplaced.losses)
     losses = [_relative(np.array(a), np.array(b)) for a, b in zip(placed.losses[:steps], unplaced.losses, strict=True)]
-    found = {f"the loss of step {step + 1}": value for step, value in enumerate(losses)}
-    found |= {
+    deviations = {f"the loss of step {step + 1}": value for step, value in enumerate(losses)}
+    deviations |= {
         name: _relative(placed.variables[name], value, least.get(name, 0.0))
         for name, value in unplaced.variables.items()
     }
-    worst = max(found, key=lambda name: found[name])
-    return Difference(found[worst], worst, len(unplaced.variables), steps, words)
+    worst = max(deviations, key=lambda name: deviations[name])
+    return Difference(deviations[worst], worst, len(unplaced.variables), steps, words)
 
 
 def checked(
     placed: Outputs, unplaced: Outputs, words: str, least: Mapping[str, float] = MappingProxyType({})
 ) -> Difference:
     """The `difference` of two outputs. Raises MeasurementError(wrong_output) where it is more than `TOLERANCE`."""
-    found = difference(placed, unplaced, words, least)
-    if not found.largest <= TOLERANCE:
-        after = f" after {found.steps} steps" if found.steps else ""
-        reason = (
-            f"{found.worst} differs by {found.largest:.2g} (relative) from {words}{after}; {TOLERANCE:g} is allowed"
-        )
+    deviation = difference(placed, unplaced, words, least)
+    if not deviation.largest <= TOLERANCE:
+        after = f" after {deviation.steps} steps" if deviation.steps else ""
+        size = f"{deviation.largest:.2g} (relative)"
+        reason = f"{deviation.worst} differs by {size} from {words}{after}; {TOLERANCE:g} is allowed"
         raise MeasurementError("wrong_output", reason)
-    return found
+    return deviation
 
 
 def _start(host: Host, plan: ExecutionPlan, started: ExitStack) -> RunningStep:
@@ -188,8 +187,8 @@ def measured_step(
     host.allow(limit_s)
     plans = [planned(problem, placement) for placement in placements]
     simulated = _as_run(host, problem, plans[0], placements[0].schedule)
-    found = measure(host, plans, protocol)
-    return MeasuredStep(problem, simulated, found[0], found[1] if len(found) > 1 else None)
+    measurements = measure(host, plans, protocol)
+    return MeasuredStep(problem, simulated, measurements[0], measurements[1] if len(measurements) > 1 else None)
 
 
 def legal(problem: Problem, placement: Placement) -> Placement:

@@ -80,9 +80,11 @@ class Profiler:
 
     def run(self, steps: int) -> list[int]:
         """Runs steps, then as many with op timing. Returns the times of the former in ns."""
-        found = self.step.run(steps)
-        self._windows.append(_Window(found, *map(list, zip(*map(_durations, self.step.op_times(steps)), strict=True))))
-        return found
+        step_ns = self.step.run(steps)
+        self._windows.append(
+            _Window(step_ns, *map(list, zip(*map(_durations, self.step.op_times(steps)), strict=True)))
+        )
+        return step_ns
 
     def op_ns(self, counted: Sequence[int] | None = None) -> Int64[np.ndarray, " ops"]:
         """The median time of each op in ns (0 if nothing executes it), over the runs with the indices `counted`

@@ -76,15 +76,17 @@ def in_turns(runs: Sequence[Run], protocol: Protocol) -> TimedTurns:
     windows: list[list[list[int]]] = [[] for _ in runs]
     stolen: list[list[float]] = [[] for _ in runs]
     steps, enough_ns = protocol.steps / protocol.counted, protocol.enough_ns / protocol.counted
-    while any(sum(map(len, found)) < steps and sum(map(sum, found)) < enough_ns for found in windows):
-        for run, found, taken in zip(runs, windows, stolen, strict=True):
+    while any(
+        sum(map(len, window_times)) < steps and sum(map(sum, window_times)) < enough_ns for window_times in windows
+    ):
+        for run, window_times, fractions in zip(runs, windows, stolen, strict=True):
             meter = LoadMeter()
-            found.append(run(protocol.window))
-            taken.append(meter.load().stolen)
-    counted = [_calmest(taken, protocol.counted) for taken in stolen]
+            window_times.append(run(protocol.window))
+            fractions.append(meter.load().stolen)
+    counted = [_calmest(fractions, protocol.counted) for fractions in stolen]
     times = [
-        list(chain.from_iterable(found[number] for number in numbers))
-        for found, numbers in zip(windows, counted, strict=True)
+        list(chain.from_iterable(window_times[number] for number in numbers))
+        for window_times, numbers in zip(windows, counted, strict=True)
     ]
     return TimedTurns(times, counted, stolen)
 
@@ -94,7 +96,7 @@ def _calmest(stolen: Sequence[float], share: float) -> list[int]:
     if not stolen:
         return []
     most = sorted(stolen)[ceil(share * len(stolen)) - 1]
-    return [window for window, taken in enumerate(stolen) if taken <= most]
+    return [window for window, fraction in enumerate(stolen) if fraction <= most]
 
 
 def warm_up(run: Run, protocol: Protocol) -> int:

@@ -37,9 +37,9 @@ def leave_settings_of_this_folder() -> None:
 
 
 def import_silently(name: str) -> None:
-    """Whoever imports a module later: it says nothing on stderr then.
+    """Makes a later import of a module print nothing on stderr.
 
-    TensorFlow announces its kernels there at every level of logs.
+    TensorFlow announces its kernels there at every log level.
     """
     if name not in sys.modules:
         _import_within(_in_silence, name, once=True)
@@ -101,7 +101,7 @@ class _Within(MetaPathFinder):
 
 
 def _import_within(context: Context, name: str, once: bool) -> None:
-    """Has a module that is imported later executed within a context."""
+    """Makes a later import of a module run within a context."""
     if not any(isinstance(finder, _Within) and finder.name == name for finder in sys.meta_path):
         sys.meta_path.insert(0, _Within(context, name, once))
 

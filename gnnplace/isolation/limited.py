@@ -50,8 +50,8 @@ def check_dims(dims: Mapping[str, int]) -> None:
             raise ValueError(f"dims: {name!r}: {size!r} is no size between 1 and {MOST_DIM}")
 
 
-def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
-    """The child's answer about the file at `path`; `asked` holds further JSON arguments.
+def ask(child: Child, path: str, arguments: Mapping[str, Any]) -> Any:
+    """The child's answer about the file at `path`; `arguments` holds further JSON arguments.
 
     Raises ValueError if the package is missing, the child refuses the file or the child fails; OSError if the file
     can't be read.
@@ -67,21 +67,21 @@ def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
         "cpu_s": child.cpu_s,
         "memory_bytes": child.memory_bytes + 3 * size,
     }
-    command = python.command("-m", child.module, json.dumps(limits | dict(asked)))
-    with TemporaryFile() as said:
+    command = python.command("-m", child.module, json.dumps(limits | dict(arguments)))
+    with TemporaryFile() as stderr:
         try:
             done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=stderr,
                 timeout=LIMIT_S,
                 env=python.environment(**ENVIRONMENT),
             )
         except subprocess.TimeoutExpired:
             raise ValueError(f"{path}: reading it takes more than {LIMIT_S:g} s") from None
-        said.seek(max(0, said.seek(0, os.SEEK_END) - MOST_SAID_BYTES))
-        errors = said.read().decode(errors="replace")
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - MOST_SAID_BYTES))
+        errors = stderr.read().decode(errors="replace")
     if done.returncode:
         raise ValueError(f"{path}: {_failure(child, done.returncode, errors)}")
     answer = json.loads(done.stdout)
@@ -92,22 +92,22 @@ def ask(child: Child, path: str, asked: Mapping[str, Any]) -> Any:
 
 def answer(request: str, read: Callable[[Mapping[str, Any]], Any]) -> None:
     """In the child: prints the result or the ValueError of `read` as one line of JSON; other output goes to stderr."""
-    asked = json.loads(request)
-    die_with_parent(asked["parent"])
+    arguments = json.loads(request)
+    die_with_parent(arguments["parent"])
     with os.fdopen(os.dup(1), "w") as answers:
         os.dup2(2, 1)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         # of what libraries say; the answer is a pipe
         resource.setrlimit(resource.RLIMIT_FSIZE, (MOST_WRITTEN_BYTES, MOST_WRITTEN_BYTES))
-        cpu_s = asked["cpu_s"] + math.ceil(time.process_time())  # beyond the imports, as below
+        cpu_s = arguments["cpu_s"] + math.ceil(time.process_time())  # beyond the imports, as below
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
-        memory_bytes = asked["memory_bytes"] + _addresses_bytes()
+        memory_bytes = arguments["memory_bytes"] + _addresses_bytes()
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
         try:
-            said = {"found": read(asked)}
+            reply = {"found": read(arguments)}
         except ValueError as error:
-            said = {"refused": printable(" ".join(str(error).split()))}
-        json.dump(said, answers)
+            reply = {"refused": printable(" ".join(str(error).split()))}
+        json.dump(reply, answers)
 
 
 def _size(child: Child, path: str) -> int:

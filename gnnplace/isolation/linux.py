@@ -37,8 +37,8 @@ def inherit_orphans() -> None:
 def kill_with_descendants(pid: int) -> None:
     """Kills a child of this process that inherits orphans, and all its descendants. The child is to be waited for."""
     os.kill(pid, signal.SIGSTOP)  # it starts no more of them
-    while found := list(_descendants(pid)):
-        for each in found:
+    while pids := list(_descendants(pid)):
+        for each in pids:
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)

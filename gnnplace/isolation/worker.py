@@ -77,9 +77,9 @@ class Worker:
 
 def answers(workers: Sequence[Worker]) -> list[Any]:
     """One answer of each worker. Raises what a worker raised, or MeasurementError if one died."""
-    found: dict[Worker, Any] = {}
-    while len(found) < len(workers):
-        ready = wait([worker.connection for worker in workers if worker not in found])
+    replies: dict[Worker, Any] = {}
+    while len(replies) < len(workers):
+        ready = wait([worker.connection for worker in workers if worker not in replies])
         for worker in [worker for worker in workers if worker.connection in ready]:
             try:
                 answer = worker.connection.recv()
@@ -87,8 +87,8 @@ def answers(workers: Sequence[Worker]) -> list[Any]:
                 raise worker.ended_by() from None
             if isinstance(answer, Exception):
                 raise answer
-            found[worker] = answer
-    return [found[worker] for worker in workers]
+            replies[worker] = answer
+    return [replies[worker] for worker in workers]
 
 
 def ended(name: str, status: int) -> MeasurementError:

@@ -42,10 +42,10 @@ def buffers(graph: ComputationGraph, apart: bool = False) -> Buffers:
 
     `apart`: some device keeps parts of a root separately.
     """
-    known = _buffers.setdefault(graph, {})
-    if apart not in known:
-        known[apart] = _build(graph, apart)
-    return known[apart]
+    cache = _buffers.setdefault(graph, {})
+    if apart not in cache:
+        cache[apart] = _build(graph, apart)
+    return cache[apart]
 
 
 def _build(graph: ComputationGraph, apart: bool) -> Buffers:

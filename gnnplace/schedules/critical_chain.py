@@ -42,17 +42,17 @@ class Waiting(NamedTuple):
 
 
 def waiting(
-    problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, found: Arrivals | None = None
+    problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline, edge_arrivals: Arrivals | None = None
 ) -> Waiting:
     """What ops and transfers waited for; `device` and `timeline` are the placement of the step and its timeline,
-    `found` its arrivals.
+    `edge_arrivals` its arrivals.
     """
     graph, cluster = problem.graph, problem.cluster
-    found = arrivals(problem, device, timeline) if found is None else found
+    edge_arrivals = arrivals(problem, device, timeline) if edge_arrivals is None else edge_arrivals
     source = graph.output_op[timeline.transfer_output].astype(np.int64)
     channel = cluster.link_channel[cluster.link_index[timeline.transfer_src, timeline.transfer_dst]].astype(np.int32)
     behind, queued, ready_ns = _waiting(
-        device, timeline.start_ns, timeline.end_ns, graph.edge_src, graph.edge_dst, found,
+        device, timeline.start_ns, timeline.end_ns, graph.edge_src, graph.edge_dst, edge_arrivals,
         source, channel, timeline.transfer_start_ns, timeline.transfer_end_ns, timeline.receive_start_ns,
     )  # fmt: skip
     starts, ops = (

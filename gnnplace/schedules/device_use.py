@@ -35,13 +35,13 @@ def memory_use(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Ti
     here = np.concatenate([device, device, key % count, key % count])
     time_ns = np.concatenate([timeline.start_ns, timeline.end_ns, taken_ns, left_ns])
     change = np.concatenate([graph.workspace_bytes, -graph.workspace_bytes, size, -size])
-    found = []
+    uses = []
     for d in range(count):
         moments, place = np.unique(np.append(0, time_ns[here == d]), return_inverse=True)
         changes = np.zeros(len(moments), dtype=np.int64)
         np.add.at(changes, place, np.append(graph.persistent_bytes[device == d].sum(), change[here == d]))
-        found.append(MemoryUse(moments, changes.cumsum()))
-    return found
+        uses.append(MemoryUse(moments, changes.cumsum()))
+    return uses
 
 
 class _Slots(NamedTuple):
@@ -55,24 +55,26 @@ class _Slots(NamedTuple):
 
 def _slots(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> _Slots:
     graph = problem.graph
-    own = _own(problem, device)
-    made = np.flatnonzero(graph.output_alias == NONE)
-    makers = graph.output_op[made]
+    home = _home_slots(problem, device)
+    roots = np.flatnonzero(graph.output_alias == NONE)
+    makers = graph.output_op[roots]
     received = _received(problem, timeline.transfer_output, timeline.transfer_dst)
-    keys, slot = np.unique(np.concatenate([own[made], received]), return_inverse=True)
+    keys, slot = np.unique(np.concatenate([home[roots], received]), return_inverse=True)
     taken_ns, size, left_ns = (
         np.full(len(keys), timeline.end_ns.max()),
         np.zeros(len(keys), np.int64),
         np.zeros(len(keys), np.int64),
     )
     np.minimum.at(taken_ns, slot, np.concatenate([timeline.start_ns[makers], timeline.transfer_start_ns]))
-    np.maximum.at(size, slot[len(made) :], graph.output_bytes[timeline.transfer_output])
-    size[slot[: len(made)]] = graph.output_bytes[made]  # what is received again lies in the buffer that is there
+    np.maximum.at(size, slot[len(roots) :], graph.output_bytes[timeline.transfer_output])
+    size[slot[: len(roots)]] = graph.output_bytes[roots]  # what is received again lies in the buffer that is there
     data = np.flatnonzero(graph.edge_data != NONE)
     touching = np.concatenate([graph.edge_dst[data], graph.output_op])
-    touched = _on(problem, own, device, np.concatenate([graph.edge_data[data], np.arange(len(own))]), device[touching])
+    touched = _on(
+        problem, home, device, np.concatenate([graph.edge_data[data], np.arange(len(home))]), device[touching]
+    )
     results = np.flatnonzero(graph.output_is_result)
-    holders = np.concatenate([touched, own[timeline.transfer_output], own[results]])
+    holders = np.concatenate([touched, home[timeline.transfer_output], home[results]])
     ends = np.concatenate(
         [timeline.end_ns[touching], timeline.transfer_end_ns, np.full(len(results), timeline.end_ns.max())]
     )
@@ -80,26 +82,26 @@ def _slots(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeli
     return _Slots(keys, taken_ns, left_ns, size)
 
 
-def _own(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " outputs"]:
+def _home_slots(problem: Problem, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " outputs"]:
     """The slot of each output on its op's device; an alias lies in that
     of the output it names, made or received there.
     """
     graph, count = problem.graph, problem.num_devices
-    own = np.arange(len(graph.output_op)) * count + device[graph.output_op]
+    home = np.arange(len(graph.output_op)) * count + device[graph.output_op]
     held = buffers(graph)
     for output, named in zip(held.alias.tolist(), held.alias_of.tolist(), strict=True):
         here = device[graph.output_op[output]]
-        own[output] = _on(problem, own, device, np.array([named]), np.array([here]))[0]
-    return own
+        home[output] = _on(problem, home, device, np.array([named]), np.array([here]))[0]
+    return home
 
 
 def _on(
-    problem: Problem, own: Int64[np.ndarray, " outputs"], device: Int32[np.ndarray, " ops"], output: Int64[np.ndarray,
+    problem: Problem, home: Int64[np.ndarray, " outputs"], device: Int32[np.ndarray, " ops"], output: Int64[np.ndarray,
     " n"],
     here: Int32[np.ndarray, " n"],
 ) -> Int64[np.ndarray, " n"]:  # fmt: skip
-    """The slots of outputs on devices, where they are made or which receive them."""
-    return np.where(device[problem.graph.output_op[output]] == here, own[output], _received(problem, output, here))
+    """The slots of outputs on devices that produce or receive them."""
+    return np.where(device[problem.graph.output_op[output]] == here, home[output], _received(problem, output, here))
 
 
 def _received(
@@ -114,10 +116,10 @@ def _received(
 
 def streams(problem: Problem, device: Int32[np.ndarray, " ops"], timeline: Timeline) -> Int64[np.ndarray, " ops"]:
     """Each op's stream, from 0: the first of its device that is free when the op starts."""
-    found = np.zeros(problem.num_ops, dtype=np.int64)
+    stream_of = np.zeros(problem.num_ops, dtype=np.int64)
     free_ns = [[0] * count for count in problem.cluster.streams.tolist()]
     for op in np.lexsort((timeline.end_ns, timeline.start_ns)).tolist():
         free, start = free_ns[int(device[op])], int(timeline.start_ns[op])
-        found[op] = next(stream for stream, end in enumerate(free) if end <= start)
-        free[found[op]] = int(timeline.end_ns[op])
-    return found
+        stream_of[op] = next(stream for stream, end in enumerate(free) if end <= start)
+        free[stream_of[op]] = int(timeline.end_ns[op])
+    return stream_of

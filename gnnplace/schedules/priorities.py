@@ -47,13 +47,13 @@ def computed(
     """The priorities of each row of devices under its schedule: 0 under `fifo`
     and `given`, and where a link that ranks need is missing.
     """
-    known, named = delays(problem), np.array(schedules)
+    delay_tables, named = delays(problem), np.array(schedules)
     priority = np.zeros(device.shape, dtype=np.int64)
-    fill_ranks(known, device, np.isin(named, RANKED), priority)
+    fill_ranks(delay_tables, device, np.isin(named, RANKED), priority)
     if (by_depth := named == "depth").any():
-        priority[by_depth] = depths(known)
+        priority[by_depth] = depths(delay_tables)
     if (by_memory := named == "memory").any():
-        fill_memory_orders(known, buffers(problem.graph), device, by_memory, priority)
+        fill_memory_orders(delay_tables, buffers(problem.graph), device, by_memory, priority)
     return priority
 
 

@@ -159,19 +159,19 @@ def place_ops(tables, device, priority, scratch, steps, sample):
     memory[:] = 0
     legal, linked, transfers, transferred = True, True, 0, 0
     for op in range(len(ops)):
-        here, own = device[op], ops[op]
-        own.device, own.time_ns, own.priority = here, tables.delays.time_ns[op, here], priority[op]
-        own.missing, own.ready_ns = tables.num_inputs[op], 0
-        own.start_bytes, own.workspace_bytes = tables.start_bytes[op], tables.workspace_bytes[op]
-        own.edge, own.edge_end = tables.delays.out_ptr[op], tables.delays.out_ptr[op + 1]
-        own.touch, own.touch_end = held.touch_ptr[op], held.touch_ptr[op + 1]
+        here, state = device[op], ops[op]
+        state.device, state.time_ns, state.priority = here, tables.delays.time_ns[op, here], priority[op]
+        state.missing, state.ready_ns = tables.num_inputs[op], 0
+        state.start_bytes, state.workspace_bytes = tables.start_bytes[op], tables.workspace_bytes[op]
+        state.edge, state.edge_end = tables.delays.out_ptr[op], tables.delays.out_ptr[op + 1]
+        state.touch, state.touch_end = held.touch_ptr[op], held.touch_ptr[op + 1]
         first_row[here + 1] += 1
-        busy[here] += own.time_ns
+        busy[here] += state.time_ns
         memory[here] += tables.persistent_bytes[op]
         legal &= tables.allowed[op, here] and device[tables.leader[op]] == here
-        for touch in range(own.touch, own.touch_end):
+        for touch in range(state.touch, state.touch_end):
             slots[np.uint32(touched[touch] * per_root + here * per_device)].holds += 1
-        for edge in range(own.edge, own.edge_end):
+        for edge in range(state.edge, state.edge_end):
             there, output = device[edges[edge].dst], edges[edge].output
             if there != here:
                 linked &= link_index[here, there] != NO_LINK
@@ -232,16 +232,16 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
     carried = np.full(num_channels, NOTHING, np.uint32)
     head, tail = np.full(num_channels, NOTHING, np.uint32), np.full(num_channels, NOTHING, np.uint32)
     consumer = np.full(num_devices, NOTHING, np.uint32)  # the first edge of the current output to each device ...
-    found = np.empty(num_devices, np.uint32)  # ... and the other devices it goes to, in order
+    targets = np.empty(num_devices, np.uint32)  # ... and the other devices it goes to, in order
     woken = np.empty(3 * num_channels, np.uint32)
     ended = np.empty(len(ops), np.uint32)
     sent, transfers = np.uint32(0), 0
 
     for first in range(len(ops)):
-        own = ops[first]
-        if own.missing == 0:
-            here = own.device
-            push(ready, first_row[here], num_ready[here], ~own.priority, num_ready[here] << 32 | first)
+        state = ops[first]
+        if state.missing == 0:
+            here = state.device
+            push(ready, first_row[here], num_ready[here], ~state.priority, num_ready[here] << 32 | first)
             num_ready[here] += 1
             next_ns[here] = 0
     num_seen = num_ready.copy()
@@ -311,18 +311,18 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 num_woken += 1
 
         for place in range(num_ended):
-            own = ops[ended[place]]
-            here, edge, end = own.device, own.edge, own.edge_end
+            state = ops[ended[place]]
+            here, edge, end = state.device, state.edge, state.edge_end
             while edge < end:
                 output, count = edges[edge].output, 0
                 while edge < end and edges[edge].output == output:
                     there = ops[edges[edge].dst].device
                     if there != here and consumer[there] == NOTHING:
                         spot = count
-                        while spot > 0 and found[spot - 1] > there:
-                            found[spot] = found[spot - 1]
+                        while spot > 0 and targets[spot - 1] > there:
+                            targets[spot] = targets[spot - 1]
                             spot -= 1
-                        found[spot] = there
+                        targets[spot] = there
                         count += 1
                     behind[edge] = consumer[there]
                     consumer[there] = edge
@@ -330,7 +330,7 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 deliver(ops, edges, touched, behind, consumer[here], now, pending, first_row[here], num_pending, here)
                 consumer[here] = NOTHING
                 for spot in range(count):
-                    there = found[spot]
+                    there = targets[spot]
                     link = link_index[here, there]
                     if output == NOTHING:
                         arrival = now + max(1, latency_ns[link])
@@ -373,8 +373,8 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                         tail[channel] = sent
                         sent = np.uint32(sent + 1)
                     consumer[there] = NOTHING
-            memory[here] -= own.workspace_bytes
-            for touch in range(own.touch, own.touch_end):
+            memory[here] -= state.workspace_bytes
+            for touch in range(state.touch, state.touch_end):
                 slot = slots[np.uint32(touched[touch] * per_root + here * per_device)]
                 slot.holds -= 1
                 if slot.holds == 0:
@@ -433,24 +433,24 @@ def run_events(tables, limit_ns, scratch, steps, trace, sample):
                 op = np.uint32(ready[row].b & 0xFFFFFFFF)
                 pop(ready, row, num_ready[here])
                 num_ready[here] -= 1
-                own = ops[op]
+                state = ops[op]
                 if now > latest_ns[here]:
                     steps.step_time_ns[sample] = NEVER
                     return
-                latest_ns[here] += own.time_ns
-                end = now + own.time_ns
+                latest_ns[here] += state.time_ns
+                end = now + state.time_ns
                 if device_memory[here] != NOTHING:
                     for other in range(num_devices):
                         if other != here and device_memory[other] == device_memory[here] and num_running[other] > 0:
                             end = now + contended_ns[op, here]
-                    busy[here] += end - now - own.time_ns
+                    busy[here] += end - now - state.time_ns
                 push(running, row, num_running[here], end, op)
                 num_running[here] += 1
-                memory[here] += own.start_bytes
-                for edge in range(own.edge, own.edge_end):  # read when the op ends
+                memory[here] += state.start_bytes
+                for edge in range(state.edge, state.edge_end):  # read when the op ends
                     prefetch(ops, edges[edge].dst)
                     prefetch(transfer_ns, edges[edge].output)
-                for touch in range(own.touch, own.touch_end):
+                for touch in range(state.touch, state.touch_end):
                     prefetch(slots, touched[touch] * per_root + here * per_device)
                 if len(trace.start_ns) > 0:
                     trace.start_ns[sample, op], trace.end_ns[sample, op] = now, end
@@ -480,15 +480,15 @@ def deliver(ops, edges, touched, behind, edge, arrival, pending, row, num_pendin
     earliest = NEVER
     while edge != NOTHING:
         dst = edges[edge].dst
-        own = ops[dst]
-        own.ready_ns = max(own.ready_ns, arrival)
-        own.missing -= 1
-        if own.missing == 0:
-            push(pending, row, num_pending[there], own.ready_ns, dst)
+        state = ops[dst]
+        state.ready_ns = max(state.ready_ns, arrival)
+        state.missing -= 1
+        if state.missing == 0:
+            push(pending, row, num_pending[there], state.ready_ns, dst)
             num_pending[there] += 1
-            earliest = min(earliest, own.ready_ns)
-            prefetch(edges, own.edge)  # read when the op starts
-            prefetch(touched, own.touch)
+            earliest = min(earliest, state.ready_ns)
+            prefetch(edges, state.edge)  # read when the op starts
+            prefetch(touched, state.touch)
         edge = behind[edge]
     return earliest
 

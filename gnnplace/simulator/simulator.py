@@ -58,13 +58,14 @@ def simulate(
             raise ValueError(f"priority: {len(placement.priority)} entries for {problem.num_ops} ops")
     shared, stepless = _by_fusion(problem, placements)
     batches = [
-        _batch(problem, made, [placements[number] for number in numbers], timeline) for made, numbers in shared.items()
+        _batch(problem, fused, [placements[number] for number in numbers], timeline)
+        for fused, numbers in shared.items()
     ]
     _run(batches, usable_cores(), NO_LIMIT if limit_ns is None else limit_ns)
     results = {number: _stepless(problem, placements[number], reason) for number, reason in stepless.items()}
-    for (made, numbers), batch in zip(shared.items(), batches, strict=True):
+    for (fused, numbers), batch in zip(shared.items(), batches, strict=True):
         for sample, number in enumerate(numbers):
-            results[number] = _result(problem, placements[number], made, batch, sample, limit_ns)
+            results[number] = _result(problem, placements[number], fused, batch, sample, limit_ns)
     return tuple(results[number] for number in range(len(placements)))
 
 
@@ -129,26 +130,26 @@ def _by_fusion(
     """The numbers of the placements that share a fused problem (None:
     nothing is fused), and why others have no step.
     """
-    known: dict[bytes, Fused | str] = {}
+    cache: dict[bytes, Fused | str] = {}
     shared: dict[Fused | None, list[int]] = {}
     stepless: dict[int, str] = {}
     for number, placement in enumerate(placements):
-        made: Fused | str | None = None
+        fused: Fused | str | None = None
         if placement.fusion is not None:
             key = placement.fusion.tobytes()
-            made = known[key] = known.get(key) or fused_or_refusal(problem, placement.fusion)
-        reason = made if isinstance(made, str) else torn(problem, placement)
+            fused = cache[key] = cache.get(key) or fused_or_refusal(problem, placement.fusion)
+        reason = fused if isinstance(fused, str) else torn(problem, placement)
         if reason is not None:
             stepless[number] = reason
-        elif not isinstance(made, str):
-            shared.setdefault(made, []).append(number)
+        elif not isinstance(fused, str):
+            shared.setdefault(fused, []).append(number)
     return shared, stepless
 
 
-def _batch(problem: Problem, made: Fused | None, placements: Sequence[Placement], timeline: bool) -> Batch:
+def _batch(problem: Problem, fused: Fused | None, placements: Sequence[Placement], timeline: bool) -> Batch:
     """What the kernel simulates of placements that share a fusion."""
-    if made is not None:
-        problem, placements = made.problem, [made.contracted(placement) for placement in placements]
+    if fused is not None:
+        problem, placements = fused.problem, [fused.contracted(placement) for placement in placements]
     device = np.stack([placement.device for placement in placements]).astype(np.uint32)
 
     def priority(low: int, high: int) -> Int64[np.ndarray, "rows ops"]:
@@ -171,12 +172,12 @@ def _run(batches: Sequence[Batch], threads: int, limit_ns: int = NO_LIMIT) -> No
 
     def work() -> None:
         for prepared, batch, rows in tasks:  # threads share the iterator; each takes the next task
-            with borrowed_scratch(batch.problem) as own:
+            with borrowed_scratch(batch.problem) as memory:
                 part, traced = (
                     type(columns)(*(column[rows] for column in columns)) for columns in (batch.steps, batch.trace)
                 )
                 simulate_rows(
-                    prepared, batch.device[rows], batch.priority(rows.start, rows.stop), limit_ns, own, part, traced
+                    prepared, batch.device[rows], batch.priority(rows.start, rows.stop), limit_ns, memory, part, traced
                 )
 
     if threads == 1 or len(pieces) <= 1:
@@ -211,7 +212,7 @@ def _stepless(problem: Problem, placement: Placement, reason: str) -> StepResult
 
 
 def _result(
-    problem: Problem, placement: Placement, made: Fused | None, batch: Batch, sample: int, limit_ns: int | None
+    problem: Problem, placement: Placement, fused: Fused | None, batch: Batch, sample: int, limit_ns: int | None
 ) -> StepResult:
     steps, trace = batch.steps, batch.trace
     legal, linked, time_ns = bool(steps.legal[sample]), bool(steps.linked[sample]), int(steps.step_time_ns[sample])
@@ -232,7 +233,7 @@ def _result(
         transferred_bytes=int(steps.transferred_bytes[sample]),
         transfers=int(steps.transfers[sample]),
         occupied_ns=steps.occupied_ns[sample].copy() if ended else None,
-        timeline=_timeline(steps, trace, made, sample) if ended and len(trace.start_ns) else None,
+        timeline=_timeline(steps, trace, fused, sample) if ended and len(trace.start_ns) else None,
     )
 
 
@@ -246,12 +247,12 @@ def _overflow(problem: Problem, peak: Int64[np.ndarray, " devices"]) -> str | No
     return f"memory: {', '.join(parts)}" if parts else None
 
 
-def _timeline(steps: Steps, trace: Timelines, made: Fused | None, sample: int) -> Timeline:
+def _timeline(steps: Steps, trace: Timelines, fused: Fused | None, sample: int) -> Timeline:
     """The timeline of all ops: those that run fused start and end together."""
     rows = trace.transfer[sample, : int(steps.transfers[sample])]
     start_ns, end_ns = trace.start_ns[sample].copy(), trace.end_ns[sample].copy()
-    if made is not None:
-        rows[:, 0], start_ns, end_ns = made.output[rows[:, 0]], start_ns[made.op], end_ns[made.op]
+    if fused is not None:
+        rows[:, 0], start_ns, end_ns = fused.output[rows[:, 0]], start_ns[fused.op], end_ns[fused.op]
     output, src, dst, begin, end, receive_begin, receive_end = rows[np.lexsort((rows[:, 2], rows[:, 0], rows[:, 3]))].T
     return Timeline(
         start_ns=start_ns,

@@ -142,11 +142,11 @@ def borrowed_scratch(problem: Problem) -> Iterator[Scratch]:
     """Working memory for one thread at a time. It is kept for later use as long as the problem lives."""
     idle = _idle.setdefault(problem, [])
     try:
-        own = idle.pop()
+        memory = idle.pop()
     except IndexError:
-        own = scratch(tables(problem))
-    yield own
-    idle.append(own)
+        memory = scratch(tables(problem))
+    yield memory
+    idle.append(memory)
 
 
 def scratch(tables: Tables) -> Scratch:

@@ -107,11 +107,11 @@ def placed(
     return graph
 
 
-def incarnations(graph: tf.compat.v1.GraphDef, known: Mapping[str, int]) -> None:
-    """Tells sends and receipts the incarnation of the device that sends, by its name."""
+def incarnations(graph: tf.compat.v1.GraphDef, device_incarnations: Mapping[str, int]) -> None:
+    """Sets the incarnation of the sending device in every send and receive node; the mapping is by device name."""
     for node in graph.node:
         if node.op in ("_Send", "_Recv"):
-            node.attr["send_device_incarnation"].i = known[node.attr["send_device"].s.decode()]
+            node.attr["send_device_incarnation"].i = device_incarnations[node.attr["send_device"].s.decode()]
 
 
 def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -> tf.compat.v1.NodeDef:
@@ -122,8 +122,8 @@ def _on(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef, device: str) -
 
 
 def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
-    """Makes a constant an identity of one, for TensorFlow replaces a
-    small constant that other devices need by one on each.
+    """Turns a constant into an Identity of a constant. TensorFlow would copy a small constant to each device that needs
+    it.
     """
     constant = _on(graph, node, node.device)
     constant.name = f"{EXTRA}/constant/{node.name}"
@@ -138,15 +138,15 @@ def _keep(graph: tf.compat.v1.GraphDef, node: tf.compat.v1.NodeDef) -> None:
 def _send(
     graph: tf.compat.v1.GraphDef, nodes: Sequence[tf.compat.v1.NodeDef], plan: ExecutionPlan, types: Mapping[str, int]
 ) -> Mapping[str, Sequence[str]]:
-    """Sends each tensor once to every other core that needs it, and has what needs it take it there; an op that another
-    core must wait for sends an empty one. Returns the sends of each op: by output, then by destination, and control
-    after all outputs.
+    """Sends each tensor once to every other core that needs it, and makes the consumers there read what was received.
+    An op that another core must wait for sends an empty tensor. Returns the sends of each op: by output, then by
+    destination; control comes last.
     """
-    made = {node.name: node for node in nodes}
+    node_by_name = {node.name: node for node in nodes}
     crossing = []
     for i in plan.order.tolist():
         for k, tensor in enumerate(nodes[i].input):
-            source = made.get(_source(tensor))
+            source = node_by_name.get(_source(tensor))
             if source is not None and source.device != nodes[i].device and "GPU" not in source.device + nodes[i].device:
                 turn = tensor.startswith("^"), int(tensor.partition(":")[2] or 0), int(plan.device[i])
                 crossing.append((turn, source, nodes[i], k))
@@ -187,9 +187,9 @@ def _transfer(
 def _order(
     nodes: Sequence[tf.compat.v1.NodeDef], sends: Mapping[str, Sequence[str]], plan: ExecutionPlan
 ) -> Mapping[int, str]:
-    """Has each node wait for the one before it on its device and for what that sends.
+    """Makes each node wait for the previous node of its device and for that node's sends.
 
-    Returns the last of each device.
+    Returns the last node of each device.
     """
     last: dict[int, str] = {}
     for i in plan.order.tolist():
@@ -202,7 +202,7 @@ def _order(
 
 
 def _source(name: str) -> str:
-    """The node that an input of a node names."""
+    """The name of the node that an input refers to: `a` for `^a` and `a:1`."""
     return name.removeprefix("^").split(":")[0]
 
 

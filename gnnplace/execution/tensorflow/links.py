@@ -1,4 +1,4 @@
-"""What it takes to send a tensor from one server process to another: until it has arrived, and of the cores' time."""
+"""Measures how long a tensor takes from one server process to another, and how much CPU time that takes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _time(size: int, devices: Sequence[str], addresses: Sequence[str], pids: Seq
 
 
 def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
-    """A tensor sent there and back, `hops` times in all."""
+    """A step that sends a tensor back and forth between two devices, `hops` times in all."""
     for hop in range(hops):
         with tf.device(devices[(hop + 1) % 2]):
             tensor = tf.raw_ops.Identity(input=tensor)
@@ -73,28 +73,29 @@ def _hops(tensor: tf.Tensor, devices: Sequence[str], hops: int) -> tf.Operation:
 
 
 def _at_once(tensor: tf.Tensor, devices: Sequence[str], tensors: int) -> tf.Operation:
-    """As many tensors that are ready together, each sent once."""
+    """A step that sends this many tensors once each; all are ready at the same time."""
     arrived = []
     for _ in range(tensors):
         with tf.device(devices[0]):
-            own = tf.raw_ops.Identity(input=tensor)
+            message = tf.raw_ops.Identity(input=tensor)
         with tf.device(devices[1]):
-            arrived.append(tf.raw_ops.Identity(input=own))
+            arrived.append(tf.raw_ops.Identity(input=message))
     with tf.device(devices[1]), tf.control_dependencies(arrived):
         return tf.no_op()
 
 
 def _medians(steps: Sequence[Callable[[], object]], pids: Sequence[int]) -> list[tuple[int, int]]:
-    """The median nanoseconds of each, and those of the processors in these
-    processes, taken in turns after two that don't count.
+    """For each step, the medians of its duration and of the CPU time of these processes, in ns.
+
+    The steps run in turns; the first two turns do not count.
     """
-    found: list[list[tuple[int, int]]] = [[] for _ in steps]
+    samples: list[list[tuple[int, int]]] = [[] for _ in steps]
     for repetition in range(REPETITIONS + 2):
-        for step, own in zip(steps, found, strict=True):
+        for step, step_samples in zip(steps, samples, strict=True):
             begin, used = time.perf_counter_ns(), sum(map(processor_ns, pids))
             step()
             lasted = time.perf_counter_ns() - begin
             time.sleep(AFTERWARDS_S)
             if repetition >= 2:
-                own.append((lasted, sum(map(processor_ns, pids)) - used))
-    return [tuple(np.median(own, axis=0).astype(int).tolist()) for own in found]
+                step_samples.append((lasted, sum(map(processor_ns, pids)) - used))
+    return [tuple(np.median(step_samples, axis=0).astype(int).tolist()) for step_samples in samples]

@@ -33,32 +33,34 @@ def end() -> None:
 
 
 def recorded(folder: Path, before_bytes: int) -> list[tuple[int, int]]:
-    """From when on (by the host's clock) a core's tensors took how many bytes,
-    those below 256 KiB aside, which another allocator holds.
+    """The bytes that a core's tensors hold after each event, as `(time, bytes)` by the host's clock.
+
+    Tensors below 256 KiB are left out, because another allocator holds them.
     """
     (written,) = folder.rglob("*.xplane.pb")
     return [(0, before_bytes), *((when, before_bytes + more) for when, more in held(allocations(written.read_bytes())))]
 
 
 def allocations(profile: bytes) -> Iterator[Allocation]:
-    """What a profile (of the protocol buffer `XSpace`) says was allocated and freed.
+    """The allocations and frees in a profile (of the protocol buffer `XSpace`).
 
-    What was allocated before it began is freed as it counts in statistics, with all that the allocator gave.
+    A tensor that was allocated before the profile began is freed with all bytes that the allocator gave it, as in the
+    allocator's statistics.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-    known: set[int] = set()
-    for when, name, found in sorted(_events(xplane_pb2.XSpace.FromString(profile)), key=lambda event: event[0]):
+    addresses: set[int] = set()
+    for when, name, stats in sorted(_events(xplane_pb2.XSpace.FromString(profile)), key=lambda event: event[0]):
         if name == ALLOCATED:
-            known.add(found["addr"])
-            yield when, found["requested_bytes"]
+            addresses.add(stats["addr"])
+            yield when, stats["requested_bytes"]
         else:
-            yield when, -found["requested_bytes" if found["addr"] in known else "allocation_bytes"]
-            known.discard(found["addr"])
+            yield when, -stats["requested_bytes" if stats["addr"] in addresses else "allocation_bytes"]
+            addresses.discard(stats["addr"])
 
 
 def _events(space: Any) -> Iterator[tuple[int, str, dict[str, int]]]:
-    """When, which, and the numbers that come with it."""
+    """The time, name and statistics of each allocation and free."""
     began_ns = next(
         stats["profile_start_time"] for plane in space.planes if "profile_start_time" in (stats := _stats(plane, plane))
     )

@@ -75,30 +75,30 @@ class Template:
 
     @contextmanager
     def recording(self, servers: Sequence[Server]) -> Iterator[list[list[tuple[int, int]]]]:
-        """The memory of each core's tensors within the context (see
-        `memory.recorded`); the list is filled when the context ends.
+        """Records the memory of each core's tensors within the context (see `memory.recorded`); the list is filled when
+        the context ends.
         """
-        found: list[list[tuple[int, int]]] = []
+        allocations: list[list[tuple[int, int]]] = []
         with TemporaryDirectory() as folder:
             folders = [Path(folder) / str(server.serial) for server in servers]
-            before = self._asked("record", servers, [{"folder": str(each)} for each in folders])
-            yield found
-            self._asked("recorded", servers, [{}] * len(servers))
-            found += [recorded(each, answer["bytes"]) for each, answer in zip(folders, before, strict=True)]
+            before = self._ask("record", servers, [{"folder": str(each)} for each in folders])
+            yield allocations
+            self._ask("recorded", servers, [{}] * len(servers))
+            allocations += [recorded(each, answer["bytes"]) for each, answer in zip(folders, before, strict=True)]
 
-    def _asked(self, word: str, servers: Sequence[Server], more: Sequence[Mapping[str, str]]) -> list[dict[str, int]]:
-        """What each server answers by the word of its order."""
+    def _ask(self, word: str, servers: Sequence[Server], more: Sequence[Mapping[str, str]]) -> list[dict[str, int]]:
+        """Sends an order to each server and returns their answers; `word` is the name of the order."""
         for server, rest in zip(servers, more, strict=True):
             self._write({word: server.serial, **rest})
-        found: dict[int, dict[str, int]] = {}
+        answers: dict[int, dict[str, int]] = {}
         until = time.monotonic() + START_S
-        while len(found) < len(servers):
+        while len(answers) < len(servers):
             message = None if any(server.serial in self._ended for server in servers) else self._read(until)
             if message is None:
                 raise MeasurementError("crash", "a TensorFlow server ended before it said what it held")
             if word in message:
-                found[message[word]["serial"]] = message[word]
-        return [found[server.serial] for server in servers]
+                answers[message[word]["serial"]] = message[word]
+        return [answers[server.serial] for server in servers]
 
     def stop(self, servers: Sequence[Server]) -> None:
         """Kills servers; returns when they are gone."""

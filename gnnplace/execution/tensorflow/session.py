@@ -51,15 +51,15 @@ def placed_session(graph: tf.Graph, addresses: Sequence[str]) -> tf.compat.v1.Se
     """A session over the servers at `addresses`, tasks 0.. of the job
     `device`: its placement is kept and its graph run as it is.
     """
-    own = _master().target.removeprefix("grpc://")
-    cluster = v1.train.ClusterSpec({"host": [own], "device": list(addresses)})
+    host_address = _master().target.removeprefix("grpc://")
+    cluster = v1.train.ClusterSpec({"host": [host_address], "device": list(addresses)})
     config = v1.ConfigProto(
         cluster_def=cluster.as_cluster_def(), allow_soft_placement=False, isolate_session_state=True
     )
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     config.graph_options.optimizer_options.opt_level = -1
     config.graph_options.optimizer_options.global_jit_level = -1
-    return v1.Session(f"grpc://{own}", graph=graph, config=config)
+    return v1.Session(f"grpc://{host_address}", graph=graph, config=config)
 
 
 @contextmanager
@@ -75,8 +75,8 @@ def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) ->
     except (tf.errors.OpError, RuntimeError) as error:
         message = str(error)
         if any(words in message for words in REFUSED):
-            found = NODE.search(message)
-            op = next(filter(None, found.groups())) if found else "?"
+            match = NODE.search(message)
+            op = next(filter(None, match.groups())) if match else "?"
             raise MeasurementError(
                 "unsupported", f"op {op!r} does not run on {device_of(op)}: {_reason(error)}"
             ) from error
@@ -84,9 +84,7 @@ def failures(died: Callable[[], str | None], device_of: Callable[[str], str]) ->
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what TensorFlow says itself, without where its
-    Python side adds that the node was made and where it ran.
-    """
-    said = re.sub(r"^Graph execution error:(.*\nNode: '[^\n]*'\n)?", "", str(error), flags=re.DOTALL)
-    lines = [line for line in said.split("\n") if not NOT_SAID.match(line)]
+    """The first line of TensorFlow's message, without the header that its Python side adds."""
+    text = re.sub(r"^Graph execution error:(.*\nNode: '[^\n]*'\n)?", "", str(error), flags=re.DOTALL)
+    lines = [line for line in text.split("\n") if not NOT_SAID.match(line)]
     return lines[0][:300] if lines else type(error).__name__

@@ -1,8 +1,9 @@
-"""What messages between two cores take in the steps of a workload: more than in a loop of sends, where caches hold all
-and nobody sleeps.
+"""Measures how long messages between two cores take within the steps of a workload. They take longer than in a loop of
+sends, where caches hold everything and no process sleeps.
 
-A step on two cores takes more of the processors' time than on one, and its messages are why. Placements drawn at random
-send more of them or fewer, larger ones or smaller: so much a message and so much a byte explains what they take.
+A step on two cores uses more CPU time than on one, and its messages are the reason. Randomly drawn placements send
+different numbers of messages, of different sizes. A cost per message and a cost per byte are fitted to the CPU time of
+their steps.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ DRAWN: tuple[tuple[UnitsName, float], ...] = (("coarse", 0.5), ("coarse", 0.1), 
 WARM_UP, TURNS, TOGETHER = 6, 10, 2  # steps; turns of so many steps
 AFTERWARDS_S = 2e-3  # what servers do after a step counts
 SIDES = 2  # sender and receiver
-KNOWN = 0.1  # how much it counts beside one placement what a byte takes in a loop
+PRIOR_WEIGHT = 0.1  # of the prior's time per byte, where one placement weighs 1
 
 
 class AccountedStep(RunningStep, Protocol):
@@ -43,9 +44,9 @@ class AccountedStep(RunningStep, Protocol):
 
 
 class StepLinks:
-    """Steps on each core alone and under the placements drawn.
+    """Runs steps on each core alone and under randomly drawn placements.
 
-    `run` runs some of each: in turns with others, if so wished.
+    Each `run` runs a few steps of all, so it can take turns with other measurements.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class StepLinks:
             raise
 
     def run(self, steps: int) -> list[int]:
-        """Runs so many steps of each placement; the nanoseconds of those of the last."""
+        """Runs this many steps of each placement. Returns the step times of the last placement in ns."""
         used, times = [], []
         for step in self._steps:
             before = step.processor_ns()
@@ -83,23 +84,23 @@ class StepLinks:
         self._used_ns.append(used)
         return times
 
-    def samples(self, known: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
-        """Transfers of the sizes of `known`, which occupy sender and receiver alike and have arrived then; `known`
-        where nothing is sent.
+    def samples(self, prior: Sequence[LinkSample], counted: Sequence[int] | None = None) -> tuple[LinkSample, ...]:
+        """Transfers of the sizes in `prior`. Each occupies the sender, then the receiver, for equally long. Returns
+        `prior` if no placement sends anything.
 
-        Of the runs with these numbers (from 0), or of all. What a byte takes in `known` counts for a little, for steps
-        of small messages say nothing of it.
+        `counted` are the indices of the runs to use (default: all). The time per byte of `prior` enters the fit with a
+        small weight, because steps with small messages say little about it.
         """
         used = np.median(self._used_ns if counted is None else [self._used_ns[number] for number in counted], axis=0)
         alone, sizes = len(used) - len(DRAWN), self._sizes
         sent = [place for place in range(alone, len(used)) if sizes[place]]
         if not sent:
-            return tuple(known)
+            return tuple(prior)
         messages = SIDES * np.array([(len(sizes[place]), sum(sizes[place])) for place in sent], dtype=float)
-        ns_per_byte = NS_PER_S / fit_link(known, SIDES).bandwidth_bytes_per_s
+        ns_per_byte = NS_PER_S / fit_link(prior, SIDES).bandwidth_bytes_per_s
         ns, ns_per_byte = _explained(messages, used[sent] - used[:alone].mean(), ns_per_byte)
-        occupied = [max(1, round(ns + ns_per_byte * sample.bytes)) for sample in known]
-        return tuple(LinkSample(sample.bytes, ns, SIDES * ns) for sample, ns in zip(known, occupied, strict=True))
+        occupied = [max(1, round(ns + ns_per_byte * sample.bytes)) for sample in prior]
+        return tuple(LinkSample(sample.bytes, ns, SIDES * ns) for sample, ns in zip(prior, occupied, strict=True))
 
     def close(self) -> None:
         """Ends what runs the steps."""
@@ -110,28 +111,30 @@ def links_in_steps(
     graph: ComputationGraph,
     start: Callable[[ExecutionPlan], AccountedStep],
     devices: tuple[Device, Device],
-    known: Sequence[LinkSample],
+    prior: Sequence[LinkSample],
 ) -> tuple[LinkSample, ...]:
-    """What `StepLinks` finds in `TURNS` turns of its own."""
+    """The transfers that `StepLinks` measures in `TURNS` turns."""
     links = StepLinks(graph, start, devices)
     try:
         for _ in range(TURNS):
             links.run(TOGETHER)
     finally:
         links.close()
-    return links.samples(known)
+    return links.samples(prior)
 
 
 def _explained(
     messages: Float64[np.ndarray, "placements 2"], taken_ns: Float64[np.ndarray, " placements"], ns_per_byte: float
 ) -> Sequence[float]:
-    """Nanoseconds a message and a byte, neither below 0: least squares of shares, and of what is known of a byte."""
+    """The ns per message and per byte, neither below 0: least squares of relative errors. The prior's time per byte is
+    one more equation.
+    """
     from scipy.optimize import nnls  # half a second, which what measures no links needn't wait
 
     whole = np.maximum(1.0, taken_ns)
-    shares = np.vstack([messages / whole[:, None], [0, KNOWN / ns_per_byte]])
-    found: list[float] = nnls(shares, np.append(taken_ns / whole, KNOWN))[0].tolist()
-    return found
+    shares = np.vstack([messages / whole[:, None], [0, PRIOR_WEIGHT / ns_per_byte]])
+    costs_ns: list[float] = nnls(shares, np.append(taken_ns / whole, PRIOR_WEIGHT))[0].tolist()
+    return costs_ns
 
 
 def _drawn(
@@ -142,7 +145,7 @@ def _drawn(
 
 
 def sent_bytes(graph: ComputationGraph, plan: ExecutionPlan) -> list[int]:
-    """The bytes of each message; none of one that only says that an op is done."""
+    """The bytes of each message that carries a tensor; control messages are left out."""
     runs = control_messages(graph, plan.device, plan.order)
     away = np.flatnonzero((plan.device[runs.edge_src] != plan.device[runs.edge_dst]) & (runs.edge_data != NONE))
     output, _ = np.unique(np.stack([runs.edge_data[away], plan.device[runs.edge_dst[away]]]), axis=1)

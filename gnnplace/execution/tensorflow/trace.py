@@ -70,7 +70,7 @@ class RunTrace:
         ]
 
     def op_times(self) -> OpTimes:
-        """When each op ran, since the first did."""
+        """The start and end of each op, counted from the start of the first op."""
         start, end = (np.full(self._graph.num_ops, -1, dtype=np.int64) for _ in range(2))
         for i, _, node in self.ran():
             start[i] = node.all_start_nanos + node.op_start_rel_nanos
@@ -112,21 +112,21 @@ class RunTrace:
     def _small(
         self, graph: ComputationGraph, plan: ExecutionPlan, ended: Int64[np.ndarray, " ops"], d: int
     ) -> Callable[[int], int]:
-        """How many bytes of small tensors a core holds at a time: variables,
-        and each output from its op to the last that takes it.
+        """The bytes of small tensors that a core holds, as a function of time: its variables, and each output from its
+        op to its last consumer.
         """
         variables = graph.persistent_bytes[plan.device == d]
         data = np.flatnonzero(graph.edge_data != NONE)
-        taken = data[plan.device[graph.edge_dst[data]] == d]
+        edges = data[plan.device[graph.edge_dst[data]] == d]
         here = np.flatnonzero(plan.device[graph.output_op] == d)
-        root = np.concatenate([graph.output_root[graph.edge_data[taken]], graph.output_root[here]])
-        used = np.concatenate([ended[graph.edge_dst[taken]], ended[graph.output_op[here]]])
+        root = np.concatenate([graph.output_root[graph.edge_data[edges]], graph.output_root[here]])
+        used = np.concatenate([ended[graph.edge_dst[edges]], ended[graph.output_op[here]]])
         last = np.full(len(graph.output_bytes), -1, dtype=np.int64)
         np.maximum.at(last, root, used)
         held = np.flatnonzero((last >= 0) & (graph.output_bytes < SMALL_BYTES))
-        size, made = graph.output_bytes[held], ended[graph.output_op[held]]
+        size, first = graph.output_bytes[held], ended[graph.output_op[held]]
         always = int(variables[variables < SMALL_BYTES].sum())
-        return lambda now: always + int(size[(made <= now) & (now <= last[held])].sum())
+        return lambda now: always + int(size[(first <= now) & (now <= last[held])].sum())
 
     def ran(self) -> Iterator[tuple[int, int, tf.compat.v1.NodeExecStats]]:
         """Each op that ran, its device, and what TensorFlow says of it."""

@@ -109,31 +109,31 @@ class TorchDevice:
         What it allocates is looked at in another step, the first time: to look makes a step longer, and messages would
         meet other ops.
         """
-        found, then = self._watched
+        events, then = self._watched
         (times,) = self.op_times(1)
-        when = np.interp([at for at, _ in found], _marks(then), _marks(times))
+        when = np.interp([at for at, _ in events], _marks(then), _marks(times))
         return DeviceMemory(
-            self.held_bytes(), [(round(at), size) for at, (_, size) in zip(when, found, strict=True)], times
+            self.held_bytes(), [(round(at), size) for at, (_, size) in zip(when, events, strict=True)], times
         )
 
     def op_memory(self) -> list[int]:
         """The most bytes that each op of the graph allocates at once on a
         CPU device while it runs: its outputs and its workspace.
         """
-        found, times = self._watched
-        when = np.array([at for at, _ in found], dtype=np.int64)
+        events, times = self._watched
+        when = np.array([at for at, _ in events], dtype=np.int64)
         peaks = [0] * self._num_ops
         for op in np.flatnonzero(times.start_ns[: self._num_ops] >= 0).tolist():
             began, ended = span(times, op)
-            peaks[op] = most(found[np.searchsorted(when, began) : np.searchsorted(when, ended, side="right")])
+            peaks[op] = most(events[np.searchsorted(when, began) : np.searchsorted(when, ended, side="right")])
         return peaks
 
     @cached_property
     def _watched(self) -> tuple[list[Allocation], DeviceTimes]:
         """Runs a step and returns what a CPU device allocated in it, and when its ops ran."""
         times: list[DeviceTimes] = []
-        found = allocations(lambda: times.extend(self.op_times(1)))
-        return sorted(found), times[0]
+        events = allocations(lambda: times.extend(self.op_times(1)))
+        return sorted(events), times[0]
 
     def held_bytes(self) -> int:
         """The bytes of what exists before the step."""
@@ -216,12 +216,12 @@ class OneHost(ABC):
 
 
 def seed(step: int, op: int, num_ops: int) -> int:
-    """What an op that draws random numbers is seeded with in a step: the same wherever it stands."""
+    """The random seed of an op in a step; it does not depend on the device."""
     return step * num_ops + op
 
 
 def received_bytes(program: DeviceProgram) -> int:
-    """The bytes that a device receives into where each message has a place of its own."""
+    """The bytes of all messages that a device receives, each in its own buffer."""
     received = [
         line.what for line in program.instructions if isinstance(line, Receive) and isinstance(line.what, Message)
     ]

@@ -207,6 +207,6 @@ def _lane(gpu: bool) -> tuple[Lane, str]:
 
 def _gathered(value: Any) -> list[Any]:
     """The values of all ranks, by rank."""
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, value)
-    return found
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values

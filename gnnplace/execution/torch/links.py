@@ -39,11 +39,11 @@ FLOAT_BYTES = 4
 
 
 def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -> tuple[LinkSample, ...]:
-    """Each message of a few placements of the step, medians over steps (`MOST_SAMPLES` of them where there are more),
-    and a loop of all `LINK_SIZES_BYTES` above the largest of them.
+    """Each message of a few placements of the step, the median over steps (at most `MOST_SAMPLES` messages), and a loop
+    of transfers for each of `LINK_SIZES_BYTES` above the largest message.
 
-    What must stand together does, anything else on either device with equal chance, however little memory it has.
-    Raises MeasurementError as `TorchProcesses` does.
+    Placements are random: each colocation group, and each other op, is on either device with equal chance, however
+    little memory the device has. Raises MeasurementError as `TorchProcesses` does.
     """
     generator, roomy = np.random.default_rng(0), tuple(replace(device, memory_bytes=MAX_BYTES) for device in devices)
     samples: list[LinkSample] = []
@@ -63,7 +63,7 @@ def link_samples(step: TracedStep, devices: tuple[Device, Device], held: Held) -
 
 
 def _drawn(step: TracedStep, generator: np.random.Generator) -> Int32[np.ndarray, " ops"]:
-    """A device for each colocation group, and for each op of none."""
+    """A random device for each colocation group and for each op outside groups."""
     group = step.graph.colocation.index
     alone = len(step.graph.colocation.values) + np.arange(step.graph.num_ops)
     _, unit = np.unique(np.where(group == NONE, alone, group), return_inverse=True)
@@ -71,11 +71,11 @@ def _drawn(step: TracedStep, generator: np.random.Generator) -> Int32[np.ndarray
 
 
 def _in_a_loop(sizes_bytes: Sequence[int]) -> tuple[LinkSample, ...]:
-    """`ROUNDS` transfers of each size from the first usable core to the second, where the receiver adds up each message
-    after it came.
+    """`ROUNDS` transfers of each size from the first usable core to the second. The receiver sums each message, so it
+    reads every byte.
 
-    What is occupied is the sender, from the start of its copy to the raised flag; a transfer has arrived when the
-    receiver sees that.
+    A transfer occupies the sender from the start of its copy until it raises the flag. It has arrived when the receiver
+    sees the flag.
     """
     sizes = [size // FLOAT_BYTES * FLOAT_BYTES for size in sizes_bytes]
     places = [size for size in sizes for _ in range(max(1, min(ROUNDS, APART_BYTES // size)))]
@@ -147,27 +147,27 @@ def _messages(sizes_bytes: Sequence[int]) -> list[Message]:
 
 def _send(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
     torch.set_num_threads(1)
-    found = []
+    spans_ns = []
     for message in messages:
         value, send = torch.rand(message.tensor.shape), shared.sender(message)  # as an op that has just made it
         shared.step += 1
         shared.meet(SENDER)
         start = monotonic_ns()
         send(value)
-        found.append((start, monotonic_ns()))
-    connection.send(found)
+        spans_ns.append((start, monotonic_ns()))
+    connection.send(spans_ns)
     connection.recv()
 
 
 def _receive(shared: SharedMemory, messages: Sequence[Message], connection: Connection) -> None:
     torch.set_num_threads(1)
-    found = []
+    arrivals_ns = []
     for message in messages:
         receive = shared.receiver(message)
         shared.step += 1
         shared.meet(RECEIVER)
         value = receive()
-        found.append(monotonic_ns())
+        arrivals_ns.append(monotonic_ns())
         value.sum()
-    connection.send(found)
+    connection.send(arrivals_ns)
     connection.recv()

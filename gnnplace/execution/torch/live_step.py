@@ -86,15 +86,15 @@ class LiveStep:
     def _held(self, results: Mapping[Node, Tensor], draws: int) -> Held:
         """What the step starts from: the module's own tensors, moved; places for inputs and results; constants."""
         trace, nodes = self._traced.trace, self._placeholders()
-        found = dict(zip(nodes, self._made([(node, node.meta["val"]) for node in nodes]), strict=True))
+        tensors = dict(zip(nodes, self._made([(node, node.meta["val"]) for node in nodes]), strict=True))
         roles = list(zip(nodes, trace.arguments, strict=True))
-        self._inputs = [found[node] for node, argument in roles if argument.role == "input"]
+        self._inputs = [tensors[node] for node, argument in roles if argument.role == "input"]
         self._tensors = LiveTensors(
-            self._module, {argument.name: found[node] for node, argument in roles if argument.role != "input"}
+            self._module, {argument.name: tensors[node] for node, argument in roles if argument.role != "input"}
         )
         self._results = self._made(list(results.items()))
         constants = {node: trace.constants[node.target] for node in trace.graph.nodes if node.op == "get_attr"}
-        return Held(found | constants, {}, None, dict(zip(results, self._results, strict=True)), draws)
+        return Held(tensors | constants, {}, None, dict(zip(results, self._results, strict=True)), draws)
 
     def _placeholders(self) -> list[Node]:
         return [node for node in self._traced.trace.graph.nodes if node.op == "placeholder"]
@@ -129,16 +129,16 @@ def shared(likes: Sequence[Tensor]) -> list[Tensor]:
     has in common with those that it forks from now on.
     """
     sizes = [-(-extent_bytes(like) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for like in likes]
-    memory, start, made = mmap.mmap(-1, max(sum(sizes), mmap.PAGESIZE)), 0, []
+    memory, start, tensors = mmap.mmap(-1, max(sum(sizes), mmap.PAGESIZE)), 0, []
     for like, size in zip(likes, sizes, strict=True):
         arena = (
             torch.frombuffer(memory, dtype=torch.uint8, count=extent_bytes(like), offset=start)
             if size
             else torch.empty(0)
         )
-        made.append(shaped(arena, like))  # with a storage of its own, for who saves it
+        tensors.append(shaped(arena, like))  # with a storage of its own, for who saves it
         start += size
-    return made
+    return tensors
 
 
 def beside(likes: Sequence[Tensor], devices: Sequence[torch.device]) -> list[Tensor]:

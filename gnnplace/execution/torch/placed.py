@@ -55,10 +55,10 @@ class PlacedModule(nn.Module, ABC):
 
     def __init__(self, step: TorchStep | TorchInference) -> None:
         super().__init__()
-        own = step.module
-        self._own, self._given = (own,), Given(step.inputs)  # in a tuple: no part of this module
-        self._parameters, self._buffers, self._modules = own._parameters, own._buffers, own._modules
-        self.training = own.training
+        module = step.module
+        self._own, self._given = (module,), Given(step.inputs)  # in a tuple: no part of this module
+        self._parameters, self._buffers, self._modules = module._parameters, module._buffers, module._modules
+        self.training = module.training
         self._casts = _casts()
 
     _step: LiveStep
@@ -79,17 +79,17 @@ class PlacedModule(nn.Module, ABC):
         self._end()
 
     def train(self, mode: bool = True) -> PlacedModule:
-        """Sets the mode of the module, as that does itself."""
+        """Sets the training mode of the module, as `torch.nn.Module.train` does."""
         self._own[0].train(mode)
         self.training = self._own[0].training
         return self
 
     def state_dict(self, *arguments: Any, **named: Any) -> Any:
-        """That of the module."""
+        """The module's state dict."""
         return self._own[0].state_dict(*arguments, **named)
 
     def load_state_dict(self, *arguments: Any, **named: Any) -> Any:
-        """Loads into the module."""
+        """Loads a state dict into the module."""
         return self._own[0].load_state_dict(*arguments, **named)
 
     def __enter__(self) -> PlacedModule:
@@ -115,16 +115,16 @@ class PlacedModule(nn.Module, ABC):
         """
         unplaced, self._unplaced = self._unplaced, None
         expected = None if unplaced is None else unplaced.outputs(inputs, self._draws + 1, self._named)
-        made = self._step.run(inputs)
+        results = self._step.run(inputs)
         if unplaced is not None and expected is not None:
             try:
                 unplaced.check(
-                    as_outputs(self._named(dict(zip(self._nodes, made, strict=True))), self._own[0]), expected
+                    as_outputs(self._named(dict(zip(self._nodes, results, strict=True))), self._own[0]), expected
                 )
             except MeasurementError:
                 self.close()
                 raise
-        return made
+        return results
 
     def _start(
         self, step: TorchStep | TorchInference, traced: TracedStep, problem: Problem, placement: Placement,
@@ -165,7 +165,7 @@ class PlacedStep(PlacedModule):
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
         loss, gradients = self._gradients.of([values[node] for node in self._nodes])
         return {"loss": loss} | {
-            f"{GRADIENT}{name}": made for name, made in zip(self._gradients.parameters, gradients, strict=True)
+            f"{GRADIENT}{name}": gradient for name, gradient in zip(self._gradients.parameters, gradients, strict=True)
         }
 
     def _check_modes(self) -> None:
@@ -202,8 +202,8 @@ class PlacedInference(PlacedModule):
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """What the module returns for inputs, in its own containers."""
-        found = dict(zip(self._nodes, self._run(self._read(inputs, named)), strict=True))
-        return with_tensors(self._example, iter([found[node] for node in self._made]))
+        values = dict(zip(self._nodes, self._run(self._read(inputs, named)), strict=True))
+        return with_tensors(self._example, iter([values[node] for node in self._made]))
 
     def _named(self, values: Mapping[Node, Tensor]) -> Mapping[str, Tensor]:
         return {f"output {number}": values[node] for number, node in enumerate(self._made)}
@@ -224,17 +224,18 @@ class _Gradients:
         self.results |= {node: torch.empty_like(parameter, device="meta") for node, parameter in like.items()}
 
     def of(self, results: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
-        """The loss, and the gradient of each of `parameters`, beside it."""
-        found = dict(zip(self.results, results, strict=True))
+        """The loss, and the gradient of each of `parameters`."""
+        tensors = dict(zip(self.results, results, strict=True))
         first = {node: name for name, node in reversed([*self._step.dense.items()])}  # two summands have one gradient
         gradients = {
-            name: found[node] if first[node] == name else found[node].clone() for name, node in self._step.dense.items()
+            name: tensors[node] if first[node] == name else tensors[node].clone()
+            for name, node in self._step.dense.items()
         }
         for name, rows in self._step.sparse.items():
             table = self.parameters[name]
-            indices, values = (torch.cat([found[row[part]] for row in rows]) for part in (0, 1))
+            indices, values = (torch.cat([tensors[row[part]] for row in rows]) for part in (0, 1))
             gradients[name] = torch.sparse_coo_tensor(indices[None], values, table.shape, check_invariants=False)
-        return found[self._step.loss], [
+        return tensors[self._step.loss], [
             gradients[name].to(parameter.device) for name, parameter in self.parameters.items()
         ]
 
@@ -261,12 +262,12 @@ class _Step(torch.autograd.Function):
 
 def _results(traced: TracedStep) -> list[Node]:
     """The nodes of what a module returns, in order; one may be there twice."""
-    made = traced.trace.graph.output_node().args[0]
-    return list(cast(Sequence[Node], made if isinstance(made, list | tuple) else [made]))
+    outputs = traced.trace.graph.output_node().args[0]
+    return list(cast(Sequence[Node], outputs if isinstance(outputs, list | tuple) else [outputs]))
 
 
 def _casts() -> tuple[tuple[bool, torch.dtype], ...]:
-    """How PyTorch casts by itself just now."""
+    """PyTorch's autocast settings now: whether it is on, and the dtype, for CPU and CUDA."""
     return tuple((torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda"))
 
 

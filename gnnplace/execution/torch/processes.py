@@ -71,14 +71,15 @@ class TorchProcesses(OneHost):
 
         Their places are taken for the whole step (slots.py): what a device reserves is more.
         """
-        found: list[DeviceMemory] = self._ask("memory")
-        messages: list[list[Allocation]] = [[] for _ in found]
+        memories: list[DeviceMemory] = self._ask("memory")
+        messages: list[list[Allocation]] = [[] for _ in memories]
         for life in self._lifetimes:
-            starts, ends = zip(*(span(found[device].times, mark) for device, mark in life.sendings), strict=True)
-            used = [span(found[life.holder].times, mark)[1] for mark in life.uses]
+            starts, ends = zip(*(span(memories[device].times, mark) for device, mark in life.sendings), strict=True)
+            used = [span(memories[life.holder].times, mark)[1] for mark in life.uses]
             messages[life.holder] += [(min(starts), life.bytes), (max([*ends, *used]), -life.bytes)]
         return [
-            own.held_bytes + most([*own.allocations, *received]) for own, received in zip(found, messages, strict=True)
+            memory.held_bytes + most([*memory.allocations, *received])
+            for memory, received in zip(memories, messages, strict=True)
         ]
 
     def op_memory(self) -> Int64[np.ndarray, " ops"]:

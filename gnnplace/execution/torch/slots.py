@@ -34,7 +34,7 @@ def slots(programs: Sequence[DeviceProgram]) -> Slots:
     """Places all messages: the largest first, each in the smallest gap that
     takes it (Pisarchyk & Lee 2020), by number where equal.
     """
-    known = _known_when_sent(programs)
+    progress = _progress_when_sent(programs)
     offsets: dict[int, int] = {}
     arenas = []
     for program in programs:
@@ -46,7 +46,7 @@ def slots(programs: Sequence[DeviceProgram]) -> Slots:
             np.array([_size(messages[0]) for messages in buffers], dtype=np.int64),
             np.array([max(last[message.number] for message in messages) for messages in buffers], dtype=np.int64),
             np.array(
-                [min(known[message.number][program.device] for message in messages) for messages in buffers],
+                [min(progress[message.number][program.device] for message in messages) for messages in buffers],
                 dtype=np.int64,
             ),
         )
@@ -59,24 +59,24 @@ def slots(programs: Sequence[DeviceProgram]) -> Slots:
 
 def _buffers(program: DeviceProgram) -> list[list[Message]]:
     """The messages that a device receives, those of one buffer together."""
-    found: dict[int, list[Message]] = {}
+    buffers: dict[int, list[Message]] = {}
     for line in program.instructions:
         if isinstance(line, Receive) and isinstance(line.what, Message):
-            found.setdefault(line.what.buffer, []).append(line.what)
-    return list(found.values())
+            buffers.setdefault(line.what.buffer, []).append(line.what)
+    return list(buffers.values())
 
 
 def _placed(
-    size: Int64[np.ndarray, " messages"], last: Int64[np.ndarray, " messages"], known: Int64[np.ndarray, " messages"]
+    size: Int64[np.ndarray, " messages"], last: Int64[np.ndarray, " messages"], progress: Int64[np.ndarray, " messages"]
 ) -> tuple[list[int], int]:
     """Offsets in one arena, in this order, and its bytes.
 
-    When a message is sent, the first `known` instructions here have ended.
+    When a message is sent, the first `progress` instructions here have ended.
     """
     start = np.zeros(len(size), dtype=np.int64)
     arena = 0
     for m in range(len(size)):
-        apart = (last[:m] < known[m]) | (last[m] < known[:m])
+        apart = (last[:m] < progress[m]) | (last[m] < progress[:m])
         start[m] = _best_gap(start[:m][~apart], size[:m][~apart], int(size[m]), arena)
         arena = max(arena, int(start[m] + size[m]))
     return start.tolist(), arena
@@ -108,7 +108,7 @@ class Lifetime(NamedTuple):
 
 def lifetimes(programs: Sequence[DeviceProgram]) -> list[Lifetime]:
     """Of all messages. One that nobody uses is gone when it has come."""
-    found = []
+    lives = []
     for program in programs:
         last = _last_uses(program)
         for messages in _buffers(program):
@@ -120,11 +120,11 @@ def lifetimes(programs: Sequence[DeviceProgram]) -> list[Lifetime]:
                         uses.append(op)
                     case Send(Message() as passed_on):
                         uses.append(passed_on.mark)
-            found.append(Lifetime(messages[0].bytes, program.device, sendings, tuple(uses)))
-    return found
+            lives.append(Lifetime(messages[0].bytes, program.device, sendings, tuple(uses)))
+    return lives
 
 
-def _known_when_sent(programs: Sequence[DeviceProgram]) -> dict[int, list[int]]:
+def _progress_when_sent(programs: Sequence[DeviceProgram]) -> dict[int, list[int]]:
     """For each message and signal how many instructions of each device have certainly ended when it is sent."""
     clocks = [[0] * len(programs) for _ in programs]
     sent: dict[int, list[int]] = {}
@@ -161,9 +161,9 @@ def _last_uses(program: DeviceProgram) -> dict[int, int]:
                 used = [message.node]
             case OpRun(_, _, node, picks):
                 used = [parent for parent in node.all_input_nodes if parent in within]
-                for made in (node, *picks):
-                    within[made] = frozenset[int]().union(
-                        *(within[parent] for parent in used if _is_view(made, parent))
+                for value in (node, *picks):
+                    within[value] = frozenset[int]().union(
+                        *(within[parent] for parent in used if _is_view(value, parent))
                     )
             case _:
                 continue
@@ -171,8 +171,8 @@ def _last_uses(program: DeviceProgram) -> dict[int, int]:
     return last
 
 
-def _is_view(made: Node, parent: Node) -> bool:
-    value = made.meta.get("val")
+def _is_view(node: Node, parent: Node) -> bool:
+    value = node.meta.get("val")
     return isinstance(value, Tensor) and shares(value, parent.meta["val"])
 
 

@@ -147,11 +147,11 @@ def _to_gpu(like: Tensor, device: torch.device, user: Stream, near: Stream) -> C
 
 def _to_cpu(like: Tensor, maker: Stream, near: Stream) -> Callable[[Tensor], Arrival]:
     """From a GPU into pinned memory, where a CPU device reads it in place."""
-    there, index, made, copied = _buffer(like, pinned=True), once(like), torch.cuda.Event(), torch.cuda.Event()
+    there, index, ready, copied = _buffer(like, pinned=True), once(like), torch.cuda.Event(), torch.cuda.Event()
 
     def copy(value: Tensor) -> Arrival:
-        made.record(maker)
-        near.wait_event(made)
+        ready.record(maker)
+        near.wait_event(ready)
         with torch.cuda.stream(near):
             there[index].copy_(_packed(value[index], like), non_blocking=True)
         copied.record(near)
@@ -168,11 +168,11 @@ def _between_gpus(
     turns it on), or within one GPU between two streams.
     """
     near, far = streams
-    index, made, copied = once(like), torch.cuda.Event(), torch.cuda.Event()
+    index, ready, copied = once(like), torch.cuda.Event(), torch.cuda.Event()
 
     def copy(value: Tensor) -> Arrival:
-        made.record(maker)
-        near.wait_event(made)
+        ready.record(maker)
+        near.wait_event(ready)
         with torch.cuda.stream(far), torch.cuda.stream(near):
             there = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
             there[index].copy_(_packed(value[index], like), non_blocking=True)

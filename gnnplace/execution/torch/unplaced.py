@@ -31,10 +31,10 @@ NOISE = 0.01  # of the largest gradient: one that should be 0 (of a bias before 
 
 
 def run_trace(traced: TracedStep, held: Mapping[Node, Tensor], step: int, device: torch.device) -> dict[Node, Any]:
-    """The value of every node of a trace, op by op on one device, from those that exist before the step, which it
-    changes as the step does.
+    """The value of every node of a trace. The ops run one by one on one device, from the values that exist before the
+    step, and change these values as the step does.
 
-    What ops draw is that of the step of this number, wherever it is placed.
+    A random op draws the same numbers as in the step of this number under any placement.
     """
     values: dict[Node, Any] = dict(held)
     for node in traced.trace.graph.nodes:
@@ -78,17 +78,17 @@ class Unplaced:
         inputs = [value.detach().to("cpu", copy=True) for value in inputs]
         if not self._draws:
             with uncompiled():
-                found = (
+                values = (
                     _trained(self._step, module, inputs)
                     if isinstance(self._step, TorchStep)
                     else _inferred(module, self._step, inputs)
                 )
         else:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                found = results(run_trace(self._traced, self._held(module, inputs), number, torch.device("cpu")))
-        return as_outputs(found, module)
+                values = results(run_trace(self._traced, self._held(module, inputs), number, torch.device("cpu")))
+        return as_outputs(values, module)
 
-    def check(self, found: Outputs, expected: Outputs) -> None:
+    def check(self, placed: Outputs, expected: Outputs) -> None:
         """Raises MeasurementError(wrong_output) where a placed call
         differs from the unplaced one by more than rounding.
         """
@@ -98,7 +98,7 @@ class Unplaced:
             if name.startswith(GRADIENT)
         }
         least = dict.fromkeys(sizes, NOISE * max(sizes.values(), default=0.0))
-        checked(found, expected, "the traced step" if self._draws else "eager PyTorch", least)
+        checked(placed, expected, "the traced step" if self._draws else "eager PyTorch", least)
 
     def _held(self, module: nn.Module, inputs: Sequence[Tensor]) -> dict[Node, Tensor]:
         trace, given = self._traced.trace, iter(inputs)
@@ -113,9 +113,9 @@ class Unplaced:
         }
 
 
-def as_outputs(found: Values, module: nn.Module) -> Outputs:
+def as_outputs(values: Values, module: nn.Module) -> Outputs:
     """What a call made, with the module's buffers after it, to be compared."""
-    named = dict(found) | {f"buffer {name}": value for name, value in module.named_buffers()}
+    named = dict(values) | {f"buffer {name}": value for name, value in module.named_buffers()}
     return Outputs((), {name: _array(value) for name, value in named.items()})
 
 
@@ -124,16 +124,16 @@ def _trained(step: TorchStep, module: nn.Module, inputs: Sequence[Tensor]) -> Va
     with torch.enable_grad():
         loss = step.loss_of(module, inputs)
         gradients = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
-    made = {
+    named_gradients = {
         f"{GRADIENT}{name}": gradient for name, gradient in zip(trained, gradients, strict=True) if gradient is not None
     }
-    return {"loss": loss} | made
+    return {"loss": loss} | named_gradients
 
 
 def _inferred(module: nn.Module, step: TorchInference, inputs: Sequence[Tensor]) -> Values:
     positional, named = ExampleInputs(step.inputs).call(inputs)
     with evaluating(module), torch.no_grad():
-        return {f"output {number}": made for number, made in enumerate(tensors_in(module(*positional, **named)))}
+        return {f"output {number}": output for number, output in enumerate(tensors_in(module(*positional, **named)))}
 
 
 def _array(tensor: Tensor) -> np.ndarray:

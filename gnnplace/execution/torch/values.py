@@ -13,8 +13,8 @@ Node = torch.fx.Node
 
 
 def as_sent(tensor: Tensor) -> Tensor:
-    """The tensor as it lies where it arrives: with its own strides where it fills its memory, else closely packed; what
-    is expanded (of stride 0) is sent once. A meta tensor, for threads share it and fake ones can't be shared.
+    """The tensor as it lies in the receiver's memory: with its own strides if it fills its memory, else closely packed.
+    Expanded elements (stride 0) are sent once. It is a meta tensor, because threads can't share fake tensors.
     """
     dense = torch.empty_like(tensor[once(tensor)])
     return torch.empty_strided(dense.shape, dense.stride(), dtype=dense.dtype, device="meta").expand(tensor.shape)

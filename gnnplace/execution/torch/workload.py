@@ -100,8 +100,8 @@ class TorchWorkload:
             allocated = step.op_memory()
         finally:
             step.close()
-        made = graph.output_alias == NONE
-        outputs = np.bincount(graph.output_op[made], graph.output_bytes[made], graph.num_ops).astype(np.int64)
+        roots = graph.output_alias == NONE
+        outputs = np.bincount(graph.output_op[roots], graph.output_bytes[roots], graph.num_ops).astype(np.int64)
         return replace(graph, workspace_bytes=np.maximum(0, allocated - outputs))
 
     def _run_eager(self, steps: int, device: torch.device) -> Outputs:
@@ -186,8 +186,8 @@ def _check_kinds(kinds: set[str]) -> None:
 def _held(step: TorchStep, trace: Trace) -> Held:
     """What exists before the step."""
     tensors = dict(step.module.named_parameters()) | dict(step.module.named_buffers())
-    found = rules(step.built_optimizer, step.module)
-    state = {name: rule.initial(tensors[name]) for name, rule in found.items()}
+    update_rules = rules(step.built_optimizer, step.module)
+    state = {name: rule.initial(tensors[name]) for name, rule in update_rules.items()}
     inputs = cycle(ExampleInputs(step.inputs).tensors)  # the same for each micro-batch
     held: dict[Node, Tensor] = {}
     names: dict[Node, str] = {}
