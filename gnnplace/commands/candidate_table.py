@@ -118,7 +118,7 @@ def some_fused(candidates: Sequence[Candidate]) -> bool:
 
 
 def _schedule(candidates: Sequence[Candidate]) -> str:
-    """The one that they share."""
+    """The schedule of all candidates, or "own schedule" where they differ."""
     schedules = {candidate.result.schedule for candidate in candidates}
     return schedules.pop() if len(schedules) == 1 else "own schedule"
 

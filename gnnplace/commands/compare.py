@@ -68,7 +68,7 @@ def _parser() -> Parser:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Asks every planner and shows what each found."""
+    """Runs every planner and shows the candidate of each."""
     with importing():
         from gnnplace.commands import candidate_table
         from gnnplace.constraints import constrained

@@ -146,7 +146,10 @@ def _curves(
 def _lines(
     methods: Methods, legend: Mapping[str, str], scale: float = 1.0
 ) -> dict[tuple[str, str], list[dict[int, float]]]:
-    """The histories of metrics, by method and by what is said of the metric; methods without one are left out."""
+    """The histories of each metric of `legend`, by method and by the metric's name there, divided by `scale`.
+
+    A method has no line for a metric that none of its runs recorded.
+    """
     lines = {}
     for name, runs in methods.items():
         for metric, what in legend.items():
@@ -158,8 +161,9 @@ def _lines(
 
 
 def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
-    """What the heuristics' placements take, by problem and planner; of
-    measured problems nothing, since these would be simulated.
+    """The simulated step times of the heuristics' placements, by problem and planner.
+
+    Runs that measured their problems are left out: simulated times can't be compared with theirs.
     """
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners

@@ -226,7 +226,7 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
 
 
 def _configs(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, MethodConfig]:
-    """What is to be trained, by the words of --policy, or one run by its configuration's name."""
+    """The configurations to train, by the text of --policy or --config; a resumed run has the name in its file."""
     from gnnplace.config import files
 
     overrides = [*([f"--algorithm.kind={chosen.algorithm}"] if chosen.algorithm else []), *overrides]
@@ -259,7 +259,7 @@ def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunC
 
 
 def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, MethodConfig]:
-    """The same with as many updates as a budget allows."""
+    """The configurations, each with as many updates as `evaluations` allow."""
     from gnnplace.training.run.evaluations import within
     from gnnplace.training.run.problems import simulated
 

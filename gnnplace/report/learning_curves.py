@@ -65,10 +65,10 @@ def curves(
     levels: Mapping[str, float],
     unit: str,
 ) -> dict[str, Any]:
-    """A figure of the means over seeds by update; `lines` are by method and by what is said of it. `levels` are lines
-    across, by name.
+    """A figure of the means over seeds by update; `lines` has a history for each seed, by method and quantity.
+    `levels` are horizontal lines, by name.
 
-    What is said first is drawn solid with its interval as a band, what is said second dotted.
+    The first quantity is drawn solid, with its interval as a band; the others are dotted.
     """
     quantities, data = list(dict.fromkeys(what for _, what in lines)), list[dict[str, Any]]()
     drawn, seen = set[int](), list(levels.values())
