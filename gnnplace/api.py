@@ -77,11 +77,13 @@ def problem(
     # first: a graph may take minutes to capture
     machine = cluster if isinstance(cluster, Cluster) else sources.cluster(cluster)
     if isinstance(graph, str | os.PathLike):
-        made = sources.graph(os.fspath(graph), Reading(tuple((dims or {}).items()), tuple(fetches), format, mode))
+        computation = sources.graph(
+            os.fspath(graph), Reading(tuple((dims or {}).items()), tuple(fetches), format, mode)
+        )
     else:
-        made = graph_of(graph, name, "graph: is")
+        computation = graph_of(graph, name, "graph: is")
     return sources.costed(
-        made, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3)
+        computation, machine, None if costs is None else os.fspath(costs), partial(warnings.warn, stacklevel=3)
     )
 
 

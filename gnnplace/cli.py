@@ -65,8 +65,8 @@ def _run(command: str, arguments: list[str]) -> int:
     except ValueError as error:
         return _complain(command, str(error), BAD_INPUT)
     except OSError as error:
-        said = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-        return _complain(command, said, BAD_INPUT)
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+        return _complain(command, message, BAD_INPUT)
     except KeyboardInterrupt:  # of a caller that is a program: `gnnplace.start` ends a command's own process
         return _complain(command, "interrupted", INTERRUPTED)
 

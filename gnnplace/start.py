@@ -37,10 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command in this process, which is its own, and returns its exit status."""
     words = sys.argv[1:] if arguments is None else list(arguments)
     name = printable(f"gnnplace {words[0]}" if words and not words[0].startswith("-") else "gnnplace")
-    heard = [number for number in ENDED if signal.getsignal(number) is not signal.SIG_IGN]
+    signals = [number for number in ENDED if signal.getsignal(number) is not signal.SIG_IGN]
     # the last that is called: Python's own end takes a while, and its status stands
-    atexit.register(_handle, heard, signal.SIG_IGN)
-    _handle(heard, partial(_end, name, os.getpid()))
+    atexit.register(_handle, signals, signal.SIG_IGN)
+    _handle(signals, partial(_end, name, os.getpid()))
     out = _standard_streams()
     status = _run(words)
     sys.stdout.flush()
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if out.failed is not None and out.failed.errno != errno.EPIPE and status == DONE:
         print(f"{name}: stdout: {out.failed.strerror}", file=sys.stderr)
         status = BAD_INPUT
-    _handle(heard, lambda number, frame: os._exit(status))
+    _handle(signals, lambda number, frame: os._exit(status))
     return status
 
 

@@ -73,22 +73,22 @@ def proof(problem: Problem, candidate: Candidate) -> str:
     return ", not proved" if searched and not candidate.proved(problem) else ""
 
 
-def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
+def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequence[Column] = ()) -> None:
     """The candidates, the bound and what the columns mean, on stdout.
 
     `more` are columns, each from its header to its last candidate.
     """
     title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
     columns = [
-        ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in found)),
-        (f"{_schedule(found)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in found)),
-        ("fifo\nms", *(_ms(candidate.fifo(problem).step_time_ns) for candidate in found)),
-        *_metrics(problem, found),
+        ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in candidates)),
+        (f"{_schedule(candidates)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in candidates)),
+        ("fifo\nms", *(_ms(candidate.fifo(problem).step_time_ns) for candidate in candidates)),
+        *_metrics(problem, candidates),
         *more,
     ]
     header, *rows = zip(*columns, strict=True)
     bounds = {f"lower bound ({bound_name(problem)})": lower_bound(problem)}
-    if some_fused(found):
+    if some_fused(candidates):
         bounds[f"of every fusion ({bound_name(problem, fusion=True)})"] = lower_bound(problem, fusion=True)
     last = [(name, _ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
     terminal.print_table(header, [*rows, *last], title, MOST_WIDTH)
@@ -100,7 +100,7 @@ def print_table(problem: Problem, found: Sequence[Candidate], more: Sequence[Col
     )
     print_reasons(
         "infeasible",
-        {candidate.planner: why for candidate in found if (why := candidate.result.infeasible) is not None},
+        {candidate.planner: why for candidate in candidates if (why := candidate.result.infeasible) is not None},
     )
 
 
@@ -112,27 +112,27 @@ def print_reasons(what: str, reasons: Mapping[str, str]) -> None:
         terminal.say(f"  {name}: {why}")
 
 
-def some_fused(found: Sequence[Candidate]) -> bool:
+def some_fused(candidates: Sequence[Candidate]) -> bool:
     """Whether ops run fused in some of the placements."""
-    return any(candidate.placement.fusion is not None for candidate in found)
+    return any(candidate.placement.fusion is not None for candidate in candidates)
 
 
-def _schedule(found: Sequence[Candidate]) -> str:
-    """The one that they share."""
-    schedules = {candidate.result.schedule for candidate in found}
+def _schedule(candidates: Sequence[Candidate]) -> str:
+    """The schedule of all candidates, or "own schedule" where they differ."""
+    schedules = {candidate.result.schedule for candidate in candidates}
     return schedules.pop() if len(schedules) == 1 else "own schedule"
 
 
 def _metrics(problem: Problem, candidates: Sequence[Candidate]) -> list[Column]:
     bounds = [lower_bound(problem, candidate.placement.fusion is not None) for candidate in candidates]
-    found = [
+    measures = [
         metrics(problem.cluster, candidate.result, bound) for candidate, bound in zip(candidates, bounds, strict=True)
     ]
-    idle = [_idle(candidate.result, each.idle_ns) for candidate, each in zip(candidates, found, strict=True)]
+    idle = [_idle(candidate.result, each.idle_ns) for candidate, each in zip(candidates, measures, strict=True)]
     return [
-        ("room\n%", *(_percent(each.room) for each in found)),
-        ("balance\n%", *(_percent(each.load_balance) for each in found)),
-        ("channel\n%", *(_percent(each.communication_share) for each in found)),
+        ("room\n%", *(_percent(each.room) for each in measures)),
+        ("balance\n%", *(_percent(each.load_balance) for each in measures)),
+        ("channel\n%", *(_percent(each.communication_share) for each in measures)),
         ("idle\n%", *idle),
     ]
 

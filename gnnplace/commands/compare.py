@@ -68,7 +68,7 @@ def _parser() -> Parser:
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Asks every planner and shows what each found."""
+    """Runs every planner and shows the candidate of each."""
     with importing():
         from gnnplace.commands import candidate_table
         from gnnplace.constraints import constrained
@@ -77,14 +77,14 @@ def main(chosen: argparse.Namespace) -> int:
     whole, constraint = options.problem(chosen), options.constraint(chosen)
     under = constrained(whole, constraint)
     problem = under.problem
-    found, prices = _proposed(chosen, under, str(constraint))
+    candidates, prices = _proposed(chosen, under, str(constraint))
     candidate_table.say_compiled(chosen.quiet)
-    _write(chosen, problem, found)
+    _write(chosen, problem, candidates)
     if chosen.json:
-        terminal.print_json(_document(problem, chosen, found, prices))
+        terminal.print_json(_document(problem, chosen, candidates, prices))
     else:
-        _print(problem, found, prices, constraint)
-    if any(candidate.result.infeasible is None for candidate in found):
+        _print(problem, candidates, prices, constraint)
+    if any(candidate.result.infeasible is None for candidate in candidates):
         return DONE
     proof = not_fitting(whole, problem, constraint) or "nothing feasible found, nor a proof that there is nothing"
     terminal.warn(f"gnnplace compare: {proof}")
@@ -104,9 +104,9 @@ def _proposed(
 
     def every(problem: Problem, more: Mapping[str, Planner], stages: Stages | None = None) -> list[Candidate]:
         spent = budget(problem, chosen.budget, chosen.evaluations)
-        return compared(problem, spent, replace(asked, stages=stages), more=more, say=say)
+        return compared(problem, spent, replace(settings, stages=stages), more=more, say=say)
 
-    say, asked = (
+    say, settings = (
         candidate_table.news(chosen.quiet),
         Options(seed=chosen.seed, schedule=chosen.schedule, progress=candidate_table.progress(chosen.quiet)),
     )
@@ -115,25 +115,25 @@ def _proposed(
         terminal.progress(chosen.quiet)("without constraint:")
         free = every(under.whole, policies)
         terminal.progress(chosen.quiet)(f"{constraint}:")
-    found = every(under.problem, policies, under.stages)
-    prices = priced(found, free)
+    candidates = every(under.problem, policies, under.stages)
+    prices = priced(candidates, free)
     if (fused := options.fusion(chosen, under.problem)) is not None:
-        found = ranked([*found, *(expanded(row, fused) for row in every(fused.problem, {}))])
-    return found, prices
+        candidates = ranked([*candidates, *(expanded(row, fused) for row in every(fused.problem, {}))])
+    return candidates, prices
 
 
-def _write(chosen: argparse.Namespace, problem: Problem, found: Sequence[Candidate]) -> None:
+def _write(chosen: argparse.Namespace, problem: Problem, candidates: Sequence[Candidate]) -> None:
     """The table of --csv and the page of --report."""
     from gnnplace.formats import atomic
     from gnnplace.portfolio.candidates import table
     from gnnplace.report.step_report import Rival, write_step_report
 
     if chosen.csv is not None:
-        rows = table(problem, found).map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
+        rows = table(problem, candidates).map(lambda cell: printable(cell) if isinstance(cell, str) else cell)
         atomic.write_text(chosen.csv, rows.to_csv(index=False))
-    if chosen.report is not None and found[0].result.infeasible is None:
-        rivals = [Rival(each.planner, each.result) for each in found]
-        write_step_report(chosen.report, problem, found[0].placement, options.origin(chosen), rivals)
+    if chosen.report is not None and candidates[0].result.infeasible is None:
+        rivals = [Rival(each.planner, each.result) for each in candidates]
+        write_step_report(chosen.report, problem, candidates[0].placement, options.origin(chosen), rivals)
 
 
 def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
@@ -151,14 +151,14 @@ def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
     return {name if names.count(name) == 1 else f"{name}, {path}": policies[path] for name, path in paths}
 
 
-def _slower(found: Sequence[Candidate]) -> dict[str, str]:
+def _slower(candidates: Sequence[Candidate]) -> dict[str, str]:
     return slower_than_one_device(
-        {each.planner: each.result.feasible_ns for each in found if each.placement.fusion is None}
+        {each.planner: each.result.feasible_ns for each in candidates if each.placement.fusion is None}
     )
 
 
 def _document(
-    problem: Problem, chosen: argparse.Namespace, found: list[Candidate], prices: Mapping[str, int | None]
+    problem: Problem, chosen: argparse.Namespace, candidates: list[Candidate], prices: Mapping[str, int | None]
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
@@ -166,7 +166,7 @@ def _document(
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
 
-    rows = [candidate.row(problem) for candidate in found]
+    rows = [candidate.row(problem) for candidate in candidates]
     return {
         "graph": problem.graph.name,
         "cluster": problem.cluster.name,
@@ -174,29 +174,31 @@ def _document(
         "bound_ns": lower_bound(problem),
         "schedule": chosen.schedule,
         "bound": bound_name(problem),
-        "fused_bound_ns": lower_bound(problem, fusion=True) if candidate_table.some_fused(found) else None,
+        "fused_bound_ns": lower_bound(problem, fusion=True) if candidate_table.some_fused(candidates) else None,
         "constraint": asdict(options.constraint(chosen)),
         "planners": [
             row | {"op_step_time_ns": prices[row["planner"]]} if row["planner"] in prices else row for row in rows
         ],
-        "slower_than_one_device": _slower(found),
+        "slower_than_one_device": _slower(candidates),
         "missing": planners.missing(),
     }
 
 
-def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | None], constraint: Constraint) -> None:
+def _print(
+    problem: Problem, candidates: list[Candidate], prices: Mapping[str, int | None], constraint: Constraint
+) -> None:
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
 
-    results = [candidate.result for candidate in found]
+    results = [candidate.result for candidate in candidates]
     peaks = [None if result.peak_memory_bytes is None else int(result.peak_memory_bytes.max()) for result in results]
     more = [
-        *_price(found, prices),
+        *_price(candidates, prices),
         ("peak\nMiB", *(terminal.NONE if peak is None else f"{peak / 2**20:,.1f}" for peak in peaks)),
         ("sent\nMiB", *(f"{result.transferred_bytes / 2**20:,.1f}" for result in results)),
-        ("planning\nms", *(f"{candidate.planning_ns / 1e6:,.1f}" for candidate in found)),
+        ("planning\nms", *(f"{candidate.planning_ns / 1e6:,.1f}" for candidate in candidates)),
     ]
-    candidate_table.print_table(problem, found, more)
+    candidate_table.print_table(problem, candidates, more)
     if str(constraint):
         terminal.say(
             f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint "
@@ -206,19 +208,19 @@ def _print(problem: Problem, found: list[Candidate], prices: Mapping[str, int | 
         terminal.say(
             "stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts"
         )
-    candidate_table.print_reasons("slower than the best single device", _slower(found))
+    candidate_table.print_reasons("slower than the best single device", _slower(candidates))
     for name, how in planners.missing().items():
         terminal.say(f"{name}: {how}")
 
 
-def _price(found: list[Candidate], prices: Mapping[str, int | None]) -> list[Column]:
+def _price(candidates: list[Candidate], prices: Mapping[str, int | None]) -> list[Column]:
     """The step time without the constraint, and what the constraint makes of it; no columns where there is none."""
     if not prices:
         return []
-    free = [prices.get(candidate.planner) for candidate in found]
+    free = [prices.get(candidate.planner) for candidate in candidates]
     ratio = [
         terminal.NONE if before is None or candidate.step_time_ns is None else f"{candidate.step_time_ns / before:.3f}"
-        for candidate, before in zip(found, free, strict=True)
+        for candidate, before in zip(candidates, free, strict=True)
     ]
     return [
         ("without\nms", *(terminal.NONE if before is None else f"{before / 1e6:,.3f}" for before in free)),

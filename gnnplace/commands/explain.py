@@ -50,65 +50,70 @@ def main(chosen: argparse.Namespace) -> int:
         from gnnplace.sources import graphs as sources
     problem = options.problem(chosen)
     placement = read_placement(chosen.placement, problem.graph, sources.cluster(chosen.cluster))
-    found = explain(problem, placement) if chosen.part is None else explain_part(problem, placement, chosen.part)
+    explanation = explain(problem, placement) if chosen.part is None else explain_part(problem, placement, chosen.part)
     if chosen.report is not None:
         origin = options.origin(chosen, read_about(chosen.placement).provenance)
         write_step_report(chosen.report, problem, placement, origin)
     if chosen.json:
-        terminal.print_json(_document(found))
-    elif isinstance(found, Explanation):
+        terminal.print_json(_document(explanation))
+    elif isinstance(explanation, Explanation):
         fused = placement.fusion is not None
         bound = terminal.bounded(lower_bound(problem, fused), bound_name(problem, fused), None)
         terminal.say(
-            f"{problem.graph.name} on {problem.cluster.name}: {terminal.milliseconds(found.step_time_ns)}; bound "
+            f"{problem.graph.name} on {problem.cluster.name}: {terminal.milliseconds(explanation.step_time_ns)}; bound "
             f"{bound}",
             "",
         )
-        _print(found)
+        _print(explanation)
     else:
-        _print_part(problem, found)
+        _print_part(problem, explanation)
     return DONE
 
 
-def _document(found: Explanation | PartExplanation) -> dict[str, object]:
+def _document(explanation: Explanation | PartExplanation) -> dict[str, object]:
     """The fields by name, rows of named values as objects."""
     from dataclasses import asdict
 
     rows = ("chain", "changes", "moves")
-    return asdict(found) | {key: [row._asdict() for row in getattr(found, key)] for key in rows if hasattr(found, key)}
+    return asdict(explanation) | {
+        key: [row._asdict() for row in getattr(explanation, key)] for key in rows if hasattr(explanation, key)
+    }
 
 
-def _print(found: Explanation) -> None:
+def _print(explanation: Explanation) -> None:
     from gnnplace.report.explanation import FASTER
 
     terminal.say("The critical chain: what the end of the step waited for, back to its start")
     terminal.print_table(
-        ("ms", "of the step", "where", "what", "ops", "why it began then"), [_row(part, found) for part in found.chain]
+        ("ms", "of the step", "where", "what", "ops", "why it began then"),
+        [_row(part, explanation) for part in explanation.chain],
     )
-    places = [(place, _ms(time_ns), _share(time_ns, found)) for place, time_ns in found.places_ns.items()]
+    places = [(place, _ms(time_ns), _share(time_ns, explanation)) for place, time_ns in explanation.places_ns.items()]
     terminal.say("", "The chain by place")
     terminal.print_table(("where", "ms", "of the step"), places)
-    changes = [(each.what, *_against(each.step_time_ns, found.step_time_ns)) for each in found.changes]
+    changes = [(each.what, *_against(each.step_time_ns, explanation.step_time_ns)) for each in explanation.changes]
     terminal.say("", "What to change first, with the same placement")
     terminal.print_table((f"{FASTER} times as fast", "step ms", "change"), changes)
-    if found.moves:
+    if explanation.moves:
         _print_moves(
-            found.moves[:MOST_MOVES], found.step_time_ns, "Modules that would be better elsewhere, each by itself"
+            explanation.moves[:MOST_MOVES],
+            explanation.step_time_ns,
+            "Modules that would be better elsewhere, each by itself",
         )
     else:
         terminal.say("", "No module by itself would be better elsewhere.")
 
 
-def _print_part(problem: Problem, found: PartExplanation) -> None:
+def _print_part(problem: Problem, part: PartExplanation) -> None:
     rows = [
-        ("stands on", ", ".join(f"{device} ({_ms(time_ns)} ms of work)" for device, time_ns in found.work_ns.items())),
-        ("variables", terminal.mebibytes(found.variable_bytes)),
-        ("on the critical chain", f"{_ms(found.chain_ns)} ms of {_ms(found.step_time_ns)}"),
-        ("begins", f"{_ms(found.start_ns)} ms: {found.waits[0]}"),
-        *(("and that" if number else "because", why) for number, why in enumerate(found.waits[1:])),
+        ("stands on", ", ".join(f"{device} ({_ms(time_ns)} ms of work)" for device, time_ns in part.work_ns.items())),
+        ("variables", terminal.mebibytes(part.variable_bytes)),
+        ("on the critical chain", f"{_ms(part.chain_ns)} ms of {_ms(part.step_time_ns)}"),
+        ("begins", f"{_ms(part.start_ns)} ms: {part.waits[0]}"),
+        *(("and that" if number else "because", why) for number, why in enumerate(part.waits[1:])),
     ]
-    terminal.print_table((f"{found.name} of {problem.graph.name}", ""), rows)
-    _print_moves(found.moves, found.step_time_ns, "Elsewhere")
+    terminal.print_table((f"{part.name} of {problem.graph.name}", ""), rows)
+    _print_moves(part.moves, part.step_time_ns, "Elsewhere")
 
 
 def _print_moves(moves: Sequence[Move], now_ns: int, title: str) -> None:
@@ -119,17 +124,17 @@ def _print_moves(moves: Sequence[Move], now_ns: int, title: str) -> None:
     terminal.print_table(("module", "on", "step ms", "change", "feasible"), rows)
 
 
-def _row(part: Stretch, found: Explanation) -> tuple[str, ...]:
+def _row(part: Stretch, explanation: Explanation) -> tuple[str, ...]:
     times = f"{_ms(part.start_ns)} - {_ms(part.end_ns)}"
-    return times, _share(part.end_ns - part.start_ns, found), part.where, part.what, str(part.nodes), part.why
+    return times, _share(part.end_ns - part.start_ns, explanation), part.where, part.what, str(part.nodes), part.why
 
 
 def _ms(time_ns: int) -> str:
     return f"{time_ns / 1e6:,.3f}"
 
 
-def _share(time_ns: int, found: Explanation) -> str:
-    return terminal.percent(time_ns / found.step_time_ns)
+def _share(time_ns: int, explanation: Explanation) -> str:
+    return terminal.percent(time_ns / explanation.step_time_ns)
 
 
 def _against(time_ns: int | None, now_ns: int) -> tuple[str, str]:

@@ -65,9 +65,9 @@ def shares(graph: ComputationGraph, column: Categorical, time_ns: np.ndarray) ->
     sums = {name: np.zeros(len(column.values) + 1, dtype=np.int64) for name in totals}
     for name, values in totals.items():
         np.add.at(sums[name], rows, values)
-    found = [
+    entries = [
         {"value": value} | {name: int(total[row]) for name, total in sums.items()}
         for row, value in enumerate((None, *column.values))
         if sums["ops"][row]
     ]
-    return sorted(found, key=lambda share: -share["work_ns"])
+    return sorted(entries, key=lambda share: -share["work_ns"])

@@ -105,11 +105,11 @@ def _show(chosen: argparse.Namespace) -> int:
     problem = options.problem(chosen)
     if chosen.picture is not None:
         _draw(chosen.picture, problem)
-    found = summary(problem)
+    facts = summary(problem)
     if chosen.json:
-        terminal.print_json(found)
+        terminal.print_json(facts)
     else:
-        _print(found)
+        _print(facts)
     return DONE
 
 
@@ -120,22 +120,22 @@ def _draw(path: str, problem: Problem) -> None:
     write_graph_picture(path, problem.graph, fastest_ns(problem))
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(facts: dict[str, Any]) -> None:
     rows = [
-        ("ops", f"{found['ops']:,}, of them {found['ops_without_kernel']:,} without a kernel"),
-        ("edges", f"{found['edges']:,}, of them {found['control_edges']:,} control"),
-        ("arithmetic", f"{found['flops'] / 1e9:,.1f} GFLOP"),
-        ("parameters and optimiser", terminal.mebibytes(found["persistent_bytes"])),
-        ("outputs, aliases not counted", terminal.mebibytes(found["output_bytes"])),
-        ("largest workspace", terminal.mebibytes(found["largest_workspace_bytes"])),
-        ("work, fastest devices", terminal.milliseconds(found["work_ns"])),
-        ("critical path, free transfers", terminal.milliseconds(found["critical_path_ns"])),
-        ("work / critical path", f"{found['parallelism']:.2f}"),
-        ("bound of any placement", terminal.bounded(found["bound_ns"], found["bound"], None)),
+        ("ops", f"{facts['ops']:,}, of them {facts['ops_without_kernel']:,} without a kernel"),
+        ("edges", f"{facts['edges']:,}, of them {facts['control_edges']:,} control"),
+        ("arithmetic", f"{facts['flops'] / 1e9:,.1f} GFLOP"),
+        ("parameters and optimiser", terminal.mebibytes(facts["persistent_bytes"])),
+        ("outputs, aliases not counted", terminal.mebibytes(facts["output_bytes"])),
+        ("largest workspace", terminal.mebibytes(facts["largest_workspace_bytes"])),
+        ("work, fastest devices", terminal.milliseconds(facts["work_ns"])),
+        ("critical path, free transfers", terminal.milliseconds(facts["critical_path_ns"])),
+        ("work / critical path", f"{facts['parallelism']:.2f}"),
+        ("bound of any placement", terminal.bounded(facts["bound_ns"], facts["bound"], None)),
     ]
-    terminal.print_table((f"{found['name']} on {found['cluster']}", ""), rows)
-    _print_shares("kind", found["kinds"])
-    _print_shares("phase", found["phases"])
+    terminal.print_table((f"{facts['name']} on {facts['cluster']}", ""), rows)
+    _print_shares("kind", facts["kinds"])
+    _print_shares("phase", facts["phases"])
 
 
 def _print_shares(what: str, shares: list[dict[str, Any]]) -> None:

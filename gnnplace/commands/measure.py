@@ -123,7 +123,7 @@ def main(chosen: argparse.Namespace) -> int:
         placement = _placement(chosen, problem, cluster)
         if chosen.search:
             placement = _improved(chosen, problem, placement, hosts)
-        found = measured_step(
+        step = measured_step(
             hosts(), problem, known(placement), _reference(chosen, cluster), PROTOCOLS[chosen.protocol], chosen.limit
         )
     except MeasurementError as failed:
@@ -131,11 +131,11 @@ def main(chosen: argparse.Namespace) -> int:
     finally:
         hosts.close()
     if _first_rank():
-        simulated = predicted(problem.cluster, found.simulated, lower_bound(problem), bound_name(problem))
+        simulated = predicted(problem.cluster, step.simulated, lower_bound(problem), bound_name(problem))
         if chosen.output:
             provenance = _provenance(chosen, time.perf_counter_ns() - started)
             write_placement(chosen.output, problem.graph, cluster, placement, simulated, provenance)
-        (_print_json if chosen.json else _print)(chosen, found, simulated)
+        (_print_json if chosen.json else _print)(chosen, step, simulated)
     return DONE
 
 
@@ -209,43 +209,44 @@ def _report_failure(chosen: argparse.Namespace, failed: MeasurementError) -> int
     return MEASUREMENT_FAILED
 
 
-def _print_json(chosen: argparse.Namespace, found: MeasuredStep, simulated: Predicted) -> None:
+def _print_json(chosen: argparse.Namespace, step: MeasuredStep, simulated: Predicted) -> None:
     from gnnplace.execution.timing import estimate, ratio
 
-    problem, own = found.problem, found.measured
+    problem, measurement = step.problem, step.measured
     names = problem.cluster.device_names
     document: dict[str, Any] = {
         "workload": chosen.workload, "cluster": problem.cluster.name, "ops": problem.num_ops,
         "protocol": chosen.protocol,
-        "schedule": found.simulated.schedule, "outcome": "ok", "step_ns": list(own.step_ns),
-        "step_time_ns": found.step_time_ns._asdict(),
-        "peak_memory_bytes": dict(zip(names, own.peak_memory_bytes, strict=True)),
-        "devices": dict(zip(names, own.devices, strict=True)), "difference": vars(own.difference),
-        "load": own.load._asdict(),
+        "schedule": step.simulated.schedule, "outcome": "ok", "step_ns": list(measurement.step_ns),
+        "step_time_ns": step.step_time_ns._asdict(),
+        "peak_memory_bytes": dict(zip(names, measurement.peak_memory_bytes, strict=True)),
+        "devices": dict(zip(names, measurement.devices, strict=True)), "difference": vars(measurement.difference),
+        "load": measurement.load._asdict(),
         "simulated": simulated.model_dump(),
     }  # fmt: skip
-    if found.reference is not None:
-        step_ns = found.reference.step_ns
+    if step.reference is not None:
+        step_ns = step.reference.step_ns
         document["reference"] = {
-            "step_ns": list(step_ns), "step_time_ns": estimate(step_ns)._asdict(), "ratio": ratio(own.step_ns,
+            "step_ns": list(step_ns), "step_time_ns": estimate(step_ns)._asdict(), "ratio": ratio(measurement.step_ns,
             step_ns)._asdict(),
         }  # fmt: skip
     terminal.print_json(document)
 
 
-def _print(chosen: argparse.Namespace, found: MeasuredStep, simulated: Predicted) -> None:
+def _print(chosen: argparse.Namespace, step: MeasuredStep, simulated: Predicted) -> None:
     from gnnplace.execution.timing import estimate
 
-    problem, own, same = found.problem, found.measured, found.measured.difference
+    problem, measurement = step.problem, step.measured
+    same, load = measurement.difference, measurement.load
     rows = [
-        ("step time, measured", f"{_interval(found.step_time_ns)}, {len(own.step_ns)} steps"),
+        ("step time, measured", f"{_interval(step.step_time_ns)}, {len(measurement.step_ns)} steps"),
         ("step time, simulated", terminal.milliseconds(simulated.step_time_ns)),
         ("bound, simulated", terminal.bounded(simulated.bound_ns, simulated.bound or "", simulated.room)),
         ("load balance, simulated", terminal.percent(simulated.load_balance)),
         ("busiest channel occupied, simulated", terminal.percent(simulated.communication_share)),
     ]
-    if found.reference is not None and (faster := found.speedup) is not None:
-        step_ns = found.reference.step_ns
+    if step.reference is not None and (faster := step.speedup) is not None:
+        step_ns = step.reference.step_ns
         rows.append(("reference, measured", f"{_interval(estimate(step_ns))}, {len(step_ns)} steps in turns"))
         rows.append(("faster than the reference", f"{faster.median:.3f}x [{faster.low:.3f}, {faster.high:.3f}]"))
     equal = "equal bit by bit" if same.largest == 0 else f"equal but for {same.largest:.1e} ({same.worst})"
@@ -253,7 +254,9 @@ def _print(chosen: argparse.Namespace, found: MeasuredStep, simulated: Predicted
         ("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}")
     )
     assert simulated.peak_memory_bytes is not None and simulated.idle_ns is not None  # what was run has its links
-    for device, what, peak in zip(problem.cluster.device_names, own.devices, own.peak_memory_bytes, strict=True):
+    for device, what, peak in zip(
+        problem.cluster.device_names, measurement.devices, measurement.peak_memory_bytes, strict=True
+    ):
         memory, idle = (
             terminal.mebibytes(simulated.peak_memory_bytes[device]),
             terminal.milliseconds(simulated.idle_ns[device]),
@@ -262,12 +265,12 @@ def _print(chosen: argparse.Namespace, found: MeasuredStep, simulated: Predicted
     rows.append(
         (
             "machine meanwhile",
-            f"load {own.load.load_average:.2f}, cores {own.load.busy:.0%} busy, {own.load.stolen:.1%} stolen",
+            f"load {load.load_average:.2f}, cores {load.busy:.0%} busy, {load.stolen:.1%} stolen",
         )
     )
-    title = f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {found.simulated.schedule}"
+    title = f"{chosen.workload} ({problem.num_ops:,} ops) on {problem.cluster.name}, {step.simulated.schedule}"
     terminal.print_table((title, ""), rows)
 
 
-def _interval(found: Estimate) -> str:
-    return f"{found.median / 1e6:,.3f} ms [{found.low / 1e6:,.3f}, {found.high / 1e6:,.3f}]"
+def _interval(interval: Estimate) -> str:
+    return f"{interval.median / 1e6:,.3f} ms [{interval.low / 1e6:,.3f}, {interval.high / 1e6:,.3f}]"

@@ -51,17 +51,17 @@ def compared(methods: Mapping[str, Method], heuristics: Known, evaluations: int 
     Where heuristics are known, searches get as many `evaluations`; none is asked without.
     """
     first = next(iter(methods.values())).outcomes
-    found = {}
+    tables = {}
     for label, problem in first[0].problems.items():
         rows = [_row(name, method, label) for name, method in methods.items()]
         rows += _searched(problem, first, evaluations) if evaluations is not None and label in heuristics else []
-        found[label] = ComparedMethods(
+        tables[label] = ComparedMethods(
             problem, [each.seed for each in first], rows, next(iter(heuristics.get(label, [])), None)
         )
-    return found
+    return tables
 
 
-def document(found: Mapping[str, ComparedMethods]) -> list[dict[str, Any]]:
+def document(tables: Mapping[str, ComparedMethods]) -> list[dict[str, Any]]:
     """A row for each problem, for programs."""
     return [
         {
@@ -75,15 +75,15 @@ def document(found: Mapping[str, ComparedMethods]) -> list[dict[str, Any]]:
                 for row in each.rows
             ],
         }
-        for label, each in found.items()
+        for label, each in tables.items()
     ]
 
 
-def print_tables(found: Mapping[str, ComparedMethods]) -> None:
+def print_tables(tables: Mapping[str, ComparedMethods]) -> None:
     """A table for each problem, on stdout: geometric means over seeds
     and 95 % intervals (Student's t of the logarithms).
     """
-    for each in found.values():
+    for each in tables.values():
         bound_ns = lower_bound(each.problem)
         rows = [_cells(row, bound_ns) for row in each.rows]
         if each.heuristic is not None:
@@ -109,8 +109,8 @@ def _searched(problem: Problem, outcomes: Sequence[Outcome], evaluations: int) -
     for name in by_seed[0]:
         results = simulate(problem, [placements[name] for placements in by_seed])
         times = [result.feasible_ns for result in results]
-        known = [float(time_ns) for time_ns in times if time_ns is not None]
-        rows.append(Row(name, None, estimate(known) if len(known) == len(times) else None, evaluations))
+        feasible = [float(time_ns) for time_ns in times if time_ns is not None]
+        rows.append(Row(name, None, estimate(feasible) if len(feasible) == len(times) else None, evaluations))
     return rows
 
 

@@ -152,8 +152,10 @@ def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> 
     start = read_placement(chosen.start, under.whole.graph, cluster)
     if start.fusion is not None:
         raise ValueError(f"{chosen.start}: fusion: searches place ops that run by themselves")
-    heard = under.heard(start)
-    return heard if under.stages is None or not under.stages.binding else nearest(under.problem, under.stages, heard)
+    placement = under.heard(start)
+    if under.stages is None or not under.stages.binding:
+        return placement
+    return nearest(under.problem, under.stages, placement)
 
 
 def _candidate(
@@ -180,8 +182,8 @@ def _candidate(
         )
         return comparison.best(problem, portfolio.budget(problem, chosen.budget, chosen.evaluations), given)
     policies = {name: staged(plan, stages) for name, plan in source.planners.items()}
-    asked = _one(problem, stages, chosen) if chosen.planner else policies
-    return comparison.candidates(problem, asked, chosen.schedule, candidate_table.news(chosen.quiet))[0]
+    planners = _one(problem, stages, chosen) if chosen.planner else policies
+    return comparison.candidates(problem, planners, chosen.schedule, candidate_table.news(chosen.quiet))[0]
 
 
 def _one(problem: Problem, stages: Stages | None, chosen: argparse.Namespace) -> Mapping[str, Planner]:
@@ -206,12 +208,12 @@ def _policy(chosen: argparse.Namespace, start: Placement | None) -> Source:
     return Source({policy.name: policy}, policy.encoder, checksum)
 
 
-def _provenance(chosen: argparse.Namespace, source: Source, found: Candidate, wall_ns: int) -> Provenance:
+def _provenance(chosen: argparse.Namespace, source: Source, candidate: Candidate, wall_ns: int) -> Provenance:
     from gnnplace.formats.placements import Provenance
 
     return Provenance(
         tool=f"gnnplace {VERSION}",
-        planner=found.planner,
+        planner=candidate.planner,
         encoder=source.encoder,
         checkpoint_sha256=source.checkpoint_sha256,
         seed=chosen.seed,
@@ -241,20 +243,20 @@ def _write(
         terminal.print_json(described_placement(graph, cluster, placement, step, provenance))
 
 
-def _print(chosen: argparse.Namespace, problem: Problem, found: Candidate, step: Predicted) -> None:
+def _print(chosen: argparse.Namespace, problem: Problem, candidate: Candidate, step: Predicted) -> None:
     from gnnplace.commands import candidate_table
     from gnnplace.report import placement_table
 
     terminal.say(f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}", "")
-    placement_table.print_layers(problem, found.placement)
+    placement_table.print_layers(problem, candidate.placement)
     terminal.say()
-    placement_table.print_devices(problem, found.placement, step)
+    placement_table.print_devices(problem, candidate.placement, step)
     assert step.step_time_ns is not None  # else nothing is printed
     bound = terminal.bounded(step.bound_ns, step.bound or "", step.room)
-    asked = str(options.constraint(chosen))
-    terminal.say("", f"step time  {terminal.milliseconds(step.step_time_ns)}, schedule {found.placement.schedule}")
-    terminal.say(f"one device {placement_table.beside_one_device(problem, found.placement, step.step_time_ns)}")
-    terminal.say(f"found by   {found.planner}{candidate_table.proof(problem, found)}")
-    terminal.say(f"bound      {bound}{f', {asked}' if asked else ''}")
+    constraint = str(options.constraint(chosen))
+    terminal.say("", f"step time  {terminal.milliseconds(step.step_time_ns)}, schedule {candidate.placement.schedule}")
+    terminal.say(f"one device {placement_table.beside_one_device(problem, candidate.placement, step.step_time_ns)}")
+    terminal.say(f"found by   {candidate.planner}{candidate_table.proof(problem, candidate)}")
+    terminal.say(f"bound      {bound}{f', {constraint}' if constraint else ''}")
     if chosen.output is not None:
         terminal.say(f"written to {chosen.output}")

@@ -60,8 +60,10 @@ def main(chosen: argparse.Namespace) -> int:
     labels = sorted({label for runs in methods.values() for run in runs for label in run.best_ns})
     parts = [_validation(methods, colour)]
     if len(labels) <= curves.MOST_PROBLEMS:
-        known = _heuristics(methods, labels, chosen.quiet)
-        parts += [_problem(label, methods, colour, known.get(label, {}), number) for number, label in enumerate(labels)]
+        heuristics = _heuristics(methods, labels, chosen.quiet)
+        parts += [
+            _problem(label, methods, colour, heuristics.get(label, {}), number) for number, label in enumerate(labels)
+        ]
     else:
         parts += [_overall(methods, colour), ReportPart(Section("Problems", _problems(labels, methods)), {})]
     sections = [
@@ -82,15 +84,15 @@ def main(chosen: argparse.Namespace) -> int:
 
 def _overall(methods: Methods, colour: Mapping[str, str]) -> ReportPart:
     """Over the problems of each update: the geometric mean of step times over those of the best single device."""
-    said = {"best_over_one_device": "best so far", "mean_over_one_device": "mean of samples"}
+    legend = {"best_over_one_device": "best so far", "mean_over_one_device": "mean of samples"}
     levels, unit = {"best single device": 1.0}, "of the best single device's time"
-    return _curves("overall", "Over the problems of each update", _lines(methods, said), colour, levels, unit)
+    return _curves("overall", "Over the problems of each update", _lines(methods, legend), colour, levels, unit)
 
 
 def _validation(methods: Methods, colour: Mapping[str, str]) -> ReportPart:
-    said = {"val/over_best_heuristic": "over the best heuristic", "val/over_bound": "over the bound"}
+    legend = {"val/over_best_heuristic": "over the best heuristic", "val/over_bound": "over the bound"}
     title = "Validation: problems that it never trained on, greedy"
-    return _curves("validation", title, _lines(methods, said), colour, {"equal": 1.0}, "ratio of step times")
+    return _curves("validation", title, _lines(methods, legend), colour, {"equal": 1.0}, "ratio of step times")
 
 
 def _problem(
@@ -135,29 +137,33 @@ def _curves(
 
     if not lines:
         return ReportPart(Section(title, ""), {})
-    said = note("Geometric means over seeds; bands are intervals of 95 % (Student's t of the logarithms).")
+    caption = note("Geometric means over seeds; bands are intervals of 95 % (Student's t of the logarithms).")
     return ReportPart(
-        Section(title, f'{said}<div id="{key}"></div>'), {key: learning.curves(lines, colour, levels, unit)}
+        Section(title, f'{caption}<div id="{key}"></div>'), {key: learning.curves(lines, colour, levels, unit)}
     )
 
 
 def _lines(
-    methods: Methods, said: Mapping[str, str], scale: float = 1.0
+    methods: Methods, legend: Mapping[str, str], scale: float = 1.0
 ) -> dict[tuple[str, str], list[dict[int, float]]]:
-    """The histories of metrics, by method and by what is said of the metric; methods without one are left out."""
-    found = {}
+    """The histories of each metric of `legend`, by method and by the metric's name there, divided by `scale`.
+
+    A method has no line for a metric that none of its runs recorded.
+    """
+    lines = {}
     for name, runs in methods.items():
-        for metric, what in said.items():
+        for metric, what in legend.items():
             if histories := [run.curves[metric] for run in runs if metric in run.curves]:
-                found[name, what] = [
+                lines[name, what] = [
                     {update: value / scale for update, value in history.items()} for history in histories
                 ]
-    return found
+    return lines
 
 
 def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[str, dict[str, int]]:
-    """What the heuristics' placements take, by problem and planner; of
-    measured problems nothing, since these would be simulated.
+    """The simulated step times of the heuristics' placements, by problem and planner.
+
+    Runs that measured their problems are left out: simulated times can't be compared with theirs.
     """
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio import planners
@@ -167,19 +173,21 @@ def _heuristics(methods: Methods, labels: Sequence[str], quiet: bool) -> dict[st
     from gnnplace.training.run.folder import followed
     from gnnplace.training.update.lesson import labels as labels_of
 
-    found: dict[str, dict[str, int]] = {}
+    times_ns: dict[str, dict[str, int]] = {}
     for run in (run for runs in methods.values() for run in runs if not run.measured):
-        if set(run.best_ns) <= set(found):
+        if set(run.best_ns) <= set(times_ns):
             continue
         with ExitStack() as stack:
             posed = run_problems.opened(run.config, followed(run.path), stack, quiet).problems
         for label, problem in zip(labels_of(posed), posed, strict=True):
-            if label in labels and label not in found:
+            if label in labels and label not in times_ns:
                 named = planners.planners(problem, simulate, 0, run.config.policy.proposes)
-                asked = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
-                made = candidates(problem, asked, run.config.policy.proposes, candidate_table.news(quiet))
-                found[label] = {each.planner: each.step_time_ns for each in made if each.step_time_ns is not None}
-    return found
+                heuristics = {name: plan for name, plan in named.items() if name not in planners.SEARCHES}
+                proposals = candidates(problem, heuristics, run.config.policy.proposes, candidate_table.news(quiet))
+                times_ns[label] = {
+                    each.planner: each.step_time_ns for each in proposals if each.step_time_ns is not None
+                }
+    return times_ns
 
 
 def _rated(rated: Sequence[Rated], bounds: Sequence[float]) -> str:
@@ -213,12 +221,12 @@ def _problems(labels: Sequence[str], methods: Methods) -> str:
     for label in labels:
         ratios = []
         for runs in methods.values():
-            found = [
+            over_bound = [
                 run.best_ns[label] / run.bound_ns[label]
                 for run in runs
                 if label in run.best_ns and label in run.bound_ns
             ]
-            ratios.append(f"{learning.estimate(found).mean:.3f}" if found else terminal.NONE)
+            ratios.append(f"{learning.estimate(over_bound).mean:.3f}" if over_bound else terminal.NONE)
         rows.append((label, *ratios))
     return note("The best placement's step time over the bound, the mean over seeds.") + table(
         ("problem", *methods), rows
@@ -246,5 +254,5 @@ def _runs(methods: Methods) -> str:
 def _origin(chosen: argparse.Namespace) -> str:
     from gnnplace.report.page import facts
 
-    made = f"gnnplace {VERSION}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-    return facts([("report by", made), ("command", options.origin(chosen).command)])
+    tool = f"gnnplace {VERSION}, {datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
+    return facts([("report by", tool), ("command", options.origin(chosen).command)])

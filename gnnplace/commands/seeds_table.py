@@ -28,11 +28,11 @@ class Outcome(NamedTuple):
     problems: dict[str, Problem]
 
 
-def outcome(run: TrainingRun, found: Sequence[Sequence[Candidate]]) -> Outcome:
+def outcome(run: TrainingRun, rankings: Sequence[Sequence[Candidate]]) -> Outcome:
     """Keeps of a run's candidates the feasible step times."""
     times = {
         lesson.label: {_name(row.planner): row.step_time_ns for row in rows if row.step_time_ns is not None}
-        for lesson, rows in zip(run.learner.lessons, found, strict=True)
+        for lesson, rows in zip(run.learner.lessons, rankings, strict=True)
     }
     problems = {lesson.label: lesson.problem for lesson in run.learner.lessons}
     return Outcome(run.config.seed, run.folder.path, rule_of(run.config.policy.proposes), times, problems)
@@ -47,7 +47,7 @@ def document(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             "seeds": [each.seed for each in outcomes],
             "best_baseline": _baseline(outcomes, label),
             **{
-                name: None if (found := over_seeds(outcomes, label, row)) is None else found._asdict()
+                name: None if (step_time := over_seeds(outcomes, label, row)) is None else step_time._asdict()
                 for name, row in ROWS.items()
             },
         }
@@ -62,11 +62,11 @@ def print_table(outcomes: Sequence[Outcome]) -> None:
     rows = []
     for label, problem in outcomes[0].problems.items():
         baseline = _baseline(outcomes, label)
-        own = [shown(over_seeds(outcomes, label, row)) for row in ROWS.values()]
+        cells = [shown(over_seeds(outcomes, label, row)) for row in ROWS.values()]
         against = (
             terminal.NONE if baseline is None else f"{baseline['step_time_ns'] / 1e6:,.3f} ({baseline['planner']})"
         )
-        rows.append((label, *own, against, f"{lower_bound(problem) / 1e6:,.3f}"))
+        rows.append((label, *cells, against, f"{lower_bound(problem) / 1e6:,.3f}"))
     seeds = ", ".join(str(each.seed) for each in outcomes)
     terminal.print_table(
         ("problem", "greedy\nms", "best found\nms", "best baseline\nms", "bound\nms"), rows, f"seeds {seeds}"
@@ -98,9 +98,9 @@ def _baseline(outcomes: Sequence[Outcome], label: str) -> dict[str, Any] | None:
     return None if not times else {"planner": min(times)[1], "step_time_ns": min(times)[0]}
 
 
-def shown(found: MeanOverSeeds | None) -> str:
+def shown(step_time: MeanOverSeeds | None) -> str:
     """Milliseconds, with the interval where there are several seeds."""
-    if found is None:
+    if step_time is None:
         return terminal.NONE
-    interval = f" [{found.low / 1e6:,.3f}, {found.high / 1e6:,.3f}]" if found.seeds > 1 else ""
-    return f"{found.mean / 1e6:,.3f}{interval}"
+    interval = f" [{step_time.low / 1e6:,.3f}, {step_time.high / 1e6:,.3f}]" if step_time.seeds > 1 else ""
+    return f"{step_time.mean / 1e6:,.3f}{interval}"

@@ -61,33 +61,33 @@ def main(chosen: argparse.Namespace) -> int:
         placement = scheduled(placement, chosen.schedule)
     (result,) = simulate(problem, [placement], timeline=chosen.picture is not None)
     fused = placement.fusion is not None
-    found = predicted(problem.cluster, result, lower_bound(problem, fused), bound_name(problem, fused))
+    step = predicted(problem.cluster, result, lower_bound(problem, fused), bound_name(problem, fused))
     if chosen.json:
-        terminal.print_json(found.model_dump(exclude_unset=True))
+        terminal.print_json(step.model_dump(exclude_unset=True))
     else:
-        _print(problem, placement, found)
+        _print(problem, placement, step)
     if chosen.picture is not None:
         picture.write_picture(chosen.picture, problem, placement, result)
     return DONE
 
 
-def _print(problem: Problem, placement: Placement, found: Predicted) -> None:
+def _print(problem: Problem, placement: Placement, step: Predicted) -> None:
     title = f"{problem.graph.name} on {problem.cluster.name}, schedule {placement.schedule}"
     if placement.fusion is not None:
         title += f", {problem.num_ops:,} ops fused to {len(set(placement.fusion.tolist())):,}"
     rows = [
-        ("step time", terminal.milliseconds(found.step_time_ns)),
-        ("feasible", found.infeasible or "yes"),
-        ("bound", terminal.bounded(found.bound_ns, found.bound or "", found.room)),
-        ("load balance", terminal.percent(found.load_balance)),
-        ("busiest channel occupied", terminal.percent(found.communication_share)),
-        ("transferred", f"{terminal.mebibytes(found.transferred_bytes)} in {found.transfers}"),
+        ("step time", terminal.milliseconds(step.step_time_ns)),
+        ("feasible", step.infeasible or "yes"),
+        ("bound", terminal.bounded(step.bound_ns, step.bound or "", step.room)),
+        ("load balance", terminal.percent(step.load_balance)),
+        ("busiest channel occupied", terminal.percent(step.communication_share)),
+        ("transferred", f"{terminal.mebibytes(step.transferred_bytes)} in {step.transfers}"),
     ]
     for device in problem.cluster.devices:
         peak, idle = (
-            None if values is None else values[device.name] for values in (found.peak_memory_bytes, found.idle_ns)
+            None if values is None else values[device.name] for values in (step.peak_memory_bytes, step.idle_ns)
         )
-        busy = f"busy {terminal.milliseconds(found.busy_ns[device.name])}, idle {terminal.milliseconds(idle)}"
+        busy = f"busy {terminal.milliseconds(step.busy_ns[device.name])}, idle {terminal.milliseconds(idle)}"
         rows.append(
             (device.name, f"{busy}, peak {terminal.mebibytes(peak)} of {terminal.mebibytes(device.memory_bytes)}")
         )

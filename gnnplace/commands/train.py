@@ -101,7 +101,7 @@ def _seeds(text: str) -> tuple[int, ...]:
     return seeds
 
 
-class Asked(NamedTuple):
+class MethodConfig(NamedTuple):
     """A configuration, and how many evaluations each of its runs takes where these were counted."""
 
     config: RunConfig
@@ -118,10 +118,10 @@ def main(chosen: argparse.Namespace) -> int:
     if chosen.knobs:
         sys.stdout.write(files.knobs_help())
         return DONE
-    asked = _asked(chosen, chosen.overrides)
+    configs = _configs(chosen, chosen.overrides)
     keep_freed_memory(arenas=0)
     try:
-        return _one_by_one(asked, chosen)
+        return _one_by_one(configs, chosen)
     except ValueError:
         if processes.launched_as() > 0:  # the first of several processes refuses it, too, and says so
             return BAD_INPUT
@@ -131,26 +131,26 @@ def main(chosen: argparse.Namespace) -> int:
         return MEASUREMENT_FAILED
 
 
-def _one_by_one(asked: Mapping[str, Asked], chosen: argparse.Namespace) -> int:
+def _one_by_one(configs: Mapping[str, MethodConfig], chosen: argparse.Namespace) -> int:
     """One run after another; in the end what they found over all seeds, of several methods beside one another."""
     with importing():
         from gnnplace.commands import methods_table, seeds_table, training_table
         from gnnplace.training.update import processes
-    heuristics = training_table.Known() if len(asked) > 1 or chosen.evaluations is not None else None
-    methods = {name: methods_table.Method([], each.evaluations) for name, each in asked.items()}
+    heuristics = training_table.Known() if len(configs) > 1 or chosen.evaluations is not None else None
+    methods = {name: methods_table.Method([], each.evaluations) for name, each in configs.items()}
     documents, status = list[dict[str, Any]](), DONE
-    for name, config in _seeded(asked, chosen.seeds):
+    for name, config in _seeded(configs, chosen.seeds):
         with ExitStack() as stack:
             run = _prepared(config, chosen, stack)
             if (stopped := _stopped(run)) is not None:
                 return stopped
             if processes.launched_as() > 0:
                 continue
-            found = training_table.results(run, heuristics)
+            rankings = training_table.results(run, heuristics)
             if not chosen.json and heuristics is None:
-                training_table.print_tables(run, found)
-            documents.append(training_table.document(run, found))
-            methods[name].outcomes.append(seeds_table.outcome(run, found))
+                training_table.print_tables(run, rankings)
+            documents.append(training_table.document(run, rankings))
+            methods[name].outcomes.append(seeds_table.outcome(run, rankings))
             status = status if _is_feasible(run) else NOTHING_FEASIBLE
     if documents:
         _conclude(methods, heuristics, documents, chosen)
@@ -161,15 +161,17 @@ def _is_feasible(run: TrainingRun) -> bool:
     """Whether there is a placement of every problem that was named, and of
     one that was chosen from the corpus where none was.
     """
-    found = [best is not None for best in run.learner.best.found]
-    return all(found[: len(run.config.problems)]) and any(found)
+    feasible = [best is not None for best in run.learner.best.found]
+    return all(feasible[: len(run.config.problems)]) and any(feasible)
 
 
-def _seeded(asked: Mapping[str, Asked], seeds: Sequence[int]) -> list[tuple[str, RunConfig]]:
+def _seeded(configs: Mapping[str, MethodConfig], seeds: Sequence[int]) -> list[tuple[str, RunConfig]]:
     from dataclasses import replace
 
     return [
-        (name, replace(each.config, seed=seed)) for name, each in asked.items() for seed in seeds or [each.config.seed]
+        (name, replace(each.config, seed=seed))
+        for name, each in configs.items()
+        for seed in seeds or [each.config.seed]
     ]
 
 
@@ -179,14 +181,14 @@ def _conclude(
     from gnnplace.commands import methods_table, seeds_table
 
     outcomes = [each for method in methods.values() for each in method.outcomes]
-    found = None if heuristics is None else methods_table.compared(methods, heuristics, chosen.evaluations)
-    if chosen.json and found is None and len(documents) == 1:
+    tables = None if heuristics is None else methods_table.compared(methods, heuristics, chosen.evaluations)
+    if chosen.json and tables is None and len(documents) == 1:
         terminal.print_json(documents[0])
     elif chosen.json:
-        problems = seeds_table.document(outcomes) if found is None else methods_table.document(found)
+        problems = seeds_table.document(outcomes) if tables is None else methods_table.document(tables)
         terminal.print_json({"runs": documents, "problems": problems})
-    elif found is not None:
-        methods_table.print_tables(found)
+    elif tables is not None:
+        methods_table.print_tables(tables)
         seeds_table.print_page(outcomes)
     elif len(documents) > 1:
         seeds_table.print_table(outcomes)
@@ -223,14 +225,14 @@ def _prepared(config: RunConfig, chosen: argparse.Namespace, stack: ExitStack) -
     return run
 
 
-def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]:
-    """What is to be trained, by the words of --policy, or one run by its configuration's name."""
+def _configs(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, MethodConfig]:
+    """The configurations to train, by the text of --policy or --config; a resumed run has the name in its file."""
     from gnnplace.config import files
 
     overrides = [*([f"--algorithm.kind={chosen.algorithm}"] if chosen.algorithm else []), *overrides]
     if chosen.resume is not None:
         config = _resumed(chosen, overrides)
-        return {config.name: Asked(config)}
+        return {config.name: MethodConfig(config)}
     if chosen.config and (chosen.policy or chosen.settings):
         option = "--policy" if chosen.policy else "--settings"
         raise UsageError(f"--config: the file says which policy and settings, so {option} can't be given")
@@ -239,7 +241,7 @@ def _asked(chosen: argparse.Namespace, overrides: list[str]) -> dict[str, Asked]
     }
     _require_same_problems(configs)
     if chosen.evaluations is None:
-        return {name: Asked(config) for name, config in configs.items()}
+        return {name: MethodConfig(config) for name, config in configs.items()}
     return _within(configs, chosen.evaluations, chosen.quiet)
 
 
@@ -256,8 +258,8 @@ def _config(name: str, chosen: argparse.Namespace, overrides: list[str]) -> RunC
     return replace(config, dims=tuple((dict(config.dims) | dict(chosen.dim)).items()))
 
 
-def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, Asked]:
-    """The same with as many updates as a budget allows."""
+def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> dict[str, MethodConfig]:
+    """The configurations, each with as many updates as `evaluations` allow."""
     from gnnplace.training.run.evaluations import within
     from gnnplace.training.run.problems import simulated
 
@@ -265,7 +267,7 @@ def _within(configs: Mapping[str, RunConfig], evaluations: int, quiet: bool) -> 
     if first.evaluate == "measured" or first.corpus.splits or len(first.problems) > 1:
         raise UsageError("--evaluations: counts simulated steps of one problem; else say --training.updates")
     (problem,) = simulated(first, quiet)
-    return {name: Asked(*within(config, problem, evaluations)) for name, config in configs.items()}
+    return {name: MethodConfig(*within(config, problem, evaluations)) for name, config in configs.items()}
 
 
 def _require_same_problems(configs: Mapping[str, RunConfig]) -> None:

@@ -57,19 +57,19 @@ def results(run: TrainingRun, heuristics: Known | None = None) -> list[list[Cand
     too. A run of more than `MOST_TABLES` problems asks no baseline (`gnnplace compare --checkpoint` does, for a
     problem), and has a file with a row for each.
     """
-    say, found = candidate_table.news(run.quiet or len(run.learner.lessons) > MOST_TABLES), []
+    say, rankings = candidate_table.news(run.quiet or len(run.learner.lessons) > MOST_TABLES), []
     for number, lesson in enumerate(run.learner.lessons):
-        asked: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
+        policy_planners: dict[str, Planner] = {"policy, greedy": greedy(run.learner.policy, simulate)}
         best = run.learner.best.found[number]
         if best is not None:
-            asked[f"policy, best found ({best.origin})"] = known(best.placement)
-        own = candidates(lesson.problem, asked, run.config.policy.proposes, say)
-        found.append(ranked([*own, *_baselines(run, lesson, heuristics, say)]))
+            policy_planners[f"policy, best found ({best.origin})"] = known(best.placement)
+        policy_rows = candidates(lesson.problem, policy_planners, run.config.policy.proposes, say)
+        rankings.append(ranked([*policy_rows, *_baselines(run, lesson, heuristics, say)]))
         if run.tracking is not None and run.config.evaluate == "simulated":
-            run.tracking.log_once(notes.baselines(lesson, found[-1]))
-    if len(found) > MOST_TABLES:
-        _write(run, _rows(run, found))
-    return found
+            run.tracking.log_once(notes.baselines(lesson, rankings[-1]))
+    if len(rankings) > MOST_TABLES:
+        _write(run, _rows(run, rankings))
+    return rankings
 
 
 def _baselines(run: TrainingRun, lesson: Lesson, heuristics: Known | None, say: Say) -> list[Candidate]:
@@ -85,13 +85,13 @@ def _baselines(run: TrainingRun, lesson: Lesson, heuristics: Known | None, say: 
     return heuristics[lesson.label]
 
 
-def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
+def print_tables(run: TrainingRun, rankings: list[list[Candidate]]) -> None:
     """A table for each problem on stdout, or where there are many one of their families; then the files."""
-    if len(found) > MOST_TABLES:
-        _print_families(_rows(run, found))
+    if len(rankings) > MOST_TABLES:
+        _print_families(_rows(run, rankings))
         terminal.say(f"each        {run.folder.results}", f"placements  {run.folder.placements}")
     else:
-        for lesson, rows in zip(run.learner.lessons, found, strict=True):
+        for lesson, rows in zip(run.learner.lessons, rankings, strict=True):
             candidate_table.print_table(lesson.problem, rows)
             terminal.say(f"placement   {run.folder.placement(lesson.label)}")
     for each in compare(run):
@@ -106,9 +106,9 @@ def print_tables(run: TrainingRun, found: list[list[Candidate]]) -> None:
             terminal.say(f"registered  {run.tracking.registered.name}, version {run.tracking.registered.version}")
 
 
-def document(run: TrainingRun, found: list[list[Candidate]]) -> dict[str, Any]:
+def document(run: TrainingRun, rankings: list[list[Candidate]]) -> dict[str, Any]:
     """The run for programs."""
-    problems = zip(run.learner.lessons, found, strict=True)
+    problems = zip(run.learner.lessons, rankings, strict=True)
     return {
         "run": str(run.folder.path),
         "checkpoint": str(run.folder.checkpoint),
@@ -140,11 +140,11 @@ def _tracked(run: TrainingRun, tracking: MlflowRun) -> dict[str, Any]:
     }
 
 
-def _rows(run: TrainingRun, found: Sequence[Sequence[Candidate]]) -> list[dict[str, Any]]:
+def _rows(run: TrainingRun, rankings: Sequence[Sequence[Candidate]]) -> list[dict[str, Any]]:
     """A row for each problem: step times in ns, None where there is none or it is infeasible."""
     families = {entry.name: entry.family for entry in manifest.entries()}
     rows = []
-    for lesson, proposed in zip(run.learner.lessons, found, strict=True):
+    for lesson, proposed in zip(run.learner.lessons, rankings, strict=True):
         problem = lesson.problem
         synthetic = SYNTHETIC.match(name := problem.graph.name)
         family = f"synthetic, {synthetic[1]}" if synthetic else families.get(name, name)

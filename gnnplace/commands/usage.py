@@ -58,8 +58,8 @@ def parsed_action(
     parser = Parser(command, purpose)
     parser.add_argument("action", choices=tuple(parsers), metavar="|".join(parsers), help="ACTION --help says more")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="the action's arguments")
-    asked = parser.parse_args(arguments)
-    return parsers[asked.action]().parse_args(asked.arguments, argparse.Namespace(action=asked.action))
+    namespace = parser.parse_args(arguments)
+    return parsers[namespace.action]().parse_args(namespace.arguments, argparse.Namespace(action=namespace.action))
 
 
 @contextmanager

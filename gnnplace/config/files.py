@@ -265,10 +265,10 @@ def _given(arguments: Sequence[str], option: str) -> str | None:
 
 
 def _check_keys(keys: Iterator[str], kinds: Kinds, place: str, error: type[ValueError]) -> None:
-    known = list(_known(RunConfig, kinds))
+    knobs = list(_known(RunConfig, kinds))
     for key in keys:
-        if key not in known and not key.startswith(f"{FREE}."):
-            near = difflib.get_close_matches(key, known, n=1, cutoff=0)[0]
+        if key not in knobs and not key.startswith(f"{FREE}."):
+            near = difflib.get_close_matches(key, knobs, n=1, cutoff=0)[0]
             raise error(f"{place}: {key!r} is no knob; the nearest is {near!r}")
 
 

@@ -56,8 +56,8 @@ class Step(NamedTuple):
 
 def stepped(problem: Problem, placement: Placement) -> Step:
     if placement.fusion is not None:
-        made = fused(problem, placement.fusion)
-        problem, placement = made.problem, made.contracted(placement)
+        coarse = fused(problem, placement.fusion)
+        problem, placement = coarse.problem, coarse.contracted(placement)
     reason = check(problem, placement)
     if reason is not None:
         raise ValueError(f"placement: has no step: {reason}")
@@ -72,18 +72,18 @@ def stretches(step: Step) -> list[Stretch]:
     waits = step.waits
     chain = waits.chain(int(step.timeline.end_ns.argmax()))[::-1]
     ends = np.append(waits.start_ns[chain[1:]], step.step_time_ns)
-    found: list[Stretch] = []
+    parts: list[Stretch] = []
     if waits.start_ns[chain[0]]:
-        found.append(
+        parts.append(
             Stretch(0, int(waits.start_ns[chain[0]]), "-", "a copy or a receiving channel", 1, "the step begins")
         )
     for node, end in zip(chain.tolist(), ends.tolist(), strict=True):
         where, what = _where(step, node), _what(step, node)
-        if found and (found[-1].where, found[-1].what) == (where, what):
-            found[-1] = found[-1]._replace(end_ns=end, nodes=found[-1].nodes + 1)
+        if parts and (parts[-1].where, parts[-1].what) == (where, what):
+            parts[-1] = parts[-1]._replace(end_ns=end, nodes=parts[-1].nodes + 1)
         else:
-            found.append(Stretch(int(waits.start_ns[node]), end, where, what, 1, because(step, node)))
-    return found
+            parts.append(Stretch(int(waits.start_ns[node]), end, where, what, 1, because(step, node)))
+    return parts
 
 
 def shortened(stretches: list[Stretch]) -> list[Stretch]:

@@ -134,12 +134,12 @@ def explain_part(problem: Problem, placement: Placement, name: str) -> PartExpla
 
 def _changes(step: Step) -> tuple[Change, ...]:
     problem, result = step.problem, step.result
-    found: list[Change] = []
+    changes: list[Change] = []
     for what, faster in _faster(problem, result):
         (simulated,) = simulate(faster, [step.placement])
         assert simulated.step_time_ns is not None
-        found.append(Change(what, simulated.step_time_ns))
-    return tuple(sorted(found, key=lambda change: change.step_time_ns))
+        changes.append(Change(what, simulated.step_time_ns))
+    return tuple(sorted(changes, key=lambda change: change.step_time_ns))
 
 
 def _faster(problem: Problem, result: StepResult) -> Iterator[tuple[str, Problem]]:
@@ -158,9 +158,9 @@ def _faster(problem: Problem, result: StepResult) -> Iterator[tuple[str, Problem
 
 
 def _divided(time_ns: Int64[np.ndarray, "ops devices"], device: int) -> Int64[np.ndarray, "ops devices"]:
-    made = time_ns.copy()
-    made[:, device] = np.maximum(1, made[:, device] // FASTER)
-    return made
+    faster_ns = time_ns.copy()
+    faster_ns[:, device] = np.maximum(1, faster_ns[:, device] // FASTER)
+    return faster_ns
 
 
 def _with_faster(cluster: Cluster, channel: int) -> Cluster:
@@ -182,17 +182,17 @@ def _tried(step: Step) -> list[tuple[str, Bool[np.ndarray, " ops"], int]]:
         step.modules.module, chain_ns(step.problem, step.placement.device, step.timeline), step.modules.num_modules
     )
     most = max(step.problem.num_devices, MOST_SIMULATED_OPS // step.problem.num_ops)
-    found: list[tuple[str, Bool[np.ndarray, " ops"], int]] = []
+    moves: list[tuple[str, Bool[np.ndarray, " ops"], int]] = []
     for module in np.argsort(-on_chain, kind="stable").tolist():
         ops = step.modules.module == module
-        found += [
+        moves += [
             (step.modules.names[module], ops, device)
             for device in range(step.problem.num_devices)
             if (step.placement.device[ops] != device).any()
         ]
-        if len(found) >= most:
+        if len(moves) >= most:
             break
-    return found[:most]
+    return moves[:most]
 
 
 def _gaining(step: Step) -> tuple[Move, ...]:
@@ -220,9 +220,9 @@ def _elsewhere(step: Step, ops: Bool[np.ndarray, " ops"], device: int) -> Int32[
 
 def _named(step: Step, name: str) -> Bool[np.ndarray, " ops"]:
     """The ops of a module, of the modules whose names begin so, or an op with all that is colocated with it."""
-    found = _with_prefix(step.modules, name)
-    if found.any():
-        return found
+    ops = _with_prefix(step.modules, name)
+    if ops.any():
+        return ops
     graph = step.problem.graph
     if name in graph.op_names:
         closure = colocation_closure(graph)
@@ -234,8 +234,8 @@ def _named(step: Step, name: str) -> Bool[np.ndarray, " ops"]:
     )
 
 
-def _with_prefix(found: Modules, name: str) -> Bool[np.ndarray, " ops"]:
+def _with_prefix(modules: Modules, name: str) -> Bool[np.ndarray, " ops"]:
     begins = [
-        index for index, each in enumerate(found.names) if each == name or each.startswith((f"{name}.", f"{name}/"))
+        index for index, each in enumerate(modules.names) if each == name or each.startswith((f"{name}.", f"{name}/"))
     ]
-    return np.isin(found.module, begins)
+    return np.isin(modules.module, begins)

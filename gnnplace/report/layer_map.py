@@ -40,7 +40,7 @@ def panels(step: Step) -> list[Panel]:
     graph = step.problem.graph
     backward = graph.phase.among(["backward_data", "backward_weight"])
     timed = graph.time_step != NONE
-    found = [
+    all_panels = [
         _steps(step, "time step, forward", timed & ~backward),
         _steps(step, "time step, backward", timed & backward),
     ]
@@ -48,14 +48,14 @@ def panels(step: Step) -> list[Panel]:
     column = np.full(step.problem.num_ops, NONE, dtype=np.int64)
     for number, phase in enumerate(phases):
         column[phase.ops & ~timed] = number
-    found.append(Panel(TIMELESS if timed.any() else "phase", tuple(phase.name for phase in phases), column))
-    return [panel for panel in found if panel.columns]
+    all_panels.append(Panel(TIMELESS if timed.any() else "phase", tuple(phase.name for phase in phases), column))
+    return [panel for panel in all_panels if panel.columns]
 
 
 def figure(step: Step) -> dict[str, Any]:
     """The picture as a figure of plotly: a heat map for each panel, side by side."""
-    names, found = step.problem.cluster.device_names, panels(step)
-    columns = np.array([len(panel.columns) for panel in found])
+    names, drawn_panels = step.problem.cluster.device_names, panels(step)
+    columns = np.array([len(panel.columns) for panel in drawn_panels])
     widths = np.maximum(NARROWEST * columns.sum(), columns)
     ends = widths.cumsum() / widths.sum()
     layout: dict[str, Any] = {
@@ -63,7 +63,7 @@ def figure(step: Step) -> dict[str, Any]:
         "yaxis": {"autorange": "reversed", **_ticks(step.modules.names, MOST_NAMES)},
     }  # fmt: skip
     colours, data = device_colours(len(names)), []
-    for number, (panel, end, width) in enumerate(zip(found, ends, widths / widths.sum(), strict=True), 1):
+    for number, (panel, end, width) in enumerate(zip(drawn_panels, ends, widths / widths.sum(), strict=True), 1):
         axis = "" if number == 1 else str(number)
         layout[f"xaxis{axis}"] = {
             "domain": [float(end - width + (GAP if number > 1 else 0)), float(end)], "anchor": "y",
@@ -78,11 +78,11 @@ def figure(step: Step) -> dict[str, Any]:
 def work_ns(step: Step, panel: Panel) -> Int64[np.ndarray, "modules columns devices"]:
     """The work of each device in each cell."""
     device, rows = step.placement.device, np.flatnonzero(panel.column != NONE)
-    found = np.zeros((step.modules.num_modules, len(panel.columns), step.problem.num_devices), dtype=np.int64)
+    cells = np.zeros((step.modules.num_modules, len(panel.columns), step.problem.num_devices), dtype=np.int64)
     np.add.at(
-        found, (step.modules.module[rows], panel.column[rows], device[rows]), step.problem.time_ns[rows, device[rows]]
+        cells, (step.modules.module[rows], panel.column[rows], device[rows]), step.problem.time_ns[rows, device[rows]]
     )
-    return found
+    return cells
 
 
 def _ticks(names: Sequence[str], most: int) -> dict[str, Any]:

@@ -65,25 +65,25 @@ def curves(
     levels: Mapping[str, float],
     unit: str,
 ) -> dict[str, Any]:
-    """A figure of the means over seeds by update; `lines` are by method and by what is said of it. `levels` are lines
-    across, by name.
+    """A figure of the means over seeds by update; `lines` has a history for each seed, by method and quantity.
+    `levels` are horizontal lines, by name.
 
-    What is said first is drawn solid with its interval as a band, what is said second dotted.
+    The first quantity is drawn solid, with its interval as a band; the others are dotted.
     """
-    said, data = list(dict.fromkeys(what for _, what in lines)), list[dict[str, Any]]()
+    quantities, data = list(dict.fromkeys(what for _, what in lines)), list[dict[str, Any]]()
     drawn, seen = set[int](), list(levels.values())
     for (method, what), histories in lines.items():
         updates, values = _together(histories)
         drawn.update(updates)
-        found = [estimate(column) for column in values.T.tolist()]
-        seen += [each.mean for each in found]
-        first = what == said[0]
+        means = [estimate(column) for column in values.T.tolist()]
+        seen += [each.mean for each in means]
+        first = what == quantities[0]
         line = {"color": colour[method], "dash": "solid" if first else "dot", "width": 2 if first else 1.2}
-        name = plain(f"{method}: {what}" if len(said) > 1 else method)
+        name = plain(f"{method}: {what}" if len(quantities) > 1 else method)
         if len(histories) > 1 and first:
-            data.append(_band(updates, found, colour[method], name))
+            data.append(_band(updates, means, colour[method], name))
         data.append({
-            "type": "scatter", "mode": "lines", "x": updates, "y": [each.mean for each in found], "line": line,
+            "type": "scatter", "mode": "lines", "x": updates, "y": [each.mean for each in means], "line": line,
             "name": name, "legendgroup": name,
             "hovertemplate": f"{name}, {len(histories)} seeds, update %{{x}}: %{{y:.4~f}} {unit}<extra></extra>",
         })  # fmt: skip
@@ -173,12 +173,12 @@ def _layout(height: int) -> dict[str, Any]:
     return {"height": height, "margin": {"l": 60, "r": 20, "t": 70, "b": 50}, "legend": legend, "hovermode": "closest"}
 
 
-def _band(updates: list[int], found: Sequence[MeanOverSeeds], colour: str, name: str) -> dict[str, Any]:
+def _band(updates: list[int], means: Sequence[MeanOverSeeds], colour: str, name: str) -> dict[str, Any]:
     red, green, blue = (round(255 * part) for part in to_rgb(colour))
     return {
         "type": "scatter", "mode": "none", "x": [*updates, *reversed(updates)], "fill": "toself",
         "fillcolor": f"rgba({red},{green},{blue},0.15)",
-        "y": [*(each.high for each in found), *(each.low for each in reversed(found))], "hoverinfo": "skip",
+        "y": [*(each.high for each in means), *(each.low for each in reversed(means))], "hoverinfo": "skip",
         "showlegend": False, "legendgroup": name,
     }  # fmt: skip
 
@@ -191,7 +191,7 @@ def _together(histories: Sequence[History]) -> tuple[list[int], Float64[np.ndarr
     updates = sorted({update for history in histories for update in history if update >= begin})
     values = np.empty((len(histories), len(updates)))
     for row, history in enumerate(histories):
-        own = np.array(sorted(history))
-        at = own[np.searchsorted(own, updates, side="right") - 1]
+        seed_updates = np.array(sorted(history))
+        at = seed_updates[np.searchsorted(seed_updates, updates, side="right") - 1]
         values[row] = [history[update] for update in at.tolist()]
     return updates, values

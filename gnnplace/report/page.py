@@ -83,8 +83,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], attributes: Iter
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:
-    """A list of what is said of things, by name."""
-    return "<dl>" + "".join(f"<dt>{shown(name)}</dt><dd>{shown(said)}</dd>" for name, said in pairs) + "</dl>"
+    """An HTML list of names and their values."""
+    return "<dl>" + "".join(f"<dt>{shown(name)}</dt><dd>{shown(value)}</dd>" for name, value in pairs) + "</dl>"
 
 
 def shown(text: str) -> str:

@@ -88,9 +88,9 @@ class DrawnPhase(NamedTuple):
 
 def coloured_phases(graph: ComputationGraph) -> list[DrawnPhase]:
     """The phases that occur in a graph; ops without a phase come last. A phase has the same colour in every picture."""
-    found = [DrawnPhase(name, f"C{number}", graph.phase.among([name])) for number, name in enumerate(PHASES)]
+    phases = [DrawnPhase(name, f"C{number}", graph.phase.among([name])) for number, name in enumerate(PHASES)]
     return [
-        phase for phase in (*found, DrawnPhase("no phase", "lightgrey", graph.phase.index == NONE)) if phase.ops.any()
+        phase for phase in (*phases, DrawnPhase("no phase", "lightgrey", graph.phase.index == NONE)) if phase.ops.any()
     ]
 
 

@@ -98,12 +98,12 @@ def beside_one_device(problem: Problem, placement: Placement, step_time_ns: int)
     """What a step takes on the fastest device alone, under the same
     schedule, and how the placement compares with it.
     """
-    found = best_device(problem, simulate, rule_of(placement.schedule))
-    if found is None or not found.fits:
+    fastest = best_device(problem, simulate, rule_of(placement.schedule))
+    if fastest is None or not fastest.fits:
         return "fits on no device alone"
-    change = 100 * (1 - step_time_ns / max(1, found.step_time_ns))
-    on = f"{terminal.milliseconds(found.step_time_ns)} on {problem.cluster.device_names[found.device]}"
-    if step_time_ns == found.step_time_ns:
+    change = 100 * (1 - step_time_ns / max(1, fastest.step_time_ns))
+    on = f"{terminal.milliseconds(fastest.step_time_ns)} on {problem.cluster.device_names[fastest.device]}"
+    if step_time_ns == fastest.step_time_ns:
         return f"{on}, as long as this placement"
     return (
         f"{on}; this placement takes "
@@ -116,15 +116,17 @@ def said_as(problem: Problem, placement: Placement) -> str:
     stages, modules that are whole, or how many are split.
     """
     names, device = problem.cluster.device_names, devices_of_modules(problem.graph, placement.device)
-    made = modules(problem.graph)
+    graph_modules = modules(problem.graph)
     match granularity(problem, placement):
         case "stage":
             begins = [0, *(np.flatnonzero(np.diff(device)) + 1).tolist()]
-            return "stages: " + ", ".join(f"{names[device[begin]]} from {made.names[begin]}" for begin in begins)
+            return "stages: " + ", ".join(
+                f"{names[device[begin]]} from {graph_modules.names[begin]}" for begin in begins
+            )
         case "module":
-            return f"modules: each of {made.num_modules:,} is on one device"
+            return f"modules: each of {graph_modules.num_modules:,} is on one device"
         case _:
-            return f"ops: {int((device == NONE).sum()):,} of {made.num_modules:,} modules are split"
+            return f"ops: {int((device == NONE).sum()):,} of {graph_modules.num_modules:,} modules are split"
 
 
 def _rows(problem: Problem, placement: Placement, depth: int) -> list[LayerRow]:
@@ -153,23 +155,23 @@ def _unnamed(graph: ComputationGraph, op: int) -> str:
 
 
 def _first_level(graph: ComputationGraph, labels: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    levels: dict[str, int] = {}
     for label, level in zip(labels, graph.level.tolist(), strict=True):
-        found[label] = min(level, found.get(label, level))
-    return found
+        levels[label] = min(level, levels.get(label, level))
+    return levels
 
 
 def _merged(rows: list[LayerRow]) -> list[LayerRow]:
     """Neighbours on the same single device as one row, where there are too many rows."""
     if len(rows) <= MOST_ROWS:
         return rows
-    found: list[list[LayerRow]] = []
+    runs: list[list[LayerRow]] = []
     for row in rows:
-        if found and _alone(found[-1][-1]) == _alone(row) != NONE:
-            found[-1].append(row)
+        if runs and _alone(runs[-1][-1]) == _alone(row) != NONE:
+            runs[-1].append(row)
         else:
-            found.append([row])
-    return [_sum(run, run[0].first, run[-1].last) for run in found]
+            runs.append([row])
+    return [_sum(run, run[0].first, run[-1].last) for run in runs]
 
 
 def _alone(row: LayerRow) -> int:

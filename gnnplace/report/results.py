@@ -34,9 +34,9 @@ def commit(repository: Path) -> str | None:
     """The commit of a repository's folder, with "+changes" where sources
     differ from it; None without a commit, and without git.
     """
-    found = _git(repository, "rev-parse", "--short=12", "HEAD")
+    revision = _git(repository, "rev-parse", "--short=12", "HEAD")
     changed = _git(repository, "status", "--porcelain", "--", *SOURCES)
-    return found and found + ("+changes" if changed else "")
+    return revision and revision + ("+changes" if changed else "")
 
 
 def save(path: Path, document: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ def write_step_report(
     """
     step, fused = stepped(problem, placement), placement.fusion is not None
     bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
-    found = explain(problem, placement)
+    explanation = explain(problem, placement)
     sections = [
         Section("The step", _summary(step, bound_ns, bound)),
         Section("What runs and what is sent, over time", _timeline()),
@@ -58,8 +58,8 @@ def write_step_report(
             "Devices by module and time",
             note("The device that does most of the work; the pointer shows all.") + _place("layers"),
         ),
-        Section("The critical chain: what the end of the step waited for, back to its start", _chain(found)),
-        Section("What would help", _help(found)),
+        Section("The critical chain: what the end of the step waited for, back to its start", _chain(explanation)),
+        Section("What would help", _help(explanation)),
         Section("Devices", _devices(step)),
         Section("Planners", _planners(step, rivals, bound_ns, bound)),
         Section("Where this comes from", _origin(problem, placement, origin)),
@@ -73,7 +73,7 @@ def write_step_report(
 
 def _summary(step: Step, bound_ns: int, bound: str) -> str:
     result = step.result
-    said = [
+    numbers = [
         (terminal.milliseconds(result.step_time_ns), "step time"),
         (terminal.milliseconds(bound_ns), f"bound ({bound}): no placement takes less"),
         (
@@ -84,7 +84,7 @@ def _summary(step: Step, bound_ns: int, bound: str) -> str:
         (terminal.mebibytes(result.transferred_bytes), f"sent in {result.transfers:,} transfers"),
         (step.placement.schedule, "schedule"),
     ]
-    figures = "".join(f"<div><b>{shown(value)}</b><span>{shown(name)}</span></div>" for value, name in said)
+    figures = "".join(f"<div><b>{shown(value)}</b><span>{shown(name)}</span></div>" for value, name in numbers)
     reason = "" if result.infeasible is None else f'<p class="bad">Infeasible: {shown(result.infeasible)}</p>'
     return f'<div class="big">{figures}</div>{reason}'
 
@@ -97,31 +97,31 @@ def _timeline() -> str:
         '<option value="module">modules, first to last</option></select></label>'
         '<button id="whole">whole step</button></div>'
     )
-    said = (
+    hint = (
         "Drag to zoom, double-click to zoom out, click on the legend to hide. Below: the memory of each device, "
         "in % of what it has."
     )
-    return f'{tools}{note(said)}{_place("timeline")}<div id="tip"></div>'
+    return f'{tools}{note(hint)}{_place("timeline")}<div id="tip"></div>'
 
 
 def _place(name: str) -> str:
     return f'<div id="{name}"></div>'
 
 
-def _chain(found: Explanation) -> str:
+def _chain(explanation: Explanation) -> str:
     rows = [
         (
             f"{_ms(part.start_ns)} - {_ms(part.end_ns)}",
-            _share(part.end_ns - part.start_ns, found),
+            _share(part.end_ns - part.start_ns, explanation),
             part.where,
             part.what,
             str(part.nodes),
             part.why,
         )
-        for part in found.chain
+        for part in explanation.chain
     ]
-    ends = [f'data-from="{part.start_ns}" data-to="{part.end_ns}"' for part in found.chain]
-    places = [(place, _ms(time_ns), _share(time_ns, found)) for place, time_ns in found.places_ns.items()]
+    ends = [f'data-from="{part.start_ns}" data-to="{part.end_ns}"' for part in explanation.chain]
+    places = [(place, _ms(time_ns), _share(time_ns, explanation)) for place, time_ns in explanation.places_ns.items()]
     header = ("ms", "of the step", "where", "what", "ops", "why it began then")
     return (
         note("A click on a row zooms the timeline to it.") + table(header, rows, ends) + "<h3>By place</h3>"
@@ -129,17 +129,17 @@ def _chain(found: Explanation) -> str:
     )  # fmt: skip
 
 
-def _help(found: Explanation) -> str:
-    now = found.step_time_ns
+def _help(explanation: Explanation) -> str:
+    now = explanation.step_time_ns
     moved = table(
-        ("module", "on", "step ms", "change", "feasible"), [_move(each, now) for each in found.moves[:MOST_MOVES]]
+        ("module", "on", "step ms", "change", "feasible"), [_move(each, now) for each in explanation.moves[:MOST_MOVES]]
     )
     none = note("No module by itself would be better elsewhere.")
     return (
         '<div class="columns"><div><h3>Modules that would be better elsewhere, each by itself</h3>'
-        f"{moved if found.moves else none}</div>"
+        f"{moved if explanation.moves else none}</div>"
         f"<div><h3>With the same placement, {FASTER} times as fast</h3>"
-        f"{table(('what', 'step ms', 'change'), [_change(each, now) for each in found.changes])}</div></div>"
+        f"{table(('what', 'step ms', 'change'), [_change(each, now) for each in explanation.changes])}</div></div>"
     )
 
 
@@ -178,10 +178,10 @@ def _planners(step: Step, rivals: Sequence[Rival], bound_ns: int, bound: str) ->
         return ""
     cluster, rows = step.problem.cluster, []
     for name, result in rivals:
-        found = metrics(cluster, result, bound_ns)
+        measures = metrics(cluster, result, bound_ns)
         peak = None if result.peak_memory_bytes is None else int(result.peak_memory_bytes.max())
         over = terminal.NONE if result.feasible_ns is None else f"{result.feasible_ns / bound_ns:.3f}"
-        shares = [terminal.percent(share) for share in (found.load_balance, found.communication_share)]
+        shares = [terminal.percent(share) for share in (measures.load_balance, measures.communication_share)]
         memory = [terminal.mebibytes(size) for size in (peak, result.transferred_bytes)]
         rows.append((name, _ms(result.step_time_ns), over, *shares, *memory, result.infeasible or "yes"))
     rows.append((f"lower bound ({bound})", _ms(bound_ns), "1.000", *[""] * 5))
@@ -196,11 +196,12 @@ def _origin(problem: Problem, placement: Placement, origin: Origin) -> str:
         ("graph", f"{problem.graph.name}, sha256 {problem.graph.sha256}"),
         ("cluster", f"{problem.cluster.name}, sha256 {problem.cluster.sha256}"),
     ]
-    if (made := origin.provenance) is not None:
+    if (provenance := origin.provenance) is not None:
         pairs += [
-            ("placement by", f"{made.tool}, {made.planner}, seed {made.seed}, in "
-                             f"{terminal.milliseconds(made.wall_ns)}"),
-            ("encoder", made.encoder), ("checkpoint", made.checkpoint_sha256 and f"sha256 {made.checkpoint_sha256}"),
+            ("placement by", f"{provenance.tool}, {provenance.planner}, seed {provenance.seed}, in "
+                             f"{terminal.milliseconds(provenance.wall_ns)}"),
+            ("encoder", provenance.encoder),
+            ("checkpoint", provenance.checkpoint_sha256 and f"sha256 {provenance.checkpoint_sha256}"),
         ]  # fmt: skip
     if placement.fusion is not None:
         pairs.append(("fused", f"{problem.num_ops:,} ops to {len(np.unique(placement.fusion)):,}"))
@@ -211,8 +212,8 @@ def _ms(time_ns: int | None) -> str:
     return terminal.NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
 
 
-def _share(time_ns: int, found: Explanation) -> str:
-    return terminal.percent(time_ns / found.step_time_ns)
+def _share(time_ns: int, explanation: Explanation) -> str:
+    return terminal.percent(time_ns / explanation.step_time_ns)
 
 
 def _change_of(time_ns: int | None, now_ns: int) -> str:

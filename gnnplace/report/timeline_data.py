@@ -125,9 +125,9 @@ def _ops(step: Step) -> dict[str, Any]:
 
 
 def _output_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    found = np.zeros(graph.num_ops, dtype=np.int64)
-    np.add.at(found, graph.output_op, np.where(graph.output_alias == NONE, graph.output_bytes, 0))
-    return found
+    op_bytes = np.zeros(graph.num_ops, dtype=np.int64)
+    np.add.at(op_bytes, graph.output_op, np.where(graph.output_alias == NONE, graph.output_bytes, 0))
+    return op_bytes
 
 
 def _transfers(step: Step) -> dict[str, Any]:
