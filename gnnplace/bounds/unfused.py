@@ -40,9 +40,9 @@ def may_fuse(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
     fusable, heavy = rules(graph)
     src, dst = (ends[graph.edge_data != NONE] for ends in (graph.edge_src, graph.edge_dst))
     joins = fusable[src] & fusable[dst] & ~(heavy[src] & heavy[dst])
-    found = np.zeros(graph.num_ops, dtype=bool)
-    found[src[joins]] = found[dst[joins]] = True
-    return found
+    mask = np.zeros(graph.num_ops, dtype=bool)
+    mask[src[joins]] = mask[dst[joins]] = True
+    return mask
 
 
 def _roomier(graph: ComputationGraph, cluster: Cluster, fuses: Bool[np.ndarray, " ops"]) -> Cluster:
