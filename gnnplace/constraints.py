@@ -87,10 +87,10 @@ class Stages:
 
 @dataclass(frozen=True, eq=False)
 class Constrained:
-    """A problem under a constraint: a `problem` of its own on some devices of the `whole` one, and how its placements
-    are said of that.
+    """A problem under a constraint: `problem` uses some devices of the `whole` one. `of_whole` and `within` translate
+    placements between the two.
 
-    `device[d]` is the device of the whole problem that device d is.
+    `device[d]` is the index, in the whole problem, of device d of `problem`.
     """
 
     whole: Problem
@@ -219,8 +219,8 @@ def _meant(module_map: Modules, parts: list[list[str]], name: str) -> list[Bool[
 
 
 def _items(module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The item of each op: modules in order, and as one item all that
-    lie between modules that have to stay together.
+    """The item of each op. Items are modules in order; modules that have to stay together, and all modules between
+    them, are one item.
     """
     first, last = np.full(len(label), module_map.num_modules), np.full(len(label), NONE)
     np.minimum.at(first, label, module_map.module)

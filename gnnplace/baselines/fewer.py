@@ -32,7 +32,7 @@ def parts(problem: Problem) -> dict[str, Constrained]:
 
 
 def on_part(plan: Planner, part: Constrained) -> Planner:
-    """A planner of the whole problem that proposes what one of a part of its devices does."""
+    """A planner of the whole problem that runs `plan` on the devices of `part` alone."""
     return lambda problem: part.of_whole(plan(part.problem))
 
 

@@ -26,7 +26,8 @@ _unfused: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
 
 def unfused(problem: Problem) -> Problem:
-    """The problem, kept as long as the one that it is made of."""
+    """The problem without fusion of which no step is longer than a fused step of `problem`. It is cached as long as
+    `problem` lives."""
     if problem not in _unfused:
         fuses, part = may_fuse(problem.graph), parts(problem)[0]
         launch_ns = np.where(rules(problem.graph).heavy[:, None], part.launch_ns, 0)

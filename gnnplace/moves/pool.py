@@ -61,9 +61,9 @@ def together(first: Drawn, second: Drawn) -> Drawn:
 
 
 def from_there(moves: Drawn, device: Devices) -> Drawn:
-    """The moves as moves from another placement: each puts its units on the same devices.
+    """The same moves from another placement: each puts its units on the same devices as before.
 
-    Those that change nothing there are left out.
+    Moves that change nothing from there are dropped.
     """
     ptr, unit, target, change = _from_there(moves.ptr, moves.unit, moves.device, device)
     shifted = Drawn(ptr, unit, target, moves.kind, moves.guided, moves.blocks, change)
@@ -113,7 +113,7 @@ def _shared(first: Int64[np.ndarray, " first"], second: Int64[np.ndarray, " seco
 
 
 def unknown(words: list[int], seen: set[int]) -> Bool[np.ndarray, " moves"]:
-    """Which hashes are neither known nor come twice; the first of the same is."""
+    """True for each hash that is not in `seen` and has not come earlier in `words`."""
     met, new = set(seen), np.zeros(len(words), dtype=bool)
     for number, word in enumerate(words):
         new[number] = word not in met

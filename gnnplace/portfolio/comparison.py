@@ -1,4 +1,4 @@
-"""Every planner asked for one problem, and the portfolio, which is never slower than any of them."""
+"""Runs every planner on one problem, and the portfolio, which is never slower than any of them."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, st
 
 
 def priced(restricted: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
-    """Of each planner under a constraint its step time without, None where
-    that is infeasible; `best` by that name, whoever won.
+    """The step time without the constraint, for each planner of `restricted`; None where it is infeasible. `best`
+    counts as one planner, whichever planner won for it.
     """
     times = {_first_name(each): each.step_time_ns for each in free}
     return {each.planner: times[_first_name(each)] for each in restricted if _first_name(each) in times}
@@ -112,8 +112,8 @@ def _first_name(proposal: Candidate) -> str:
 
 
 def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:
-    """A proof that nothing fits `under` a constraint, with the finer one
-    that nothing speaks against; None where none is found.
+    """A proof that no placement fits `under` a constraint, with a finer constraint that has no such proof. None if
+    there is no proof.
     """
     if (proof := shortage(under)) is None:
         return None

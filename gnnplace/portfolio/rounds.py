@@ -125,7 +125,7 @@ class _Repairs:
 
     @property
     def may_begin(self) -> bool:
-        """Until the first repair is made, as long as there is any budget."""
+        """Whether a repair may begin: the first while any budget is left, others until `FOR_REPAIRS` of it is used."""
         return self.budget.used < FOR_REPAIRS if self.relieved else self.budget.allows(1) > 0
 
     @property

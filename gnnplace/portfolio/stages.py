@@ -57,9 +57,7 @@ def planned_stages(
 
 
 def staged(plan: Planner, stages: Stages | None) -> Planner:
-    """A planner whose placements are the nearest stages to those of
-    `plan`; `plan` itself where nothing asks for stages.
-    """
+    """A planner that returns the nearest stages to the placement of `plan`; `plan` itself if stages are not binding."""
     if stages is None or not stages.binding:
         return plan
 
@@ -80,7 +78,7 @@ def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement
 
 
 def nearest_if_any(problem: Problem, stages: Stages, placement: Placement) -> Placement | None:
-    """The same; None where no stages in this order are allowed."""
+    """As `nearest`, but None where no stages in this order are allowed."""
     work = np.zeros((stages.num_items, problem.num_devices))
     np.add.at(work, (stages.item, placement.device), problem.time_ns.min(axis=1))
     total = work.sum(axis=0)
@@ -104,8 +102,8 @@ def search_stages(
     budget: Budget,
     report: Callable[[Score], object] = lambda score: None,
 ) -> Placement:
-    """The best stages that the search finds from `start`, which is one; never worse. `report` hears of each better
-    score.
+    """The best stages that the search finds from `start`, which must consist of stages; never worse than it.
+    `report` is called with each better score.
 
     It ends early when it has seen all that it can draw.
     """

@@ -5,7 +5,7 @@ OR-Tools).
 any schedule (`cp_sat/model.py` has the argument). The simulator says how long its placement takes. That may be longer
 than the schedule of the program, because a simulated device never idles on purpose.
 
-`exact` is the planner. It starts from a known placement, or else from HEFT and each device alone, and its result is
+`exact` is the planner. It starts from a given placement, or else from HEFT and each device alone, and its result is
 never slower. It contracts a problem that is too large to solve; the result then comes without a proof: what comes with
 one is `Proved`.
 """
