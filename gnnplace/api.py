@@ -134,7 +134,7 @@ def place(
             seed=seed, schedule=schedule or "given", search=search, stages=stages, progress=progress
         )
         winner = comparison.best(posed, budget or portfolio.budget(posed, seconds, evaluations), options)
-        return Plan.of(problem, under.said(winner.placement))
+        return Plan.of(problem, under.of_whole(winner.placement))
     if budget is not None or limits:
         raise ValueError(f"{next(iter(limits), 'budget')}: is a budget of planner {BEST!r}, and of no other")
     plan = (
@@ -142,7 +142,7 @@ def place(
         if isinstance(planner, str)
         else staged(planner, stages)
     )
-    placement = under.said(plan(posed))
+    placement = under.of_whole(plan(posed))
     return Plan.of(problem, placement if schedule is None else scheduled(placement, schedule))
 
 

@@ -176,9 +176,9 @@ class Cluster:
     @cached_property
     def device_channel(self) -> Int32[np.ndarray, " devices"]:
         """The channel that each device itself is, or `NO_CHANNEL` for a device that copies nothing by itself."""
-        own = [("channel", name) for name in self.device_names]
+        keys = [("channel", name) for name in self.device_names]
         return np.array(
-            [self.channels.index(name) if name in self.channels else NO_CHANNEL for name in own], dtype=np.int32
+            [self.channels.index(name) if name in self.channels else NO_CHANNEL for name in keys], dtype=np.int32
         )
 
     @cached_property

@@ -87,10 +87,10 @@ class Stages:
 
 @dataclass(frozen=True, eq=False)
 class Constrained:
-    """A problem under a constraint: a `problem` of its own on some devices of the `whole` one, and how its placements
-    are said of that.
+    """A problem under a constraint: `problem` uses some devices of the `whole` one. `of_whole` and `within` translate
+    placements between the two.
 
-    `device[d]` is the device of the whole problem that device d is.
+    `device[d]` is the index, in the whole problem, of device d of `problem`.
     """
 
     whole: Problem
@@ -98,11 +98,11 @@ class Constrained:
     device: Int32[np.ndarray, " devices"]
     stages: Stages | None = None
 
-    def said(self, placement: Placement) -> Placement:
+    def of_whole(self, placement: Placement) -> Placement:
         """A placement of `problem` as one of the whole problem."""
         return replace(placement, device=self.device[placement.device])
 
-    def heard(self, placement: Placement) -> Placement:
+    def within(self, placement: Placement) -> Placement:
         """A placement of the whole problem as one of `problem`.
 
         Raises ValueError where it breaks the constraint, stages aside.
@@ -112,10 +112,10 @@ class Constrained:
         if (number[placement.device] == NONE).any():
             name = self.whole.cluster.device_names[int(placement.device[np.argmin(number[placement.device])])]
             raise ValueError(f"start: it uses {name}, which the constraint leaves out")
-        heard = replace(placement, device=number[placement.device])
-        if (fault := check(self.problem, heard)) is not None:
+        inner = replace(placement, device=number[placement.device])
+        if (fault := check(self.problem, inner)) is not None:
             raise ValueError(f"start: {fault}")
-        return heard
+        return inner
 
 
 def constrained(problem: Problem, constraint: Constraint) -> Constrained:
@@ -177,33 +177,33 @@ def _part(cluster: Cluster, device: Int32[np.ndarray, " devices"]) -> Cluster:
 
 def _tied(graph: ComputationGraph, constraint: Constraint, devices: int) -> tuple[ComputationGraph, Stages | None]:
     """The graph with what has to stay whole as colocation groups; and its stages, where whole modules are asked for."""
-    label, made, stages = colocation_closure(graph), modules(graph), None
-    together = list(_kept_whole(made, constraint.keep_whole))
+    label, module_map, stages = colocation_closure(graph), modules(graph), None
+    together = list(_kept_whole(module_map, constraint.keep_whole))
     if constraint.granularity != "op":
-        label = merged(label, made.module.astype(np.int64))
+        label = merged(label, module_map.module.astype(np.int64))
     for members in together:
-        label = merged(label, np.where(members[made.module], 0, NONE))
+        label = merged(label, np.where(members[module_map.module], 0, NONE))
     if constraint.granularity != "op":
-        item, binding = _items(made, label), constraint.granularity == "stage"
+        item, binding = _items(module_map, label), constraint.granularity == "stage"
         label = merged(label, item) if binding else label
         most = devices if constraint.max_cuts is None else min(devices, constraint.max_cuts + 1)
         stages = Stages(item, int(item.max()) + 1, most, binding)
-    return replace(graph, colocation=_groups(graph, made, label)), stages
+    return replace(graph, colocation=_groups(graph, module_map, label)), stages
 
 
-def _kept_whole(made: Modules, names: Sequence[str]) -> Iterator[Bool[np.ndarray, " modules"]]:
+def _kept_whole(module_map: Modules, names: Sequence[str]) -> Iterator[Bool[np.ndarray, " modules"]]:
     """The modules that stay together, for each name, or for each that a name with wildcards means; of a sum of names
     for all.
 
     Raises ValueError for a name of none.
     """
-    parts = [re.split(r"[/.]", name) for name in made.names]
+    parts = [re.split(r"[/.]", name) for name in module_map.names]
     for name in names:
-        both = [_meant(made, parts, each) for each in name.split("+")]
+        both = [_meant(module_map, parts, each) for each in name.split("+")]
         yield from both[0] if len(both) == 1 else [np.logical_or.reduce([members for each in both for members in each])]
 
 
-def _meant(made: Modules, parts: list[list[str]], name: str) -> list[Bool[np.ndarray, " modules"]]:
+def _meant(module_map: Modules, parts: list[list[str]], name: str) -> list[Bool[np.ndarray, " modules"]]:
     """The modules that a name means, or each name that one with wildcards stands for.
 
     Raises ValueError where there are none.
@@ -214,30 +214,30 @@ def _meant(made: Modules, parts: list[list[str]], name: str) -> list[Bool[np.nda
         if len(part) >= len(wanted) and all(map(fnmatchcase, part, wanted)):
             held.setdefault(tuple(part[: len(wanted)]), np.zeros(len(parts), dtype=bool))[index] = True
     if not held:
-        raise ValueError(f"keep_whole: {strict_json.unknown('module', name, made.names)}")
+        raise ValueError(f"keep_whole: {strict_json.unknown('module', name, module_map.names)}")
     return list(held.values())
 
 
-def _items(made: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
-    """The item of each op: modules in order, and as one item all that
-    lie between modules that have to stay together.
+def _items(module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+    """The item of each op. Items are modules in order; modules that have to stay together, and all modules between
+    them, are one item.
     """
-    first, last = np.full(len(label), made.num_modules), np.full(len(label), NONE)
-    np.minimum.at(first, label, made.module)
-    np.maximum.at(last, label, made.module)
-    inside = np.zeros(made.num_modules + 1, dtype=np.int64)  # how many spans cross the cut before each module
+    first, last = np.full(len(label), module_map.num_modules), np.full(len(label), NONE)
+    np.minimum.at(first, label, module_map.module)
+    np.maximum.at(last, label, module_map.module)
+    inside = np.zeros(module_map.num_modules + 1, dtype=np.int64)  # how many spans cross the cut before each module
     np.add.at(inside, first[last > first] + 1, 1)
     np.subtract.at(inside, last[last > first] + 1, 1)
     starts = np.cumsum(inside)[:-1] == 0
-    return (np.cumsum(starts) - 1)[made.module]
+    return (np.cumsum(starts) - 1)[module_map.module]
 
 
-def _groups(graph: ComputationGraph, made: Modules, label: Int64[np.ndarray, " ops"]) -> Categorical:
+def _groups(graph: ComputationGraph, module_map: Modules, label: Int64[np.ndarray, " ops"]) -> Categorical:
     """Colocation groups of equal labels, named by their first op's group or module; ops that are alone have none."""
-    found, first, number, count = np.unique(label, return_index=True, return_inverse=True, return_counts=True)
+    labels, first, number, count = np.unique(label, return_index=True, return_inverse=True, return_counts=True)
     index = np.where(count > 1, np.cumsum(count > 1) - 1, NONE)[number].astype(np.int32)
     several = first[count > 1].tolist()
-    return Categorical(tuple(made.names[made.module[op]] for op in several), index)
+    return Categorical(tuple(module_map.names[module_map.module[op]] for op in several), index)
 
 
 def _require_devices(problem: Problem, constraint: Constraint) -> None:

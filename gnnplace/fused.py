@@ -57,10 +57,10 @@ def fused(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused:
 
     Raises ValueError where ops can't be fused so.
     """
-    found = fused_or_refusal(problem, fusion)
-    if isinstance(found, str):
-        raise ValueError(found)
-    return found
+    outcome = fused_or_refusal(problem, fusion)
+    if isinstance(outcome, str):
+        raise ValueError(outcome)
+    return outcome
 
 
 def fused_or_refusal(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fused | str:
@@ -72,12 +72,12 @@ def fused_or_refusal(problem: Problem, fusion: Int32[np.ndarray, " ops"]) -> Fus
         if key in kept:
             kept.move_to_end(key)
             return kept[key]
-    made = refusal(problem.graph, leader) or _fused(problem, groups(leader))
+    outcome = refusal(problem.graph, leader) or _fused(problem, groups(leader))
     with _lock:
-        kept[key] = made
+        kept[key] = outcome
         if len(kept) > MOST_KEPT:
             kept.popitem(last=False)
-    return made
+    return outcome
 
 
 def _fused(problem: Problem, groups: FusedGroups) -> Fused:

@@ -80,7 +80,7 @@ class Plan(Placement):
         """
         step = stepped(self.problem, self)
         graph, around = step.problem.graph, neighbourhood(step.problem)
-        found = situation(step.problem, around, around.start(step.placement), step.result)
+        analysis = situation(step.problem, around, around.start(step.placement), step.result)
         names = step.problem.cluster.device_names
         table = pd.DataFrame(
             {
@@ -92,8 +92,8 @@ class Plan(Placement):
                 "device": [names[device] for device in step.placement.device],
                 "start_ns": step.timeline.start_ns,
                 "end_ns": step.timeline.end_ns,
-                "slack_ns": (found.step_ns - found.end_ns - found.tail_ns).astype(np.int64),
-                "chain_ns": found.waited_ns.astype(np.int64),
+                "slack_ns": (analysis.step_ns - analysis.end_ns - analysis.tail_ns).astype(np.int64),
+                "chain_ns": analysis.waited_ns.astype(np.int64),
                 "output_bytes": np.bincount(graph.output_op, graph.output_bytes, graph.num_ops).astype(np.int64),
                 "persistent_bytes": graph.persistent_bytes,
             }

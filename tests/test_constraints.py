@@ -72,9 +72,9 @@ def optimum(problem: Problem, name: str):
 def test_the_problem_of_whole_modules_has_just_the_placements_that_modules_say(count):
     for problem in tiny(count):
         kept = under(problem, "module")
-        said = {kept.said(placement).device.tobytes() for placement in every_placement(kept.problem, "critical-path")}
+        said = {kept.of_whole(placement).device.tobytes() for placement in every_placement(kept.problem, "critical-path")}
         assert said == {placement.device.tobytes() for placement in every(problem, "module")}
-        found = score(problem, simulate(problem, [kept.said(exhaustive(kept.problem, simulate))])[0])
+        found = score(problem, simulate(problem, [kept.of_whole(exhaustive(kept.problem, simulate))])[0])
         assert found == optimum(problem, "module") >= optimum(problem, "op")
 
 
@@ -96,7 +96,7 @@ def test_every_planner_keeps_modules_whole(name, monkeypatch):
     for problem in tiny(4):
         kept = under(problem, "module")
         if (plan := planners.planners(kept.problem, simulate, 0).get(name)) is not None:
-            placement = kept.said(plan(kept.problem))
+            placement = kept.of_whole(plan(kept.problem))
             assert check(problem, placement) is None and granularity(problem, placement) in COARSER
             assert score(problem, simulate(problem, [placement])[0]) >= optimum(problem, "module") or placement.priority is not None
 
@@ -125,11 +125,11 @@ def test_stages_are_found_by_all_ways_and_are_never_better_than_the_best(cuts, m
         generator = np.random.default_rng(0)
         found = search_stages(kept.problem, simulate, generator, start=start, stages=kept.stages, budget=Budget(evaluations=100))
         rows = [start, found, *(row.placement for row in compared(kept))]
-        for placement in map(kept.said, rows):
+        for placement in map(kept.of_whole, rows):
             assert check(problem, placement) is None and granularity(problem, placement) == "stage"
             assert len(np.unique(placement.device)) <= most
             assert score(problem, simulate(problem, [placement])[0]) >= best
-        tried, reached = tried + 1, reached + (score(problem, simulate(problem, [kept.said(found)])[0]) == best)
+        tried, reached = tried + 1, reached + (score(problem, simulate(problem, [kept.of_whole(found)])[0]) == best)
     assert tried >= 2 and reached >= 0.9 * tried
 
 
@@ -142,8 +142,8 @@ def test_the_nearest_stages_to_stages_are_these(count):
     for problem in tiny(count):
         if (kept := under(problem, "stage")) is not None:
             for placement in every(problem, "stage"):
-                again = nearest(kept.problem, kept.stages, kept.heard(placement))
-                assert np.array_equal(kept.said(again).device, placement.device)
+                again = nearest(kept.problem, kept.stages, kept.within(placement))
+                assert np.array_equal(kept.of_whole(again).device, placement.device)
 
 
 @pytest.mark.parametrize("count", [5, slow(12)])
@@ -167,11 +167,11 @@ def test_fewer_devices_cost_what_they_cost_in_the_whole_cluster():
     ):
         kept = constrained(problem, constraint)
         placement = gp.place(kept.problem, "heft")
-        (part,), (whole,) = simulate(kept.problem, [placement]), simulate(problem, [kept.said(placement)])
+        (part,), (whole,) = simulate(kept.problem, [placement]), simulate(problem, [kept.of_whole(placement)])
         assert part.step_time_ns == whole.step_time_ns and part.transfers == whole.transfers
-        names = {problem.cluster.device_names[device] for device in kept.said(placement).device.tolist()}
+        names = {problem.cluster.device_names[device] for device in kept.of_whole(placement).device.tolist()}
         assert names <= set(constraint.devices or ("gpu:0", "gpu:1", "gpu:2", "gpu:3"))
-        assert np.array_equal(kept.heard(kept.said(placement)).device, placement.device)
+        assert np.array_equal(kept.within(kept.of_whole(placement)).device, placement.device)
 
 
 def test_a_name_keeps_whole_what_it_is_in_and_a_wildcard_each_that_it_means():

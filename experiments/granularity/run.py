@@ -40,7 +40,7 @@ def cell(graph: str, granularity: str) -> Cell:
         "best_ns": found.step_time_ns,
         "winner": found.planner,
         "bound_ns": lower_bound(under.problem),
-        "said_as": gp.granularity(problem, under.said(found.placement)),
+        "said_as": gp.granularity(problem, under.of_whole(found.placement)),
         "modules": gp.modules(problem.graph).num_modules,
         "ops": problem.num_ops,
     }

@@ -26,7 +26,7 @@ LOOKS = 50  # evaluations between timelines of the current placement
 REDRAWS = 20  # attempts to draw a move to a new placement
 HOT, COLD = 2e-3, 2e-5  # temperatures: a step that is longer by this share is accepted with probability 1 / e
 
-Found = Callable[[Score], object]  # called with every new best score
+Report = Callable[[Score], object]  # called with every new best score
 
 
 class _Here(NamedTuple):
@@ -46,7 +46,7 @@ def annealing(
     budget: Budget,
     schedule: Schedule = "critical-path",
     hot: float = HOT,
-    found: Found = lambda score: None,
+    report: Report = lambda score: None,
 ) -> Placement:
     """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
 
@@ -75,7 +75,7 @@ def annealing(
             here, fresh = _Here(device, stands, here.guide), False
             if stands < best.score:
                 best = here
-                found(stands)
+                report(stands)
     return around.placement(best.device, schedule)
 
 
@@ -87,10 +87,12 @@ def hill_climb(
     start: Placement,
     budget: Budget,
     schedule: Schedule = "critical-path",
-    found: Found = lambda score: None,
+    report: Report = lambda score: None,
 ) -> Placement:
     """Annealing that accepts no worse placement."""
-    return annealing(problem, evaluate, generator, start=start, budget=budget, schedule=schedule, hot=0.0, found=found)
+    return annealing(
+        problem, evaluate, generator, start=start, budget=budget, schedule=schedule, hot=0.0, report=report
+    )
 
 
 def _guide(problem: Problem, around: Neighbourhood, device: Devices, result: StepResult) -> Guide:
@@ -104,16 +106,16 @@ def _new(
     around: Neighbourhood, here: _Here, count: int, seen: set[int], generator: np.random.Generator
 ) -> list[Devices]:
     """New placements; after `REDRAWS` moves to known placements for each, the last of these."""
-    known, found = int(hash_of(here.device)), list[Devices]()
+    word, placements = int(hash_of(here.device)), list[Devices]()
     for attempt in range(REDRAWS):
-        drawn = draw(around, here.device, here.guide, generator, count - len(found))
+        drawn = draw(around, here.device, here.guide, generator, count - len(placements))
         for move, change in enumerate(drawn.change.tolist()):
-            if (known ^ change) not in seen or attempt == REDRAWS - 1:
-                seen.add(known ^ change)
-                found.append(drawn.after(move, here.device))
-        if len(found) == count:
+            if (word ^ change) not in seen or attempt == REDRAWS - 1:
+                seen.add(word ^ change)
+                placements.append(drawn.after(move, here.device))
+        if len(placements) == count:
             break
-    return found
+    return placements
 
 
 def _worst(here: Score, temperature: float, generator: np.random.Generator) -> Score:

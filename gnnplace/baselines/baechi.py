@@ -69,8 +69,8 @@ def m_topo(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
     """The placement of m-TOPO; the evaluator is not used. Raises ValueError where a unit is allowed on no device."""
-    made = units(problem.graph, units_name)
-    return Placement(expand(made, legalised(problem, made, filled(problem, made))), schedule)
+    grouping = units(problem.graph, units_name)
+    return Placement(expand(grouping, legalised(problem, grouping, filled(problem, grouping))), schedule)
 
 
 def filled(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
@@ -116,10 +116,10 @@ def m_sct(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
     """The faster of m-SCT's two placements. Raises ValueError where a unit is allowed on no device."""
-    made = units(problem.graph, units_name)
-    cells = made if made.num_units <= MAX_CELLS else units(problem.graph, "coarse")
+    grouping = units(problem.graph, units_name)
+    cells = grouping if grouping.num_units <= MAX_CELLS else units(problem.graph, "coarse")
     child = favourite_consumers(problem, cells, favourite_children(problem, cells))
-    return fastest_earliest_first(problem, evaluate, made, child, schedule)
+    return fastest_earliest_first(problem, evaluate, grouping, child, schedule)
 
 
 def favourite_children(problem: Problem, cells: Units) -> Int64[np.ndarray, " cells"]:

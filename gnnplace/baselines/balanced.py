@@ -39,8 +39,8 @@ def balanced(
     """
 
     def placed(share: float) -> list[Placement]:
-        made = parts(share, max(1, seeds // FEWER) if share else seeds)
-        return [Placement(expand(units, legalised(problem, units, devices[part])), schedule) for part in made]
+        partitions = parts(share, max(1, seeds // FEWER) if share else seeds)
+        return [Placement(expand(units, legalised(problem, units, devices[part])), schedule) for part in partitions]
 
     return fastest_that_fits(problem, map(placed, OF_BYTES), evaluate)
 

@@ -33,12 +33,16 @@ def critical_path_first(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
     """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
-    made = units(problem.graph, units_name)
+    grouping = units(problem.graph, units_name)
     upward = upward_rank_ns(problem)
     priority = upward + downward_rank_ns(problem)
     order, critical = sequence(problem.graph, priority), critical_path(problem, upward, priority)
     return fastest_schedule(
-        problem, evaluate, made, lambda allowed: Guide(order, pins_ns(problem, made, allowed, critical)), schedule
+        problem,
+        evaluate,
+        grouping,
+        lambda allowed: Guide(order, pins_ns(problem, grouping, allowed, critical)),
+        schedule,
     )
 
 

@@ -33,13 +33,13 @@ def expert(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "criti
     graph = problem.graph
     if block_numbers(graph).max() < 1 or _convolutional(graph):
         return single_gpu(problem, evaluate, schedule=schedule)
-    made = units(graph, "ops")
+    closure = units(graph, "ops")
     block = block_of_ops(graph)
     devices = problem.cluster.accelerators
     work = np.bincount(block, weights=problem.time_ns[:, devices].mean(axis=1))
     speed = 1.0 / problem.time_ns[:, devices].sum(axis=0)
     wanted = devices[_runs(work, speed)][block]
-    return Placement(expand(made, legalised(problem, made, _of_units(made, wanted))), schedule)
+    return Placement(expand(closure, legalised(problem, closure, _of_units(closure, wanted))), schedule)
 
 
 def _convolutional(graph: ComputationGraph) -> bool:
@@ -93,9 +93,9 @@ def _best_starts(ends, speed, slowest):
             least[end] = np.inf
             starts[run, end] = end
             for start in range(end, -1, -1):
-                own = (ends[end] - ends[start]) / speed[run]
-                cost = own if slowest == np.inf else own * own
-                if own > slowest or cost > least[end]:
+                time = (ends[end] - ends[start]) / speed[run]
+                cost = time if slowest == np.inf else time * time
+                if time > slowest or cost > least[end]:
                     break  # a longer run is slower
                 total = max(cost, before[start]) if slowest == np.inf else cost + before[start]
                 if total < least[end]:

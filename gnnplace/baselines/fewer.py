@@ -25,13 +25,15 @@ def parts(problem: Problem) -> dict[str, Constrained]:
     """
     every = np.arange(problem.num_devices, dtype=np.int32)
     last = [devices[-1] for devices in equal_devices(problem) if len(devices) > 1]
-    found = {problem.cluster.device_names[device]: on_devices(problem, np.delete(every, device)) for device in last}
-    return {name: part for name, part in found.items() if len(part.problem.cluster.accelerators) > 1}
+    candidates = {
+        problem.cluster.device_names[device]: on_devices(problem, np.delete(every, device)) for device in last
+    }
+    return {name: part for name, part in candidates.items() if len(part.problem.cluster.accelerators) > 1}
 
 
 def on_part(plan: Planner, part: Constrained) -> Planner:
-    """A planner of the whole problem that proposes what one of a part of its devices does."""
-    return lambda problem: part.said(plan(part.problem))
+    """A planner of the whole problem that runs `plan` on the devices of `part` alone."""
+    return lambda problem: part.of_whole(plan(part.problem))
 
 
 class OnPart:
@@ -54,10 +56,12 @@ class OnPart:
     def __call__(
         self, problem: Problem, placements: Sequence[Placement], *, timeline: bool = False, limit_ns: int | None = None
     ) -> tuple[StepResult, ...]:
-        said = [self._part.said(placement) for placement in placements]
-        return tuple(map(self._heard, self._evaluate(self._part.whole, said, timeline=timeline, limit_ns=limit_ns)))
+        of_whole = [self._part.of_whole(placement) for placement in placements]
+        return tuple(
+            map(self._on_part, self._evaluate(self._part.whole, of_whole, timeline=timeline, limit_ns=limit_ns))
+        )
 
-    def _heard(self, result: StepResult) -> StepResult:
+    def _on_part(self, result: StepResult) -> StepResult:
         """A result as the part's problem scores it; channels and timeline stay those of the whole."""
         peak, device = result.peak_memory_bytes, self._part.device
         return replace(result, peak_memory_bytes=None if peak is None else peak[device], busy_ns=result.busy_ns[device])

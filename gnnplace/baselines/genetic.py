@@ -52,19 +52,19 @@ def genetic(
     schedule critical-path, and the start keeps its own order. Raises ValueError where a unit is allowed on no device.
     """
     genes, metered = code(problem), budget.metered(evaluate)
-    own = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)
-    (result,) = metered(problem, [own])
-    best = Member(np.zeros((2, genes.num_genes)), own, score(problem, result))
+    origin = Placement(start.device, schedule, priorities(problem, start) if schedule == "given" else None)
+    (result,) = metered(problem, [origin])
+    best = Member(np.zeros((2, genes.num_genes)), origin, score(problem, result))
     if not genes.num_genes or (problem.num_devices == 1 and schedule != "given"):
-        return own
+        return origin
     home = UnitPlan(_by_unit(genes, start), np.zeros(genes.closure.num_units))
     drawn = [best.keys, *(encoded(genes, home, _by_unit(genes, other)) for other in others)]
     drawn += _mutants(genes, POPULATION - len(drawn), generator)
     population: list[Member] = []
     stale = 0
     while count := budget.allows(len(drawn)):
-        found = _evaluated(problem, metered, genes, home, drawn[:count], schedule)
-        population = sorted([*population[:ELITE], *found], key=lambda member: member.score)
+        offspring = _evaluated(problem, metered, genes, home, drawn[:count], schedule)
+        population = sorted([*population[:ELITE], *offspring], key=lambda member: member.score)
         stale = 0 if population[0].score < best.score else stale + 1
         best = population[0] if stale == 0 else best
         if stale < PATIENCE:
@@ -84,9 +84,11 @@ def _evaluated(
     drawn: Sequence[Float[np.ndarray, "2 genes"]],
     schedule: Schedule,
 ) -> list[Member]:
-    made = placements(problem, genes, [decoded(genes, home, keys) for keys in drawn], schedule)
-    results = evaluate(problem, made)
-    return [Member(keys, each, score(problem, result)) for keys, each, result in zip(drawn, made, results, strict=True)]
+    offspring = placements(problem, genes, [decoded(genes, home, keys) for keys in drawn], schedule)
+    results = evaluate(problem, offspring)
+    return [
+        Member(keys, each, score(problem, result)) for keys, each, result in zip(drawn, offspring, results, strict=True)
+    ]
 
 
 def _by_unit(genes: Code, placement: Placement) -> Int32[np.ndarray, " units"]:

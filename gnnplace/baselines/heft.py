@@ -25,6 +25,6 @@ def heft(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
     """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
-    made = units(problem.graph, units_name)
+    grouping = units(problem.graph, units_name)
     guide = Guide(sequence(problem.graph, upward_rank_ns(problem)))
-    return fastest_schedule(problem, evaluate, made, lambda legal: guide, schedule)
+    return fastest_schedule(problem, evaluate, grouping, lambda legal: guide, schedule)

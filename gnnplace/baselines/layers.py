@@ -23,8 +23,9 @@ def block_of_ops(graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
     """The block of every op, tower after tower: its own block, that of its layer, or that of a neighbour."""
     top = _top_scopes(graph)
     layer = graph.layer.index.astype(np.int64)
-    own = block_numbers(graph)
-    block = numbered(np.where(own == NONE, NONE, own + (int(own.max()) + 1) * _towers(graph, top[layer])[top[layer]]))
+    number = block_numbers(graph)
+    tower = _towers(graph, top[layer])[top[layer]]
+    block = numbered(np.where(number == NONE, NONE, number + (int(number.max()) + 1) * tower))
     forward, blocked = _forward(graph), block != NONE
     work = 1.0 + graph.flops  # weighted by work: a loss belongs last, even if its module creates masks first
     centre = _mean_level(graph, block, forward & blocked, work)

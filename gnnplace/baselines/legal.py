@@ -13,13 +13,13 @@ from gnnplace.units.units import Units, allowed, work_ns
 
 def processors(problem: Problem) -> Int64[np.ndarray, " processors"]:
     """The indices of the CPUs. Raises ValueError where the cluster has no CPU."""
-    found = [index for index, device in enumerate(problem.cluster.devices) if device.kind == "cpu"]
-    if not found:
+    cpus = [index for index, device in enumerate(problem.cluster.devices) if device.kind == "cpu"]
+    if not cpus:
         raise ValueError(
             f"{problem.cluster.name}: no device of kind 'cpu'; its devices are "
             f"{', '.join(problem.cluster.device_names)}"
         )
-    return np.array(found, dtype=np.int64)
+    return np.array(cpus, dtype=np.int64)
 
 
 def on_accelerators(problem: Problem, legal: Bool[np.ndarray, "units devices"]) -> Bool[np.ndarray, "units devices"]:

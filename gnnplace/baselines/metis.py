@@ -34,9 +34,11 @@ def metis(
 
     Work is balanced; where no partition fits, bytes more and more, too, because the library balances one weight only.
     """
-    made = units(problem.graph, units_name)
+    grouping = units(problem.graph, units_name)
     devices = problem.cluster.accelerators
-    return balanced(problem, evaluate, made, devices, partial(_partitions, problem, made, devices), seeds, schedule)
+    return balanced(
+        problem, evaluate, grouping, devices, partial(_partitions, problem, grouping, devices), seeds, schedule
+    )
 
 
 def _partitions(

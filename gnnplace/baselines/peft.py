@@ -32,8 +32,8 @@ def peft(
     problem: Problem, evaluate: Evaluator, *, units_name: UnitsName = "weights", schedule: Schedule = "critical-path"
 ) -> Placement:
     """The fastest placement of the six variants. Raises ValueError where a unit is allowed on no device."""
-    made = units(problem.graph, units_name)
-    return fastest_schedule(problem, evaluate, made, lambda allowed: guide(problem, made, allowed), schedule)
+    grouping = units(problem.graph, units_name)
+    return fastest_schedule(problem, evaluate, grouping, lambda allowed: guide(problem, grouping, allowed), schedule)
 
 
 def guide(problem: Problem, units: Units, allowed: Bool[np.ndarray, "units devices"]) -> Guide:

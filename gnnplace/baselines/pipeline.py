@@ -62,12 +62,12 @@ def pipeline(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "cri
 
     Raises ValueError where a colocation group is allowed on no device.
     """
-    made = units(problem.graph, "ops")
-    first = np.unique(made.unit, return_index=True)[1]  # the ops of a unit agree
-    rows = legalised(problem, made, np.stack([split[first] for split in _splits(problem)]))
+    closure = units(problem.graph, "ops")
+    first = np.unique(closure.unit, return_index=True)[1]  # the ops of a unit agree
+    rows = legalised(problem, closure, np.stack([split[first] for split in _splits(problem)]))
     # as `np.unique` sorts, which is slow on long rows
     distinct = sorted({row.astype(">i4").tobytes(): row for row in rows}.items())
-    device = expand(made, np.stack([row for _, row in distinct]))
+    device = expand(closure, np.stack([row for _, row in distinct]))
     return fastest(problem, [Placement(row, schedule) for row in device], evaluate)
 
 
@@ -78,14 +78,14 @@ def split(stages: StageLoads) -> list[Int64[np.ndarray, " bounds"]]:
     Ties go to small transfers, then to short last stages.
     """
     start, load = _best_starts(*stages)
-    found = []
+    splits = []
     for count in range(1, len(start) + 1):
         if np.isfinite(load[count - 1]):
             bounds = [len(stages.held) - 1]
             for stage in range(count - 1, -1, -1):
                 bounds.append(int(start[stage, bounds[-1]]))
-            found.append(np.array(bounds[::-1], dtype=np.int64))
-    return found
+            splits.append(np.array(bounds[::-1], dtype=np.int64))
+    return splits
 
 
 def _splits(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
@@ -123,10 +123,10 @@ def _rows(problem: Problem) -> Iterator[Int64[np.ndarray, " ops"]]:
 
 
 def _coarse_row(problem: Problem, graph: ComputationGraph) -> Int64[np.ndarray, " ops"]:
-    made = units(graph, "coarse")
-    place = np.empty(made.num_units, dtype=np.int64)
-    place[decision_order(problem, made)] = np.arange(made.num_units)
-    return place[made.unit]
+    grouping = units(graph, "coarse")
+    place = np.empty(grouping.num_units, dtype=np.int64)
+    place[decision_order(problem, grouping)] = np.arange(grouping.num_units)
+    return place[grouping.unit]
 
 
 def _row(problem: Problem, place: Int64[np.ndarray, " ops"]) -> LayerSums:

@@ -30,12 +30,14 @@ def random_units(
 
     Raises ValueError where a unit is allowed on no device, or if `evaluations` is less than 1.
     """
-    made = units(problem.graph, units_name)
-    legal = on_accelerators(problem, allowed(problem, made))
+    grouping = units(problem.graph, units_name)
+    legal = on_accelerators(problem, allowed(problem, grouping))
     best: list[Placement] = []
     for start in range(0, evaluations, BATCH):
         drawn = draw(legal, min(BATCH, evaluations - start), generator)
-        best = [fastest(problem, [*best, *(Placement(device, schedule) for device in expand(made, drawn))], evaluate)]
+        best = [
+            fastest(problem, [*best, *(Placement(device, schedule) for device in expand(grouping, drawn))], evaluate)
+        ]
     if not best:
         raise ValueError(f"evaluations: {evaluations} is less than 1")
     return best[0]

@@ -40,7 +40,7 @@ LEAST_SHARE = 0.2  # of the moves, of each of several rankings
 EXPECTED, DOUBTS = 0.001, 2  # the gain of a move before any was seen, and how many moves that counts for
 
 Rank = Callable[[Float32[np.ndarray, "moves features"]], Float[np.ndarray, " moves"]]  # the higher, the sooner
-Found = Callable[[Score], object]
+Report = Callable[[Score], object]
 
 
 def path_estimate(rows: Float32[np.ndarray, "moves features"]) -> Float64[np.ndarray, " moves"]:
@@ -132,7 +132,7 @@ def ranked_climb(
     schedule: Schedule = "critical-path",
     ranks: Sequence[Rank] = (path_estimate,),
     drawn: int = DRAWN,
-    found: Found = lambda score: None,
+    report: Report = lambda score: None,
 ) -> Placement:
     """The best placement that the search evaluates; it respects `allowed` and is never worse than a `start` that does.
 
@@ -165,7 +165,7 @@ def ranked_climb(
         if scores[first] <= at.score and results[first].timeline is not None:
             union = _union(at, zip(scores, tried, strict=True), seen)
             if scores[first] < at.score:
-                found(scores[first])
+                report(scores[first])
             at = _Here(tried[first], scores[first], situation(problem, around, tried[first], results[first]))
             pool = _Ranked.of(_seen_from(around, at, some(pool.moves, left[:KEPT]), scratch), ranks)
         else:

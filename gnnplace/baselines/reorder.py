@@ -51,14 +51,14 @@ def reorder(
         : budget.allows(1 + len(RULES))
     ]
     evaluated = partial(_evaluated, problem, budget.metered(evaluate), start.device)
-    found = evaluated([spaced(priorities(problem, rule)) for rule in rules])
-    first, here = found[0], min(found, key=lambda one: one.score)
+    reorderings = evaluated([spaced(priorities(problem, rule)) for rule in rules])
+    first, here = reorderings[0], min(reorderings, key=lambda one: one.score)
     best = here
     waits, chain = _critical(problem, start.device, here)
     while len(chain) and (count := budget.allows(TOGETHER)):
         drawn = [_moved(start.device, here, waits, chain, generator) for _ in range(count)]
-        found = evaluated(drawn, here.score)
-        better = min(found, key=lambda one: one.score)
+        reorderings = evaluated(drawn, here.score)
+        better = min(reorderings, key=lambda one: one.score)
         if better.score <= here.score:
             here = better
             waits, chain = _critical(problem, start.device, here)
@@ -70,7 +70,7 @@ def reordered(
     problem: Problem,
     start: Placement,
     budget: Budget,
-    found: Callable[[Score], object],
+    report: Callable[[Score], object],
     *,
     evaluate: Evaluator,
     seed: int,
@@ -102,10 +102,10 @@ def _evaluated(
 
 
 def _critical(
-    problem: Problem, device: Int32[np.ndarray, " ops"], found: Reordering
+    problem: Problem, device: Int32[np.ndarray, " ops"], reordering: Reordering
 ) -> tuple[Waiting, Int64[np.ndarray, " critical"]]:
     """What ops and transfers waited for, and the nodes of the critical chain that waited for a device or a channel."""
-    timeline = found.result.timeline
+    timeline = reordering.result.timeline
     assert timeline is not None
     waits = waiting(problem, device, timeline)
     chain = waits.chain(int(timeline.end_ns.argmax()))

@@ -87,12 +87,15 @@ def list_schedule(
     problem: Problem, settings: Settings, generator: np.random.Generator, schedule: Schedule = "critical-path"
 ) -> Placement:
     """The placement of one list schedule. Raises ValueError where a unit is allowed on no device."""
-    own = _of(problem)
-    made = units(problem.graph, settings.units_name)
-    used = own.accelerators[: max(1, round(min(1.0, settings.share) * len(own.accelerators)))]
-    guide = Guide(sequence(problem.graph, _priority(own, settings, generator)), _added_ns(problem, own, settings, used))
-    given = instance(problem, made, _devices(problem, made, settings, used), guide, settings.kept)
-    return Placement(expand(made, schedule_units(given, settings.view)[0]), schedule)
+    constants = _of(problem)
+    grouping = units(problem.graph, settings.units_name)
+    used = constants.accelerators[: max(1, round(min(1.0, settings.share) * len(constants.accelerators)))]
+    guide = Guide(
+        sequence(problem.graph, _priority(constants, settings, generator)),
+        _added_ns(problem, constants, settings, used),
+    )
+    given = instance(problem, grouping, _devices(problem, grouping, settings, used), guide, settings.kept)
+    return Placement(expand(grouping, schedule_units(given, settings.view)[0]), schedule)
 
 
 def list_schedules(
@@ -103,9 +106,9 @@ def list_schedules(
 
 
 def _devices(
-    problem: Problem, made: Units, settings: Settings, used: Int64[np.ndarray, " used"]
+    problem: Problem, grouping: Units, settings: Settings, used: Int64[np.ndarray, " used"]
 ) -> Bool[np.ndarray, "units devices"]:
-    legal = allowed(problem, made)
+    legal = allowed(problem, grouping)
     if settings.share > 1:
         return legal
     accelerated = on_accelerators(problem, legal)
@@ -113,13 +116,13 @@ def _devices(
     return np.where(some.any(axis=1, keepdims=True), some, accelerated)
 
 
-def _priority(own: _Constants, settings: Settings, generator: np.random.Generator) -> Float[np.ndarray, " ops"]:
-    longest = float(own.upward_ns.max(initial=0))
-    rank = longest - own.downward_ns if settings.downward else own.upward_ns
+def _priority(constants: _Constants, settings: Settings, generator: np.random.Generator) -> Float[np.ndarray, " ops"]:
+    longest = float(constants.upward_ns.max(initial=0))
+    rank = longest - constants.downward_ns if settings.downward else constants.upward_ns
     if not settings.disturbed:
         return rank
     noise = (
-        generator.gumbel(size=own.coarse.num_units)[own.coarse.unit]
+        generator.gumbel(size=constants.coarse.num_units)[constants.coarse.unit]
         if settings.by_unit
         else generator.gumbel(size=len(rank))
     )
@@ -127,11 +130,11 @@ def _priority(own: _Constants, settings: Settings, generator: np.random.Generato
 
 
 def _added_ns(
-    problem: Problem, own: _Constants, settings: Settings, used: Int64[np.ndarray, " used"]
+    problem: Problem, constants: _Constants, settings: Settings, used: Int64[np.ndarray, " used"]
 ) -> Int64[np.ndarray, "ops devices"] | None:
     """What it costs each op to stand elsewhere than on the device of its stage; stages have equal work."""
     if not (settings.staged and len(used)):
         return None
-    stage = used[np.minimum((own.position * len(used)).astype(np.int64), len(used) - 1)]
+    stage = used[np.minimum((constants.position * len(used)).astype(np.int64), len(used) - 1)]
     elsewhere = np.arange(problem.num_devices) != stage[:, None]
-    return (settings.staged * own.mean_load_ns * elsewhere).astype(np.int64)
+    return (settings.staged * constants.mean_load_ns * elsewhere).astype(np.int64)

@@ -60,15 +60,15 @@ def _mapped(
     seeds: int,
     schedule: Schedule,
 ) -> Placement:
-    made = units(problem.graph, units_name)
+    grouping = units(problem.graph, units_name)
 
     def parts(of_bytes: float, seeds: int) -> list[Int64[np.ndarray, " units"]]:
-        if len(devices) == 1 or made.num_units == 1:
-            return [np.zeros(made.num_units, dtype=np.int64)]
-        graph, machine = _graph(problem, made, devices, of_bytes), _machine(problem, made, devices, of_bytes)
+        if len(devices) == 1 or grouping.num_units == 1:
+            return [np.zeros(grouping.num_units, dtype=np.int64)]
+        graph, machine = _graph(problem, grouping, devices, of_bytes), _machine(problem, grouping, devices, of_bytes)
         return [mapped(graph, machine, seed) for seed in range(seeds)]
 
-    return balanced(problem, evaluate, made, devices, parts, seeds, schedule)
+    return balanced(problem, evaluate, grouping, devices, parts, seeds, schedule)
 
 
 def _graph(problem: Problem, units: Units, devices: Int64[np.ndarray, " parts"], of_bytes: float) -> Weighted:

@@ -84,34 +84,34 @@ def _library() -> CDLL:
 @contextmanager
 def _held(scotch: CDLL, kind: str) -> Iterator[c_void_p]:
     """An empty structure of Scotch, freed at the end."""
-    made = c_void_p(getattr(scotch, f"SCOTCH_{kind}Alloc")())
+    handle = c_void_p(getattr(scotch, f"SCOTCH_{kind}Alloc")())
     try:
-        _check(getattr(scotch, f"SCOTCH_{kind}Init")(made))
-        yield made
-        getattr(scotch, f"SCOTCH_{kind}Exit")(made)
+        _check(getattr(scotch, f"SCOTCH_{kind}Init")(handle))
+        yield handle
+        getattr(scotch, f"SCOTCH_{kind}Exit")(handle)
     finally:
-        scotch.SCOTCH_memFree(made)
+        scotch.SCOTCH_memFree(handle)
 
 
 @contextmanager
 def _graph(scotch: CDLL, graph: Weighted) -> Iterator[c_void_p]:
     columns = [np.ascontiguousarray(column, dtype=np.intc) for column in graph]
     ptr, neighbour, vertex_weight, edge_weight = map(_address, columns)
-    with _held(scotch, "graph") as made:
+    with _held(scotch, "graph") as handle:
         size = len(graph.neighbour)
         _check(
             scotch.SCOTCH_graphBuild(
-                made, 0, len(graph.vertex_weight), ptr, None, vertex_weight, None, size, neighbour, edge_weight
+                handle, 0, len(graph.vertex_weight), ptr, None, vertex_weight, None, size, neighbour, edge_weight
             )
         )
-        yield made  # Scotch reads the columns as long as its graph lives
+        yield handle  # Scotch reads the columns as long as its graph lives
 
 
 @contextmanager
 def _arch(scotch: CDLL, processors: c_void_p) -> Iterator[c_void_p]:
-    with _held(scotch, "arch") as made:
-        _check(scotch.SCOTCH_archBuild2(made, processors, 0, None))
-        yield made
+    with _held(scotch, "arch") as handle:
+        _check(scotch.SCOTCH_archBuild2(handle, processors, 0, None))
+        yield handle
 
 
 def _address(column: np.ndarray) -> c_void_p:

@@ -22,9 +22,9 @@ def on_each(
     problem: Problem, devices: Sequence[int] | Int64[np.ndarray, " devices"], schedule: Schedule = "critical-path"
 ) -> list[Placement]:
     """Everything on each of `devices`. A colocation group that is not allowed there goes where it is fastest."""
-    made = units(problem.graph, "ops")
-    wanted = np.asarray(devices)[:, None].repeat(made.num_units, axis=1)
-    return [Placement(device, schedule) for device in expand(made, legalised(problem, made, wanted))]
+    closure = units(problem.graph, "ops")
+    wanted = np.asarray(devices)[:, None].repeat(closure.num_units, axis=1)
+    return [Placement(device, schedule) for device in expand(closure, legalised(problem, closure, wanted))]
 
 
 class OneDevice(NamedTuple):

@@ -52,10 +52,9 @@ def bounds(problem: Problem, fusion: bool = False) -> Mapping[str, int]:
         return bounds(unfused(problem))
     if problem not in _bounds:
         priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
-        found = {"critical-path": longest_paths(problem.graph, priced.fastest_ns).critical_path_ns} | _loads_and_paths(
-            priced, classes
-        )
-        _bounds[problem] = {name: bound for name, bound in found.items() if bound < NEVER}
+        critical_path_ns = longest_paths(problem.graph, priced.fastest_ns).critical_path_ns
+        by_name = {"critical-path": critical_path_ns} | _loads_and_paths(priced, classes)
+        _bounds[problem] = {name: bound for name, bound in by_name.items() if bound < NEVER}
     return _bounds[problem]
 
 
@@ -66,15 +65,15 @@ def lower_bound(problem: Problem, fusion: bool = False) -> int:
 
 def bound_name(problem: Problem, fusion: bool = False) -> str:
     """The name of the largest lower bound; the first on a tie."""
-    found = bounds(problem, fusion)
-    return max(found, key=lambda name: found[name])
+    by_name = bounds(problem, fusion)
+    return max(by_name, key=lambda name: by_name[name])
 
 
 def least_times(problem: Problem) -> LeastTimes:
     """The largest lower bound, and the least time before and after each op on each device."""
     priced, classes = relaxed(problem, MOST_PRICED), relaxed(problem, MOST_CLASSES)
-    found = _ends(classes, *op_prices(priced, best_prices(loads(priced))))
-    return LeastTimes(int(lower_bound(problem)), found.head_ns[:, classes.class_of], found.tail_ns[:, classes.class_of])
+    times = _ends(classes, *op_prices(priced, best_prices(loads(priced))))
+    return LeastTimes(int(lower_bound(problem)), times.head_ns[:, classes.class_of], times.tail_ns[:, classes.class_of])
 
 
 def _ends(classes: Relaxed, price: Float[np.ndarray, " ops"], worth: float) -> Ends:
@@ -86,14 +85,14 @@ def _loads_and_paths(priced: Relaxed, classes: Relaxed) -> dict[str, int]:
     prices = best_prices(needs)
     price, worth = op_prices(priced, prices)
     quadratic = len(price) <= MOST_QUADRATIC
-    found = _ends(classes, price, worth)
-    through = through_ns(classes, found)
+    times = _ends(classes, price, worth)
+    through = through_ns(classes, times)
     bounds = {"load": load_ns(needs, prices), "paths" if quadratic else "transfers": through}
     if (channels := channels_ns(priced)) > 0:
         bounds["channels"] = channels
     if through >= NEVER:
         return bounds
-    window = best_window(found.head_ns.min(axis=1), found.tail_ns.min(axis=1), price)
+    window = best_window(times.head_ns.min(axis=1), times.tail_ns.min(axis=1), price)
     inside = loads(priced, window.ops)
     within = max(load_ns(inside, prices), load_ns(inside, best_prices(inside)))
-    return bounds | {"windows": window.head_ns + within + window.tail_ns, "split": split_ns(classes, found)}
+    return bounds | {"windows": window.head_ns + within + window.tail_ns, "split": split_ns(classes, times)}

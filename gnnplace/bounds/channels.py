@@ -65,10 +65,10 @@ def channels_ns(relaxed: Relaxed) -> int:
     held = need(relaxed.graph)
     if (relaxed.memory_bytes.astype(np.float64) * relaxed.num_devices >= held.total_bytes).all():
         return 0
-    made = program(relaxed, held.alive_bytes)
-    if not made.leaving_ns.size or (prices := _solved(made)) is None:
+    lp = program(relaxed, held.alive_bytes)
+    if not lp.leaving_ns.size or (prices := _solved(lp)) is None:
         return 0
-    return _value_ns(made, prices)
+    return _value_ns(lp, prices)
 
 
 def program(relaxed: Relaxed, rest_bytes: int) -> ChannelProgram:
@@ -154,19 +154,19 @@ def _summed(
     return np.exp(np.maximum(kinds, 0.0) / RATIOS) * total[:, None] * (1 - ERROR), kinds >= 0
 
 
-def _solved(made: ChannelProgram) -> RowPrices | None:
+def _solved(lp: ChannelProgram) -> RowPrices | None:
     """The prices of the rows at the solver's optimum; None where it finds none in time."""
     from scipy.optimize import linprog  # with sparse arrays half a second, which most steps needn't wait
     from scipy.sparse import csr_array
 
-    (units, classes), reads = made.time_ns.shape, made.reads.shape[1]
-    step = (units + len(made.leaving_ns) + 1) * classes  # the column of T, the last one
-    scale = max(1.0, float(np.where(made.legal, made.time_ns, np.inf).min(axis=1).sum()) / made.streams.sum())
-    table = csr_array(_entries(made, scale), shape=((3 + reads) * classes, step + 1))
+    (units, classes), reads = lp.time_ns.shape, lp.reads.shape[1]
+    step = (units + len(lp.leaving_ns) + 1) * classes  # the column of T, the last one
+    scale = max(1.0, float(np.where(lp.legal, lp.time_ns, np.inf).min(axis=1).sum()) / lp.streams.sum())
+    table = csr_array(_entries(lp, scale), shape=((3 + reads) * classes, step + 1))
     limit = np.concatenate([np.zeros(2 * classes), np.ones(classes), np.zeros(classes * reads)])
     parts = np.concatenate([np.arange(units * classes), np.arange(step - classes, step)])  # of units, and of the rest
     whole = csr_array((np.ones(len(parts)), (np.arange(len(parts)) // classes, parts)), shape=(units + 1, step + 1))
-    most = np.concatenate([made.legal.ravel().astype(np.float64), np.ones(step - units * classes), [np.inf]])
+    most = np.concatenate([lp.legal.ravel().astype(np.float64), np.ones(step - units * classes), [np.inf]])
     solved = linprog(
         np.eye(1, step + 1, step)[0], A_ub=table, b_ub=limit, A_eq=whole, b_eq=np.ones(units + 1),
         bounds=np.stack([np.zeros(step + 1), most], axis=1), method="highs", options={"time_limit": SECONDS},
@@ -178,13 +178,13 @@ def _solved(made: ChannelProgram) -> RowPrices | None:
     return RowPrices(time / scale, channel / scale, memory, price[3 * classes :].reshape(classes, reads).T)
 
 
-def _entries(made: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def _entries(lp: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """The inequalities: values, and their rows and columns. Times are divided by `scale`, since the tolerances of the
     solver are absolute.
 
     Rows: the time of each class, of its channels, its memory, its reads. Columns: x, z, the rest, T.
     """
-    (units, classes), outputs, reads = made.time_ns.shape, len(made.leaving_ns), made.reads.shape[1]
+    (units, classes), outputs, reads = lp.time_ns.shape, len(lp.leaving_ns), lp.reads.shape[1]
     x = np.arange(units * classes).reshape(units, classes)
     z = x.size + np.arange(outputs * classes).reshape(outputs, classes)
     rest = x.size + z.size + np.arange(classes)
@@ -195,15 +195,15 @@ def _entries(made: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.n
         rows, columns, values = np.broadcast_arrays(row, column, value)
         entries.append((rows.ravel(), columns.ravel(), values.ravel()))
 
-    output, producer, reader = made.reads
+    output, producer, reader = lp.reads
     for c in range(classes):
         time, channel, memory = range(c, 3 * classes, classes)
-        fill(time, x[:, c], made.time_ns[:, c] / scale)
-        fill(time, step, -made.streams[c])
-        fill(channel, z[:, c], made.leaving_ns[:, c] / scale)
-        fill(channel, step, -made.channels[c])
-        fill(memory, x[:, c], made.held[:, c])
-        fill(memory, rest[c : c + 1], made.rest[c])
+        fill(time, x[:, c], lp.time_ns[:, c] / scale)
+        fill(time, step, -lp.streams[c])
+        fill(channel, z[:, c], lp.leaving_ns[:, c] / scale)
+        fill(channel, step, -lp.channels[c])
+        fill(memory, x[:, c], lp.held[:, c])
+        fill(memory, rest[c : c + 1], lp.rest[c])
         read = 3 * classes + c * reads + np.arange(reads)
         fill(read, x[producer, c], 1.0)
         fill(read, x[reader, c], -1.0)
@@ -212,19 +212,19 @@ def _entries(made: ChannelProgram, scale: float) -> tuple[np.ndarray, tuple[np.n
     return value, (row, column)
 
 
-def _value_ns(made: ChannelProgram, prices: RowPrices) -> int:
+def _value_ns(lp: ChannelProgram, prices: RowPrices) -> int:
     """The bound that prices prove: what the cheapest fractions cost, less
     the value of all memory, over the value of a nanosecond.
     """
-    output, producer, reader = made.reads
-    cost = made.time_ns * prices.time + made.held * prices.memory
-    magnitude = np.where(made.legal, cost, 0.0).sum() + 2 * prices.read.sum() + prices.memory.sum()
+    output, producer, reader = lp.reads
+    cost = lp.time_ns * prices.time + lp.held * prices.memory
+    magnitude = np.where(lp.legal, cost, 0.0).sum() + 2 * prices.read.sum() + prices.memory.sum()
     np.add.at(cost, producer, prices.read)
     np.add.at(cost, reader, -prices.read)
-    leaves = made.leaving_ns * prices.channel
+    leaves = lp.leaving_ns * prices.channel
     np.add.at(leaves, output, -prices.read)
-    magnitude += (made.leaving_ns * prices.channel).sum()
-    value = np.where(made.legal, cost, np.inf).min(axis=1).sum() + np.minimum(0.0, leaves).sum()
-    value += (made.rest * prices.memory).min() - prices.memory.sum()
-    worth = float((prices.time * made.streams).sum() + (prices.channel * made.channels).sum())
+    magnitude += (lp.leaving_ns * prices.channel).sum()
+    value = np.where(lp.legal, cost, np.inf).min(axis=1).sum() + np.minimum(0.0, leaves).sum()
+    value += (lp.rest * prices.memory).min() - prices.memory.sum()
+    worth = float((prices.time * lp.streams).sum() + (prices.channel * lp.channels).sum())
     return max(0, math.ceil((value - ERROR * magnitude) / worth * (1 - ERROR))) if worth > 0 else 0

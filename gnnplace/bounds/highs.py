@@ -51,7 +51,7 @@ def by_linprog(program: LinearProgram) -> Optimum | None:
     from scipy.optimize import linprog
 
     cost, table, whole, low, high = program
-    found = linprog(
+    optimum = linprog(
         cost,
         A_ub=table,
         b_ub=np.zeros(len(table)),
@@ -60,7 +60,7 @@ def by_linprog(program: LinearProgram) -> Optimum | None:
         bounds=np.stack([low, high], axis=1),
         method="highs",
     )
-    return None if found.x is None else Optimum(found.x, float(found.fun))
+    return None if optimum.x is None else Optimum(optimum.x, float(optimum.fun))
 
 
 def _by_core(program: LinearProgram, core: Any) -> Optimum | None:
@@ -98,11 +98,11 @@ def _core() -> Any | None:
             if scipy is None
             else [str(Path(each, *SOLVER.split(".")[1:-1])) for each in scipy.submodule_search_locations or ()]
         )
-        found = PathFinder.find_spec(SOLVER, folders)
-        if found is None or found.loader is None:
+        spec = PathFinder.find_spec(SOLVER, folders)
+        if spec is None or spec.loader is None:
             return None
-        sys.modules[SOLVER] = core = module_from_spec(found)  # so that SciPy, should it be imported later, finds it
-        found.loader.exec_module(core)
+        sys.modules[SOLVER] = core = module_from_spec(spec)  # so that SciPy, should it be imported later, finds it
+        spec.loader.exec_module(core)
         return core
 
 

@@ -119,11 +119,11 @@ def _arrival(head, time_ns, source, delay, c):
     """The earliest arrival of the source's output on class c, over all classes
     of the source; on the same class there is no transfer.
     """
-    found = NEVER
+    earliest = NEVER
     for a in range(len(delay)):
         sent = 0 if a == c else delay[a, c]
-        found = min(found, head[source, a] + time_ns[source, a] + sent)
-    return found
+        earliest = min(earliest, head[source, a] + time_ns[source, a] + sent)
+    return earliest
 
 
 @part
@@ -200,15 +200,15 @@ def _best_split(op, c, start, near, arrives, machine, head):
     for place in range(len(near)):
         rank[by_arrival[place]] = place
     by_head = _descending(head[near, c])
-    low, high, found, together = 1, len(near), 0, 0
+    low, high, split, together = 1, len(near), 0, 0
     while low <= high:  # the first j >= 1 for which the j ops on one device end no earlier than the next one arrives
         j = (low + high) // 2
         took = _on_one_device(op, c, start, near, by_head, rank, j, machine, head)
         if took >= (arrives[by_arrival[j]] if j < len(near) else 0):
-            found, together, high = j, took, j - 1
+            split, together, high = j, took, j - 1
         else:
             low = j + 1
-    return max(start, min(together, arrives[by_arrival[found - 1]]))
+    return max(start, min(together, arrives[by_arrival[split - 1]]))
 
 
 @part

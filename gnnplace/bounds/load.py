@@ -72,15 +72,15 @@ def best_prices(needs: Loads) -> Prices:
     """Prices whose bound is within `GAP` of the optimum of the linear program, or the best ones after `MAX_ROUNDS`."""
     classes = len(needs.streams)
     prices = Prices(np.full(classes, 1 / needs.streams.sum()), np.zeros(classes))
-    best, found, rows = -1.0, prices, []
+    best, optimum, rows = -1.0, prices, []
     for _ in range(MAX_ROUNDS):
         value, row = _cheapest(needs, prices)
-        best, found = max((best, found), (value, prices), key=lambda pair: pair[0])
+        best, optimum = max((best, optimum), (value, prices), key=lambda pair: pair[0])
         rows.append(row)
         limit, prices = _master(needs, np.array(rows), prices)
         if limit - best <= GAP * best:
             break
-    return found
+    return optimum
 
 
 def load_ns(needs: Loads, prices: Prices) -> int:
@@ -139,5 +139,5 @@ def _master(needs: Loads, rows: Float[np.ndarray, "rows two_classes"], last: Pri
     )  # fmt: skip
     if (best := solved(program)) is None:
         return 0.0, last
-    found = np.maximum(best.x, 0.0)
-    return -best.value * unit, Prices(found[:classes], found[classes : 2 * classes] * unit)
+    solution = np.maximum(best.x, 0.0)
+    return -best.value * unit, Prices(solution[:classes], solution[classes : 2 * classes] * unit)

@@ -53,10 +53,10 @@ def need(graph: ComputationGraph, among: Bool[np.ndarray, " ops"] | None = None)
     most = int(alive.argmax())
     held = some.copy()
     held[graph.output_op[graph.output_root[graph.edge_data[some[graph.edge_dst] & (graph.edge_data != NONE)]]]] = True
-    found = Need(int(ops[most]), int(graph.persistent_bytes[held].sum()), int(alive[most]))
+    peak = Need(int(ops[most]), int(graph.persistent_bytes[held].sum()), int(alive[most]))
     if among is None:
-        _needs[graph] = found
-    return found
+        _needs[graph] = peak
+    return peak
 
 
 def alive_bytes(
@@ -65,13 +65,13 @@ def alive_bytes(
     """The bytes of outputs that are alive in every placement of the ops `among` while each of `ops` runs."""
     by_root = np.argsort(graph.output_root, kind="stable")
     root_ptr = np.searchsorted(graph.output_root[by_root], np.arange(len(by_root) + 1))
-    found = np.zeros(len(ops), dtype=np.int64)
+    totals = np.zeros(len(ops), dtype=np.int64)
     _alive(
         graph.order, graph.out_ptr, graph.edge_dst, graph.edge_data, graph.output_ptr, graph.output_op,
         graph.output_is_result,
-        by_root, root_ptr, least_bytes(graph), among, ops, found,
+        by_root, root_ptr, least_bytes(graph), among, ops, totals,
     )  # fmt: skip
-    return found
+    return totals
 
 
 def least_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " outputs"]:
@@ -85,7 +85,7 @@ def least_bytes(graph: ComputationGraph) -> Int64[np.ndarray, " outputs"]:
 @kernel
 @no_type_check
 def _alive(
-    order, out_ptr, edge_dst, edge_data, output_ptr, output_op, is_result, by_root, root_ptr, least, among, ops, found
+    order, out_ptr, edge_dst, edge_data, output_ptr, output_op, is_result, by_root, root_ptr, least, among, ops, totals
 ):
     """Each bit of a word stands for one of up to `WORD` ops."""
     # the ops whose ancestor, whose descendant an op is
@@ -123,5 +123,5 @@ def _alive(
                     if alive >> np.uint64(bit) & one:
                         largest[bit] = max(largest[bit], least[output])
             for bit in range(count if held else 0):
-                found[first + bit] += largest[bit]
+                totals[first + bit] += largest[bit]
                 largest[bit] = 0

@@ -58,44 +58,46 @@ def ends(relaxed: Relaxed, price: Float[np.ndarray, " ops"] | None = None, worth
     graph = relaxed.graph
     forward = (graph.in_ptr, graph.edge_src[graph.in_edges], relaxed.delay_ns[graph.in_edges])
     backward = (graph.out_ptr, graph.edge_dst, relaxed.delay_ns.transpose(0, 2, 1))
-    found = []
+    head_and_tail = []
     for order, (ptr, before, delay) in ((graph.order, forward), (graph.order[::-1], backward)):
         order, before, delay = order.astype(np.int64), before.astype(np.int64), np.ascontiguousarray(delay)
         above = np.zeros((0, 0), np.uint64) if price is None else ancestors(order, ptr, before)
         weight = np.zeros(0) if price is None else price
         machine = (relaxed.time_ns, relaxed.streams, relaxed.held_bytes, relaxed.memory_bytes)
-        found.append(heads(order, ptr, before, delay, machine, above, weight, worth, (graph.num_ops + 16) * 2.0**-51))
-    return Ends(*found)
+        head_and_tail.append(
+            heads(order, ptr, before, delay, machine, above, weight, worth, (graph.num_ops + 16) * 2.0**-51)
+        )
+    return Ends(*head_and_tail)
 
 
-def through_ns(relaxed: Relaxed, found: Ends) -> int:
+def through_ns(relaxed: Relaxed, times: Ends) -> int:
     """The `paths` bound in ns: the largest, over units, of head + time + tail on the best class.
 
     `NEVER`: no placement is feasible.
     """
     whole = np.zeros((relaxed.units.num_units, relaxed.num_classes), dtype=np.int64)
-    np.maximum.at(whole, relaxed.units.unit, np.minimum(found.head_ns + relaxed.time_ns + found.tail_ns, NEVER))
+    np.maximum.at(whole, relaxed.units.unit, np.minimum(times.head_ns + relaxed.time_ns + times.tail_ns, NEVER))
     return int(whole.min(axis=1).max())
 
 
-def split_ns(relaxed: Relaxed, found: Ends) -> int:
+def split_ns(relaxed: Relaxed, times: Ends) -> int:
     """The largest, over components, of the smaller of both cases, in ns; `NEVER` where neither case is possible."""
     graph, count = relaxed.graph, relaxed.graph.num_ops
     label = join(relaxed.units.unit.astype(np.int64), graph.edge_src, graph.edge_dst)
     cut = np.full(count, NEVER, dtype=np.int64)
-    np.minimum.at(cut, label[graph.edge_src], _cut_ns(relaxed, found))
+    np.minimum.at(cut, label[graph.edge_src], _cut_ns(relaxed, times))
     whole = _whole_ns(relaxed, label, count).min(axis=1)
     return int(np.minimum(cut, whole).max())
 
 
-def _cut_ns(relaxed: Relaxed, found: Ends) -> Int64[np.ndarray, " edges"]:
+def _cut_ns(relaxed: Relaxed, times: Ends) -> Int64[np.ndarray, " edges"]:
     """The least step time if the edge crosses devices."""
     src, dst = relaxed.graph.edge_src, relaxed.graph.edge_dst
     best = np.full(relaxed.graph.num_edges, NEVER, dtype=np.int64)
     for a in range(relaxed.num_classes):
-        before = np.minimum(found.head_ns[src, a] + relaxed.time_ns[src, a], NEVER)
+        before = np.minimum(times.head_ns[src, a] + relaxed.time_ns[src, a], NEVER)
         for b in range(relaxed.num_classes):
-            after = np.minimum(found.tail_ns[dst, b] + relaxed.time_ns[dst, b], NEVER)
+            after = np.minimum(times.tail_ns[dst, b] + relaxed.time_ns[dst, b], NEVER)
             best = np.minimum(best, before + relaxed.delay_ns[:, a, b] + after)
     return best
 
@@ -129,11 +131,11 @@ def best_window(
         starts = starts[np.linspace(0, len(starts) - 1, MAX_HEADS).astype(np.int64)]
     order = np.argsort(-tail_ns, kind="stable")
     heads, tails, prices = head_ns[order], tail_ns[order], price[order]
-    best, found = -1.0, (0, 0)
+    best, limits = -1.0, (0, 0)
     for start in starts.tolist():
         inside = heads >= start
         length = start + tails[inside] + np.cumsum(prices[inside])
         last = int(length.argmax())
         if length[last] > best:
-            best, found = float(length[last]), (start, int(tails[inside][last]))
-    return Window(*found, (head_ns >= found[0]) & (tail_ns >= found[1]))
+            best, limits = float(length[last]), (start, int(tails[inside][last]))
+    return Window(*limits, (head_ns >= limits[0]) & (tail_ns >= limits[1]))

@@ -67,9 +67,9 @@ class Relaxed:
         }
         data = graph.edge_data != NONE
         for a, b, rate, hop, latency in sorted(kinds):
-            found = np.full(graph.num_edges, max(1, latency), dtype=np.int64)
-            found[data] = hop * self.problem.transfer_ns[graph.edge_data[data], rate] + latency
-            delay[:, a, b] = np.minimum(delay[:, a, b], found)
+            edge_ns = np.full(graph.num_edges, max(1, latency), dtype=np.int64)
+            edge_ns[data] = hop * self.problem.transfer_ns[graph.edge_data[data], rate] + latency
+            delay[:, a, b] = np.minimum(delay[:, a, b], edge_ns)
         delay[self.units.unit[graph.edge_src] == self.units.unit[graph.edge_dst]] = NEVER
         return delay
 
@@ -79,9 +79,9 @@ def relaxed(problem: Problem, most_classes: int) -> Relaxed:
 
     If it would have more than `most_classes` classes, it has one class with the best values of all devices.
     """
-    graph, made = problem.graph, units(problem.graph, "ops")
+    graph, closure = problem.graph, units(problem.graph, "ops")
     held = _held_bytes(graph)
-    legal = _legal(problem, made)
+    legal = _legal(problem, closure)
     time_ns = np.where(legal, problem.time_ns, NEVER)
     streams, memory = problem.cluster.streams, problem.cluster.memory_bytes
     class_of = _classes(time_ns, np.stack([streams, memory]))
@@ -89,7 +89,7 @@ def relaxed(problem: Problem, most_classes: int) -> Relaxed:
         class_of = np.zeros_like(class_of)
     members = [class_of == number for number in range(class_of.max() + 1)]
     return Relaxed(
-        problem, made, class_of, np.stack([time_ns[:, rows].min(axis=1) for rows in members], axis=1), held,
+        problem, closure, class_of, np.stack([time_ns[:, rows].min(axis=1) for rows in members], axis=1), held,
         np.array([streams[rows].max() for rows in members]), np.array([memory[rows].max() for rows in members]),
         np.array([rows.sum() for rows in members]),
     )  # fmt: skip
@@ -133,8 +133,8 @@ def needed_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " o
     smallest output of the root.
     """
     needed = persistent_bytes(graph, units)[units.unit] + graph.workspace_bytes
-    own = graph.output_alias == NONE
-    np.add.at(needed, graph.output_op[own], graph.output_bytes[own])
+    owns_buffer = graph.output_alias == NONE
+    np.add.at(needed, graph.output_op[owns_buffer], graph.output_bytes[owns_buffer])
     least = graph.output_bytes.copy()
     np.minimum.at(least, graph.output_root, graph.output_bytes)
     data = graph.edge_data != NONE

@@ -46,9 +46,9 @@ def shortage(problem: Problem) -> Shortage | None:
 
 def _of_an_op(problem: Problem) -> Shortage | None:
     """An op that no device has the memory for."""
-    made = units(problem.graph, "ops")
-    needs = needed_bytes(problem.graph, made)
-    room = np.where(allowed(problem, made), problem.cluster.memory_bytes, 0).max(axis=1)[made.unit]
+    closure = units(problem.graph, "ops")
+    needs = needed_bytes(problem.graph, closure)
+    room = np.where(allowed(problem, closure), problem.cluster.memory_bytes, 0).max(axis=1)[closure.unit]
     op = int((needs - room).argmax())
     if needs[op] <= room[op]:
         return None
@@ -61,8 +61,8 @@ def _of_an_op(problem: Problem) -> Shortage | None:
 
 def _of_some_devices(problem: Problem) -> Shortage | None:
     """Devices whose memory is short of the persistent bytes that may be nowhere else."""
-    made, cluster = units(problem.graph, "ops"), problem.cluster
-    legal, held = allowed(problem, made), persistent_bytes(problem.graph, made)
+    closure, cluster = units(problem.graph, "ops"), problem.cluster
+    legal, held = allowed(problem, closure), persistent_bytes(problem.graph, closure)
     for mask in np.unique(legal, axis=0):
         needs, has = int(held[~(legal & ~mask).any(axis=1)].sum()), sum(cluster.memory_bytes[mask].tolist())
         if needs > has and not mask.all():
@@ -74,26 +74,26 @@ def _of_some_devices(problem: Problem) -> Shortage | None:
 
 def _of_all(problem: Problem) -> Shortage | None:
     """All memories together."""
-    known, has = need(problem.graph), sum(problem.cluster.memory_bytes.tolist())
-    if known.total_bytes <= has:
+    demand, has = need(problem.graph), sum(problem.cluster.memory_bytes.tolist())
+    if demand.total_bytes <= has:
         return None
-    while_runs = f"{_size(known.alive_bytes)} while {problem.graph.op_names[known.op]!r} runs"
-    what = f"{_size(known.total_bytes)} are held at once ({_size(known.persistent_bytes)} of state and {while_runs})"
-    return Shortage(what, "all devices have", known.total_bytes, has, tuple(_remedies(problem, known, has)))
+    while_runs = f"{_size(demand.alive_bytes)} while {problem.graph.op_names[demand.op]!r} runs"
+    what = f"{_size(demand.total_bytes)} are held at once ({_size(demand.persistent_bytes)} of state and {while_runs})"
+    return Shortage(what, "all devices have", demand.total_bytes, has, tuple(_remedies(problem, demand, has)))
 
 
-def _remedies(problem: Problem, known: Need, has: int) -> Iterator[str]:
-    graph, missing = problem.graph, known.total_bytes - has
+def _remedies(problem: Problem, demand: Need, has: int) -> Iterator[str]:
+    graph, missing = problem.graph, demand.total_bytes - has
     largest = max(
         (problem.cluster.devices[d] for d in problem.cluster.accelerators), key=lambda device: device.memory_bytes
     )
     if largest.memory_bytes:
         count = -(-missing // largest.memory_bytes)
         yield f"{count} more {'device' if count == 1 else 'devices'} like {largest.name}"
-    if known.persistent_bytes < has:
-        yield f"a smaller batch, {_size(has - known.persistent_bytes)} beside the state at most"
+    if demand.persistent_bytes < has:
+        yield f"a smaller batch, {_size(has - demand.persistent_bytes)} beside the state at most"
     saved = int(graph.persistent_bytes[optimiser_state(graph)].sum())
-    if saved and known.total_bytes - saved <= has:
+    if saved and demand.total_bytes - saved <= has:
         yield f"an optimiser without state, which saves {_size(saved)}"
     forward = graph.phase.among(["forward"])
     if graph.phase.among(["update"]).any() and (least := need(graph, forward).total_bytes) <= has:

@@ -26,7 +26,8 @@ _unfused: WeakKeyDictionary[Problem, Problem] = WeakKeyDictionary()
 
 
 def unfused(problem: Problem) -> Problem:
-    """The problem, kept as long as the one that it is made of."""
+    """The problem without fusion of which no step is longer than a fused step of `problem`. It is cached as long as
+    `problem` lives."""
     if problem not in _unfused:
         fuses, part = may_fuse(problem.graph), parts(problem)[0]
         launch_ns = np.where(rules(problem.graph).heavy[:, None], part.launch_ns, 0)
@@ -40,9 +41,9 @@ def may_fuse(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
     fusable, heavy = rules(graph)
     src, dst = (ends[graph.edge_data != NONE] for ends in (graph.edge_src, graph.edge_dst))
     joins = fusable[src] & fusable[dst] & ~(heavy[src] & heavy[dst])
-    found = np.zeros(graph.num_ops, dtype=bool)
-    found[src[joins]] = found[dst[joins]] = True
-    return found
+    mask = np.zeros(graph.num_ops, dtype=bool)
+    mask[src[joins]] = mask[dst[joins]] = True
+    return mask
 
 
 def _roomier(graph: ComputationGraph, cluster: Cluster, fuses: Bool[np.ndarray, " ops"]) -> Cluster:

@@ -139,7 +139,7 @@ def main(chosen: argparse.Namespace) -> int:
     _write(chosen, under, cluster, expanded, step, provenance)
     if not chosen.json:
         _print(chosen, problem, candidate, step)
-        terminal.say(f"said as    {placement_table.said_as(whole, under.said(expanded.placement))}")
+        terminal.say(f"said as    {placement_table.said_as(whole, under.of_whole(expanded.placement))}")
     return DONE
 
 
@@ -152,7 +152,7 @@ def _start(chosen: argparse.Namespace, under: Constrained, cluster: Cluster) -> 
     start = read_placement(chosen.start, under.whole.graph, cluster)
     if start.fusion is not None:
         raise ValueError(f"{chosen.start}: fusion: searches place ops that run by themselves")
-    placement = under.heard(start)
+    placement = under.within(start)
     if under.stages is None or not under.stages.binding:
         return placement
     return nearest(under.problem, under.stages, placement)
@@ -233,7 +233,7 @@ def _write(
     from gnnplace.formats.placements import described_placement, write_placement
     from gnnplace.report.step_report import Rival, write_step_report
 
-    graph, placement = under.whole.graph, under.said(candidate.placement)
+    graph, placement = under.whole.graph, under.of_whole(candidate.placement)
     if chosen.output is not None:
         write_placement(chosen.output, graph, cluster, placement, step, provenance)
     if chosen.report is not None:

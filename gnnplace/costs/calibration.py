@@ -136,7 +136,7 @@ def _roofline(template: Device, ops: _Ops) -> Device:
     times = np.maximum(1.0, ops.time_ns)
     weight = 1 / len(times) + times / times.sum()
     fits = [fit(model, start, times, weight) for start in _starts(template, ops, rate_of, len(dtypes))]
-    launch, ns_per_byte, *ns_per_flop = min(fits, key=lambda found: found.error).parameters.tolist()
+    launch, ns_per_byte, *ns_per_flop = min(fits, key=lambda each: each.error).parameters.tolist()
     rates = [_rate(slowness) for slowness in ns_per_flop]
     memory, contended = _rate(ns_per_byte), template.contended_memory_bytes_per_s
     return replace(
@@ -203,10 +203,10 @@ def _judged(device: Device, measured: Sequence[Measured], undetermined: tuple[st
     predicted = np.concatenate([roofline.modelled_ns(graph, device) for graph, _ in measured])
     times = np.concatenate([times for _, times in measured])
     kernel = np.concatenate([graph.kernel for graph, _ in measured])
-    known = times != NOT_MEASURED
+    timed = times != NOT_MEASURED
     actual = np.maximum(1, times)  # 0 is raised to 1, as in the execution model
-    errors = np.abs(predicted - actual)[known & kernel] / actual[known & kernel]
-    total = int(actual[known].sum())
+    errors = np.abs(predicted - actual)[timed & kernel] / actual[timed & kernel]
+    total = int(actual[timed].sum())
     return Calibration(
-        device, float(np.median(errors)), (int(predicted[known].sum()) - total) / total, int(known.sum()), undetermined
+        device, float(np.median(errors)), (int(predicted[timed].sum()) - total) / total, int(timed.sum()), undetermined
     )

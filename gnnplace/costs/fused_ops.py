@@ -74,8 +74,8 @@ def moved_bytes(graph: ComputationGraph, groups: FusedGroups) -> Int64[np.ndarra
     kernel, output, reader = graph.kernel, graph.edge_data[data], graph.edge_dst[data].astype(np.int64)
     seen = seen_through(graph, groups)
     reads = groups.fused[reader] & kernel[reader]
-    made = seen[output] != NONE
-    inside = reads & made & (groups.group[graph.output_op[seen[output]]] == groups.group[reader])
+    visible = seen[output] != NONE
+    inside = reads & visible & (groups.group[graph.output_op[seen[output]]] == groups.group[reader])
     np.subtract.at(moved, reader[inside], graph.output_bytes[output[inside]])
     again = np.flatnonzero(reads & ~inside)
     again = again[np.argsort(reader[again], kind="stable")]
@@ -153,8 +153,8 @@ def _fused_ns(
     time_ns: Int64[np.ndarray, "ops devices"], parts: Parts, groups: FusedGroups, moved: Int64[np.ndarray, " ops"]
 ) -> Int64[np.ndarray, "groups devices"]:
     """The times of the groups; those of single ops stay."""
-    found = np.empty((groups.number, time_ns.shape[1]), dtype=np.int64)
-    found[groups.group[~groups.fused]] = time_ns[~groups.fused]
+    group_ns = np.empty((groups.number, time_ns.shape[1]), dtype=np.int64)
+    group_ns[groups.group[~groups.fused]] = time_ns[~groups.fused]
     members = np.flatnonzero(groups.fused)
     if len(members):
         members = members[np.argsort(groups.group[members], kind="stable")]
@@ -164,5 +164,5 @@ def _fused_ns(
             np.add.reduceat(column, start)
             for column in (parts.arithmetic_ns[members], traffic, parts.beyond_ns[members])
         )
-        found[labels] = np.maximum.reduceat(parts.launch_ns[members], start) + beyond + np.maximum(computing, moving)
-    return found
+        group_ns[labels] = np.maximum.reduceat(parts.launch_ns[members], start) + beyond + np.maximum(computing, moving)
+    return group_ns

@@ -39,5 +39,5 @@ def fit(
         return part * np.stack([2 * (root - 1), 1 / root, -0.5 / root**3])  # value and two derivatives, as scipy asks
 
     part = weight / weight.sum()
-    found = least_squares(error, np.ones(len(start)), loss=loss, f_scale=SOFT, bounds=(SMALLEST, LARGEST))
-    return Fit(found.x * start, float(part @ np.abs(error(found.x))))
+    optimum = least_squares(error, np.ones(len(start)), loss=loss, f_scale=SOFT, bounds=(SMALLEST, LARGEST))
+    return Fit(optimum.x * start, float(part @ np.abs(error(optimum.x))))

@@ -102,7 +102,7 @@ def _grow(order, ptr, neighbour, sequence, out_ptr, reader, heavy, colocated, ma
     size, weight = np.ones(ops, np.int64), heavy.astype(np.int64)
     tied = colocated.copy()  # ops that must stand on one device, as a forest
     place, left, right = _listed(sequence)
-    seen, found, searches = np.zeros(ops, np.int64), np.empty(ops, np.int64), 0
+    seen, queue, searches = np.zeros(ops, np.int64), np.empty(ops, np.int64), 0
     for op in order:
         for position in range(ptr[op], ptr[op + 1]):
             other = neighbour[position]
@@ -120,7 +120,7 @@ def _grow(order, ptr, neighbour, sequence, out_ptr, reader, heavy, colocated, ma
             if place[first] > place[last]:
                 first, last = last, first
             searches += 1
-            count = _behind(first, last, out_ptr, reader, group, following, place, seen, searches, found)
+            count = _behind(first, last, out_ptr, reader, group, following, place, seen, searches, queue)
             if count < 0:
                 continue
             tied[max(a, b)] = min(a, b)
@@ -137,7 +137,7 @@ def _grow(order, ptr, neighbour, sequence, out_ptr, reader, heavy, colocated, ma
             if into == first:
                 _link(first, last, place[last], place, left, right)
                 _unlink(last, left, right)
-            _move_behind(into, found[:count], place, left, right)
+            _move_behind(into, queue[:count], place, left, right)
             break
     return group
 
@@ -153,8 +153,8 @@ def _root(parent, op):
 
 @part
 @no_type_check
-def _behind(first, last, out_ptr, reader, group, following, place, seen, search, found):
-    """Fills `found` with the groups before `last` that edges lead to from
+def _behind(first, last, out_ptr, reader, group, following, place, seen, search, queue):
+    """Fills `queue` with the groups before `last` that edges lead to from
     `first`; returns how many, -1 where one leads to `last`.
     """
     count, done, here = 0, 0, first
@@ -169,14 +169,14 @@ def _behind(first, last, out_ptr, reader, group, following, place, seen, search,
                         return -1
                 elif seen[there] != search and place[there] < place[last]:
                     seen[there] = search
-                    found[count] = there
+                    queue[count] = there
                     count += 1
             op = following[op]
             if op == here:
                 break
         if done == count:
             return count
-        here = found[done]
+        here = queue[done]
         done += 1
 
 

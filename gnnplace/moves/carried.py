@@ -43,20 +43,20 @@ def lag_ns(terrain, edge_output, here, there):
 
 @no_type_check
 @part_allocates_nothing
-def neighbours(terrain, found, work, ops, row):
+def neighbours(terrain, situation, work, ops, row):
     """The edges between moved ops and others: shares of their bytes within the
     new devices and within the old ones; the chain on them.
     """
     stamp, edges = work.stamp[0], terrain.delays.edges
     inputs, outputs, inputs_there, outputs_there, beside_here, chain_sent = 1e-9, 1e-9, 0.0, 0.0, 0.0, 0.0
     for op in ops:
-        here, there = found.device[op], work.to[op]
+        here, there = situation.device[op], work.to[op]
         for at in range(terrain.in_ptr[op], terrain.in_ptr[op + 1]):
             edge = terrain.in_edge[at]
             source = terrain.edge_src[edge]
             moved = work.moved[source] == stamp
-            new = work.to[source] if moved else found.device[source]
-            chain_sent += _chain_sent(terrain, found, edges[edge].output, source, op, new, there)
+            new = work.to[source] if moved else situation.device[source]
+            chain_sent += _chain_sent(terrain, situation, edges[edge].output, source, op, new, there)
             if not moved:
                 size = terrain.edge_bytes[edge] + 1.0
                 inputs += size
@@ -65,8 +65,8 @@ def neighbours(terrain, found, work, ops, row):
         for edge in range(terrain.delays.out_ptr[op], terrain.delays.out_ptr[op + 1]):
             reader = edges[edge].dst
             if work.moved[reader] != stamp:
-                new, size = found.device[reader], terrain.edge_bytes[edge] + 1.0
-                chain_sent += _chain_sent(terrain, found, edges[edge].output, op, reader, there, new)
+                new, size = situation.device[reader], terrain.edge_bytes[edge] + 1.0
+                chain_sent += _chain_sent(terrain, situation, edges[edge].output, op, reader, there, new)
                 outputs += size
                 outputs_there += size if new == there else 0.0
                 beside_here += size if new == here else 0.0
@@ -75,40 +75,40 @@ def neighbours(terrain, found, work, ops, row):
         beside_here / (inputs + outputs),
     )
     row[INPUTS_TARGET], row[OUTPUTS_TARGET] = inputs_there / inputs, outputs_there / outputs
-    row[CHAIN_SENT] = chain_sent / found.step_ns
+    row[CHAIN_SENT] = chain_sent / situation.step_ns
 
 
 @no_type_check
 @part_allocates_nothing
-def _chain_sent(terrain, found, output, source, reader, new, new_there):
+def _chain_sent(terrain, situation, output, source, reader, new, new_there):
     """What the chain takes longer from an op to one that reads its output:
     without a transfer that it waited for, or with a new one.
     """
     if output == NOTHING:
         return 0.0
-    old, old_there, received = found.device[source], found.device[reader], found.chain_ns[reader, RECEIVES]
+    old, old_there, received = situation.device[source], situation.device[reader], situation.chain_ns[reader, RECEIVES]
     if old != old_there and new == new_there and received > 0:
-        return -min(received, found.chain_ns[source, ON_CHANNEL] + found.chain_ns[source, AT_ONCE])
+        return -min(received, situation.chain_ns[source, ON_CHANNEL] + situation.chain_ns[source, AT_ONCE])
     if (
         old == old_there
         and new != new_there
-        and found.chain_ns[reader, ON_INPUT] > 0
-        and found.end_ns[source] == found.start_ns[reader]
+        and situation.chain_ns[reader, ON_INPUT] > 0
+        and situation.end_ns[source] == situation.start_ns[reader]
     ):
-        on_chain = found.chain_ns[source, ON_DEVICE] + found.chain_ns[source, ON_INPUT] > 0
+        on_chain = situation.chain_ns[source, ON_DEVICE] + situation.chain_ns[source, ON_INPUT] > 0
         return max(0.0, lag_ns(terrain, output, new, new_there)) if on_chain else 0.0
     return 0.0
 
 
 @no_type_check
 @part_allocates_nothing
-def transfers(terrain, found, work, ops, row, occupied_ns):
+def transfers(terrain, situation, work, ops, row, occupied_ns):
     """The transfers of all outputs that moved ops read or produce, before
     and after: one to each other device with readers.
     """
     stamp, size, edges = work.stamp[0], 0, terrain.delays.edges
     for op in ops:
-        here, there = found.device[op], work.to[op]
+        here, there = situation.device[op], work.to[op]
         for output in range(terrain.output_ptr[op], terrain.output_ptr[op + 1]):
             size = _touch(work, output, size)
         for at in range(terrain.in_ptr[op], terrain.in_ptr[op + 1]):
@@ -120,15 +120,15 @@ def transfers(terrain, found, work, ops, row, occupied_ns):
     before = after = 0.0
     for output in work.outputs[:size]:
         source = terrain.output_op[output]
-        old = found.device[source]
+        old = situation.device[source]
         new = work.to[source] if work.moved[source] == stamp else old
-        for device in range(len(found.load_ns)):
-            readers = found.readers[output, device]
+        for device in range(len(situation.load_ns)):
+            readers = situation.readers[output, device]
             if readers > 0 and device != old:
                 before += _send(terrain, output, old, device, occupied_ns, -1.0)
             if readers + work.more[output, device] > 0 and device != new:
                 after += _send(terrain, output, new, device, occupied_ns, 1.0)
-    row[SENT_BEFORE], row[SENT_AFTER] = before / found.step_ns, after / found.step_ns
+    row[SENT_BEFORE], row[SENT_AFTER] = before / situation.step_ns, after / situation.step_ns
     row[SENT_MORE] = row[SENT_AFTER] - row[SENT_BEFORE]
 
 

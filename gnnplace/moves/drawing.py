@@ -101,7 +101,7 @@ def _draw(blocks, device, guide, generator, count, chances):
     ptr, unit, target = np.zeros(count + 1, np.int64), np.empty(room, np.int64), np.empty(room, np.int32)
     kind, change = np.full((count, 2), NONE, np.int8), np.zeros(count, np.uint64)
     guided, number = np.zeros(count, np.int8), np.ones(count, np.int8)
-    found = 0
+    filled = 0
     for move in range(count):
         size, by_guide, kind[move, 0] = _block(blocks, guide, generator, touched, 0, chances)
         end = size
@@ -123,20 +123,20 @@ def _draw(blocks, device, guide, generator, count, chances):
                 _target(blocks, device, touched[:size], generator, chances.beside),
             )
         guided[move] = by_guide
-        if found + end > room:
-            room = 2 * (found + end)
+        if filled + end > room:
+            room = 2 * (filled + end)
             more_units, more_targets = np.empty(room, np.int64), np.empty(room, np.int32)
-            more_units[:found], more_targets[:found] = unit[:found], target[:found]
+            more_units[:filled], more_targets[:filled] = unit[:filled], target[:filled]
             unit, target = more_units, more_targets
         for at in range(end):
             moving = touched[at]
             if there[moving] != device[moving]:
-                unit[found], target[found] = moving, there[moving]
+                unit[filled], target[filled] = moving, there[moving]
                 change[move] ^= hash_of_unit(moving, device[moving]) ^ hash_of_unit(moving, there[moving])
                 there[moving] = device[moving]
-                found += 1
-        ptr[move + 1] = found
-    return ptr, unit[:found], target[:found], kind, guided, number, change
+                filled += 1
+        ptr[move + 1] = filled
+    return ptr, unit[:filled], target[:filled], kind, guided, number, change
 
 
 @kernel
@@ -190,10 +190,10 @@ def _walk(blocks, unit, generator, touched, at, keep_on):
     touched[at] = unit
     while blocks.near_ptr[unit] < blocks.near_ptr[unit + 1] and generator.random() < keep_on:
         unit = blocks.near[generator.integers(blocks.near_ptr[unit], blocks.near_ptr[unit + 1])]
-        known = False
+        visited = False
         for before in range(at, end):
-            known |= touched[before] == unit
-        if not known:
+            visited |= touched[before] == unit
+        if not visited:
             touched[end] = unit
             end += 1
     return end

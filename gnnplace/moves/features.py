@@ -83,11 +83,11 @@ def work(terrain: Terrain) -> WorkingMemory:
 
 
 def features(
-    terrain: Terrain, found: Situation, drawn: Drawn, work: WorkingMemory
+    terrain: Terrain, situation: Situation, drawn: Drawn, work: WorkingMemory
 ) -> Float32[np.ndarray, "moves features"]:
     """One row for each move, with the columns `NAMES` and `DRAWN`. All are 0 where a move changes nothing."""
     rows = np.zeros((len(drawn.kind), len(NAMES) + len(DRAWN)), np.float32)
-    _features(terrain, found, drawn, *_moved_ops(terrain, drawn), work, rows)
+    _features(terrain, situation, drawn, *_moved_ops(terrain, drawn), work, rows)
     return rows
 
 
@@ -114,22 +114,22 @@ def _moved_ops(terrain, drawn):
 
 @no_type_check
 @allocates_nothing
-def _features(terrain, found, drawn, op_ptr, op, work, rows):
+def _features(terrain, situation, drawn, op_ptr, op, work, rows):
     load_ns, occupied_ns, peak_bytes = work.load_ns, work.occupied_ns, work.peak_bytes
     leaves_ns, joins_ns, window = work.leaves_ns, work.joins_ns, work.window
     for move in range(len(rows)):
         if drawn.ptr[move] == drawn.ptr[move + 1]:
             continue
         row = rows[move]
-        _reset(found, work)
+        _reset(situation, work)
         ops = op[op_ptr[move] : op_ptr[move + 1]]
         _mark(drawn, move, terrain, work)
-        times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_ns, window)
-        paths(terrain, found, work, ops, row, window)
-        neighbours(terrain, found, work, ops, row)
-        transfers(terrain, found, work, ops, row, occupied_ns)
-        device_loads(terrain, found, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window)
-        row[LOG_OPS], row[SHARE] = np.log10(len(ops)), len(ops) / len(found.device)
+        times(terrain, situation, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_ns, window)
+        paths(terrain, situation, work, ops, row, window)
+        neighbours(terrain, situation, work, ops, row)
+        transfers(terrain, situation, work, ops, row, occupied_ns)
+        device_loads(terrain, situation, row, load_ns, occupied_ns, peak_bytes, leaves_ns, joins_ns, window)
+        row[LOG_OPS], row[SHARE] = np.log10(len(ops)), len(ops) / len(situation.device)
         row[CHAIN_MORE] = row[CHAIN_WORK] + row[CHAIN_SENT] + row[CHAIN_QUEUE]
         row[CHAIN_LOCAL] = row[CHAIN_WORK] + row[CHAIN_SENT]
         first, second = drawn.kind[move]
@@ -140,15 +140,15 @@ def _features(terrain, found, drawn, op_ptr, op, work, rows):
 
 @no_type_check
 @part_allocates_nothing
-def _reset(found, work):
+def _reset(situation, work):
     """Devices and channels as they are without the move."""
     for device in range(len(work.load_ns)):
-        work.load_ns[device], work.peak_bytes[device] = found.load_ns[device], found.peak_bytes[device]
+        work.load_ns[device], work.peak_bytes[device] = situation.load_ns[device], situation.peak_bytes[device]
         work.leaves_ns[device] = work.joins_ns[device] = 0.0
         for side in range(2):
-            work.window[side, 0, device], work.window[side, 1, device] = found.step_ns, 0.0
+            work.window[side, 0, device], work.window[side, 1, device] = situation.step_ns, 0.0
     for channel in range(len(work.occupied_ns)):
-        work.occupied_ns[channel] = found.occupied_ns[channel]
+        work.occupied_ns[channel] = situation.occupied_ns[channel]
     for kind in range(len(work.kinds)):
         work.kinds[kind] = 0.0
 

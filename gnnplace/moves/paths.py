@@ -32,14 +32,14 @@ from gnnplace.moves.situation import AT_ONCE, BLOCKS, ON_CHANNEL, ON_DEVICE, ON_
 
 @no_type_check
 @part_allocates_nothing
-def times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_ns, window):
+def times(terrain, situation, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_ns, window):
     """How long the ops take before and after, and when; loads and bytes of devices; the chain; slack."""
     before_ns = after_ns = slack_ns = chain_work = chain_queue = 0.0
-    least, first, last, path_ns = found.step_ns, found.step_ns, 0.0, 0.0
+    least, first, last, path_ns = situation.step_ns, situation.step_ns, 0.0, 0.0
     kinds = work.kinds
     for op in ops:
-        here, there = found.device[op], work.to[op]
-        start, end = found.start_ns[op], found.end_ns[op]
+        here, there = situation.device[op], work.to[op]
+        start, end = situation.start_ns[op], situation.end_ns[op]
         old_ns, new_ns = end - start, float(terrain.delays.time_ns[op, there])
         before_ns += old_ns
         after_ns += new_ns
@@ -50,22 +50,22 @@ def times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_
         peak_bytes[here] -= terrain.held_bytes[op]
         peak_bytes[there] += terrain.held_bytes[op]
         for kind in range(6):
-            kinds[kind] += found.chain_ns[op, kind]
-        if found.chain_ns[op, ON_DEVICE] + found.chain_ns[op, ON_INPUT] > 0:
+            kinds[kind] += situation.chain_ns[op, kind]
+        if situation.chain_ns[op, ON_DEVICE] + situation.chain_ns[op, ON_INPUT] > 0:
             chain_work += new_ns - old_ns
-            if found.chain_ns[op, BLOCKS] > 0:
+            if situation.chain_ns[op, BLOCKS] > 0:
                 chain_queue -= old_ns
-        slack = found.step_ns - end - found.tail_ns[op]
+        slack = situation.step_ns - end - situation.tail_ns[op]
         slack_ns += slack * old_ns
         least, first, last, path_ns = (
             min(least, slack),
             min(first, start),
             max(last, end),
-            max(path_ns, end + found.tail_ns[op]),
+            max(path_ns, end + situation.tail_ns[op]),
         )
-        window[0, 0, here] = min(window[0, 0, here], found.ready_ns[op])
-        window[0, 1, here] = max(window[0, 1, here], found.step_ns - found.tail_ns[op])
-    step_ns = found.step_ns
+        window[0, 0, here] = min(window[0, 0, here], situation.ready_ns[op])
+        window[0, 1, here] = max(window[0, 1, here], situation.step_ns - situation.tail_ns[op])
+    step_ns = situation.step_ns
     row[CHAIN] = (kinds[ON_DEVICE] + kinds[ON_INPUT] + kinds[ON_CHANNEL] + kinds[AT_ONCE]) / step_ns
     for kind in range(6):
         row[CHAIN_ON_DEVICE + kind] = kinds[kind] / step_ns
@@ -82,9 +82,9 @@ def times(terrain, found, work, ops, row, load_ns, peak_bytes, leaves_ns, joins_
 
 @no_type_check
 @part_allocates_nothing
-def paths(terrain, found, work, ops, row, window):
+def paths(terrain, situation, work, ops, row, window):
     """The longest path through the moved ops after the move, and when they could run."""
-    stamp, edges, step_ns = work.stamp[0], terrain.delays.edges, found.step_ns
+    stamp, edges, step_ns = work.stamp[0], terrain.delays.edges, situation.step_ns
     later = weight = 0.0
     unlinked = False
     for op in ops:
@@ -93,13 +93,13 @@ def paths(terrain, found, work, ops, row, window):
             edge = terrain.in_edge[at]
             source = terrain.edge_src[edge]
             moved = work.moved[source] == stamp
-            lag = lag_ns(terrain, edges[edge].output, work.to[source] if moved else found.device[source], there)
+            lag = lag_ns(terrain, edges[edge].output, work.to[source] if moved else situation.device[source], there)
             unlinked |= lag < 0
-            ready = max(ready, (work.end_ns[source] if moved else found.end_ns[source]) + lag)
+            ready = max(ready, (work.end_ns[source] if moved else situation.end_ns[source]) + lag)
         work.end_ns[op] = ready + terrain.delays.time_ns[op, there]
         window[1, 0, there] = min(window[1, 0, there], ready)
-        on_chain = found.chain_ns[op, ON_DEVICE] + found.chain_ns[op, ON_INPUT]
-        later += (work.end_ns[op] - found.end_ns[op]) * on_chain
+        on_chain = situation.chain_ns[op, ON_DEVICE] + situation.chain_ns[op, ON_INPUT]
+        later += (work.end_ns[op] - situation.end_ns[op]) * on_chain
         weight += on_chain
     longest = 0.0
     for place in range(len(ops) - 1, -1, -1):
@@ -111,8 +111,8 @@ def paths(terrain, found, work, ops, row, window):
                 device, behind = work.to[reader], work.tail_ns[reader] + terrain.delays.time_ns[reader, work.to[reader]]
             else:
                 device, behind = (
-                    found.device[reader],
-                    found.tail_ns[reader] + found.end_ns[reader] - found.start_ns[reader],
+                    situation.device[reader],
+                    situation.tail_ns[reader] + situation.end_ns[reader] - situation.start_ns[reader],
                 )
             lag = lag_ns(terrain, edges[edge].output, there, device)
             unlinked |= lag < 0

@@ -26,7 +26,7 @@ class Pool(NamedTuple):
 def fresh(
     around: Neighbourhood,
     here: Devices,
-    known: Situation,
+    situation: Situation,
     generator: np.random.Generator,
     count: int,
     met: set[int] | None = None,
@@ -37,13 +37,13 @@ def fresh(
     No two lead to the same placement, and none to one of the hashes `met` or back.
     """
     moves = draw(
-        around, here, guide(around, here, known.peak_bytes.astype(np.int64), known.waited_ns), generator, count
+        around, here, guide(around, here, situation.peak_bytes.astype(np.int64), situation.waited_ns), generator, count
     )
     word = int(hash_of(here))
     moves = some(
         moves, np.flatnonzero(unknown([word ^ change for change in moves.change.tolist()], (met or set()) | {word}))
     )
-    return Pool(moves, features(around.terrain, known, moves, scratch or work(around.terrain)))
+    return Pool(moves, features(around.terrain, situation, moves, scratch or work(around.terrain)))
 
 
 def some(moves: Drawn, which: Int64[np.ndarray, " some"]) -> Drawn:
@@ -61,13 +61,13 @@ def together(first: Drawn, second: Drawn) -> Drawn:
 
 
 def from_there(moves: Drawn, device: Devices) -> Drawn:
-    """The moves as moves from another placement: each puts its units on the same devices.
+    """The same moves from another placement: each puts its units on the same devices as before.
 
-    Those that change nothing there are left out.
+    Moves that change nothing from there are dropped.
     """
     ptr, unit, target, change = _from_there(moves.ptr, moves.unit, moves.device, device)
-    found = Drawn(ptr, unit, target, moves.kind, moves.guided, moves.blocks, change)
-    return some(found, np.flatnonzero(np.diff(ptr)))
+    shifted = Drawn(ptr, unit, target, moves.kind, moves.guided, moves.blocks, change)
+    return some(shifted, np.flatnonzero(np.diff(ptr)))
 
 
 @kernel
@@ -98,8 +98,8 @@ def distinct(
     for move in order.tolist():
         if len(chosen) == count:
             break
-        own = slice(moves.ptr[move], moves.ptr[move + 1])
-        changes = moves.unit[own] * devices + moves.device[own]
+        span = slice(moves.ptr[move], moves.ptr[move + 1])
+        changes = moves.unit[span] * devices + moves.device[span]
         if all(_shared(changes, other) <= alike for other in sets):
             chosen.append(move)
             sets.append(changes)
@@ -112,9 +112,9 @@ def _shared(first: Int64[np.ndarray, " first"], second: Int64[np.ndarray, " seco
     return both / (len(first) + len(second) - both)
 
 
-def unknown(words: list[int], known: set[int]) -> Bool[np.ndarray, " moves"]:
-    """Which hashes are neither known nor come twice; the first of the same is."""
-    met, new = set(known), np.zeros(len(words), dtype=bool)
+def unknown(words: list[int], seen: set[int]) -> Bool[np.ndarray, " moves"]:
+    """True for each hash that is not in `seen` and has not come earlier in `words`."""
+    met, new = set(seen), np.zeros(len(words), dtype=bool)
     for number, word in enumerate(words):
         new[number] = word not in met
         met.add(word)

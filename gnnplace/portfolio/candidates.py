@@ -105,7 +105,7 @@ def identity(placement: Placement) -> Identity:
 
 def of_whole(proposed: Candidate, under: Constrained) -> Candidate:
     """A candidate of a problem under a constraint as one of the whole problem."""
-    whole = candidate(under.whole, simulate, proposed.planner, under.said(proposed.placement))
+    whole = candidate(under.whole, simulate, proposed.planner, under.of_whole(proposed.placement))
     return replace(
         whole, planning_ns=proposed.planning_ns, proved_ns=proposed.proved_ns if under.problem is under.whole else 0
     )
@@ -125,7 +125,7 @@ def _rank(result: StepResult) -> tuple[bool, bool, int]:
     return result.infeasible is not None, result.step_time_ns is None, result.step_time_ns or 0
 
 
-def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
+def table(problem: Problem, candidates: Sequence[Candidate]) -> pd.DataFrame:
     """Candidates of a problem, a row each in their order: graph, cluster, bound, step time, metrics; what each device
     does in columns of its own (`busy_ns.gpu:0`).
 
@@ -143,4 +143,4 @@ def table(problem: Problem, found: Sequence[Candidate]) -> pd.DataFrame:
     }
     import pandas as pd  # a quarter of a second, which only tables for programs need
 
-    return pd.json_normalize([where | candidate.row(problem) for candidate in found])
+    return pd.json_normalize([where | candidate.row(problem) for candidate in candidates])

@@ -1,4 +1,4 @@
-"""Every planner asked for one problem, and the portfolio, which is never slower than any of them."""
+"""Runs every planner on one problem, and the portfolio, which is never slower than any of them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Say = Callable[[Candidate], object]
 
 
 def candidates(
-    problem: Problem, asked: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None
+    problem: Problem, named: Mapping[str, Planner], schedule: Schedule, say: Say = lambda candidate: None
 ) -> list[Candidate]:
     """What each planner proposes under a schedule, the fastest feasible first; `say` hears of each as it comes.
 
     A planner whose process dies is infeasible, and the others go on.
     """
     proposed = []
-    for name, planner in asked.items():
+    for name, planner in named.items():
         proposed.append(_proposed(problem, name, planner, schedule))
         say(proposed[-1])
     return ranked(proposed)
@@ -70,11 +70,11 @@ def compared(
     nothing is planned twice. The fastest feasible first. Where stages are binding, it is the nearest ones to what each
     planner but the searches proposes.
     """
-    asked = asked_planners(problem, options.seed, options.schedule, options.stages)
-    asked |= {name: staged(plan, options.stages) for name, plan in (more or {}).items()}
-    found = candidates(problem, asked, options.schedule, say)
-    starts = {each.planner: known(each.placement) for each in found if not each.failed}
-    every = [best(problem, budget, replace(options, starts=starts)), *found]
+    named = asked_planners(problem, options.seed, options.schedule, options.stages)
+    named |= {name: staged(plan, options.stages) for name, plan in (more or {}).items()}
+    proposals = candidates(problem, named, options.schedule, say)
+    starts = {each.planner: known(each.placement) for each in proposals if not each.failed}
+    every = [best(problem, budget, replace(options, starts=starts)), *proposals]
     proved_ns = max(each.proved_ns for each in every)
     return ranked([replace(each, proved_ns=proved_ns) for each in every])
 
@@ -99,21 +99,21 @@ def planner_named(name: str, problem: Problem, seed: int, schedule: Schedule, st
     return named[name]
 
 
-def priced(found: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
-    """Of each planner under a constraint its step time without, None where
-    that is infeasible; `best` by that name, whoever won.
+def priced(restricted: Sequence[Candidate], free: Sequence[Candidate]) -> dict[str, int | None]:
+    """The step time without the constraint, for each planner of `restricted`; None where it is infeasible. `best`
+    counts as one planner, whichever planner won for it.
     """
     times = {_first_name(each): each.step_time_ns for each in free}
-    return {each.planner: times[_first_name(each)] for each in found if _first_name(each) in times}
+    return {each.planner: times[_first_name(each)] for each in restricted if _first_name(each) in times}
 
 
-def _first_name(found: Candidate) -> str:
-    return found.planner.partition(": ")[0]
+def _first_name(proposal: Candidate) -> str:
+    return proposal.planner.partition(": ")[0]
 
 
 def not_fitting(problem: Problem, under: Problem, constraint: Constraint) -> str | None:
-    """A proof that nothing fits `under` a constraint, with the finer one
-    that nothing speaks against; None where none is found.
+    """A proof that no placement fits `under` a constraint, with a finer constraint that has no such proof. None if
+    there is no proof.
     """
     if (proof := shortage(under)) is None:
         return None

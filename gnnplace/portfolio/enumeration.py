@@ -27,10 +27,10 @@ def placements(problem: Problem) -> float:
 
 def every_placement(problem: Problem, schedule: Schedule = "critical-path") -> Iterator[Placement]:
     """All legal placements under a schedule, those on early devices first."""
-    made = units(problem.graph, "ops")
-    options = [np.flatnonzero(row).tolist() for row in allowed(problem, made)]
+    closure = units(problem.graph, "ops")
+    options = [np.flatnonzero(row).tolist() for row in allowed(problem, closure)]
     for devices in product(*options):
-        yield Placement(expand(made, np.array(devices, dtype=np.int32)), schedule)
+        yield Placement(expand(closure, np.array(devices, dtype=np.int32)), schedule)
 
 
 def enumerated(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:

@@ -120,16 +120,16 @@ def planner(name: PlannerName, evaluate: Evaluator, seed: int, schedule: Schedul
 
 def without_one(problem: Problem, evaluate: Rationed, schedule: Schedule) -> dict[str, Planner]:
     """Those that place units, for the problem without one of several equal devices."""
-    found: dict[str, Planner] = {}
+    named: dict[str, Planner] = {}
     names: tuple[UnitPlannerName, ...] = get_args(UnitPlannerName)
     for device, part in parts(problem).items():
         judge = OnPart(evaluate, part)
-        found |= {
+        named |= {
             f"{name} without {device}": on_part(planner(name, judge, 0, schedule), part)
             for name in names
             if name not in missing()
         }
-    return found
+    return named
 
 
 def with_stages(
@@ -140,9 +140,9 @@ def with_stages(
     """
     if stages is None:
         return dict(named)
-    own: Planner = partial(planned_stages, evaluate=evaluate, stages=stages, schedule=rule_of(schedule))
+    stage_planner: Planner = partial(planned_stages, evaluate=evaluate, stages=stages, schedule=rule_of(schedule))
     kept = [name for name in named if not stages.binding or name not in SEARCHES]
-    return {"stages": own} | {name: staged(named[name], stages) for name in kept}
+    return {"stages": stage_planner} | {name: staged(named[name], stages) for name in kept}
 
 
 def planner_named(name: str, problem: Problem, evaluate: Evaluator, seed: int) -> Planner:
@@ -179,8 +179,8 @@ PLACE_UNITS: dict[UnitPlannerName, _PlacesUnits] = {
 
 def _on_units(problem: Problem, baseline: _PlacesUnits, evaluate: Evaluator, schedule: Schedule) -> Placement:
     shared = zip(UNITS, shares(evaluate, len(UNITS)), strict=True)
-    found = [baseline(problem, part, units_name=name, schedule=schedule) for name, part in shared]
-    return fastest(problem, found, evaluate)
+    placements = [baseline(problem, part, units_name=name, schedule=schedule) for name, part in shared]
+    return fastest(problem, placements, evaluate)
 
 
 def _random(problem: Problem, evaluate: Evaluator, seed: int, schedule: Schedule) -> Placement:

@@ -13,7 +13,7 @@ from functools import cache, partial
 import numpy as np
 
 from gnnplace import package_data
-from gnnplace.baselines.annealing import Found, annealing
+from gnnplace.baselines.annealing import Report, annealing
 from gnnplace.baselines.cp_sat.exact import MAX_CHOICES, Limit, Proved, exact
 from gnnplace.baselines.improve import improve
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
@@ -185,8 +185,8 @@ class _Run:
         repairs = _repairs(
             problem, self.evaluate, [self.rule] if self.options.schedule == self.rule else [self.rule, "memory"], budget
         )
-        found = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
-        return found, len(found) > len(winners)
+        proposals = with_repairs(problem, self.evaluate, winners, repairs, budget, progress)
+        return proposals, len(proposals) > len(winners)
 
     def refined(self, winners: list[Candidate], repaired: bool, ranks: Sequence[Rank]) -> Candidate:
         """What searches make of the best few winners; the last of the budget is left to that for an order where there
@@ -215,7 +215,7 @@ class _Run:
         return searched(self.problem, self.evaluate, winner, "order", search, self.budget, self.progress)
 
     def _climbed(
-        self, problem: Problem, start: Placement, budget: Budget, found: Found, *, ranks: Sequence[Rank]
+        self, problem: Problem, start: Placement, budget: Budget, report: Report, *, ranks: Sequence[Rank]
     ) -> Placement:
         climb = partial(
             ranked_climb,
@@ -224,17 +224,17 @@ class _Run:
             schedule=rule_of(start.schedule),
         )
         return climb(
-            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found
+            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report
         )
 
-    def _annealed(self, problem: Problem, start: Placement, budget: Budget, found: Found) -> Placement:
+    def _annealed(self, problem: Problem, start: Placement, budget: Budget, report: Report) -> Placement:
         anneal = partial(annealing, schedule=rule_of(start.schedule))
         return anneal(
-            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, found=found
+            problem, self.evaluate, np.random.default_rng(self.options.seed), start=start, budget=budget, report=report
         )
 
     def _solved(
-        self, problem: Problem, start: Placement, budget: Budget, found: Found, *, most_s: float, schedule: Schedule
+        self, problem: Problem, start: Placement, budget: Budget, report: Report, *, most_s: float, schedule: Schedule
     ) -> Placement:
         """What an exact search finds; the start where there is no time
         for one, and where its process dies, which is said.

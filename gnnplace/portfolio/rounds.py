@@ -58,22 +58,22 @@ def best(
     those after it. None is asked once one has used more than is left. A placement that can't be faster than one that
     fits is left out. Raises ValueError if there are no planners.
     """
-    found: dict[Identity, Candidate] = {}
+    by_identity: dict[Identity, Candidate] = {}
     used = last = 0.0
     for place, (name, plan) in enumerate(planners.items()):
-        if not found or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
+        if not by_identity or (used + last <= FOR_PLANNERS and used < FOR_PLANNERS):
             evaluate.left = _ration(budget, len(planners) - place)
             placement = plan(problem)
             evaluate.left = None if evaluate.left is None else max(1, evaluate.left)
             winner = candidate(problem, evaluate, name, placement)
-            if winner.score.feasibility != TIMELESS or not found:
-                found.setdefault(identity(winner.placement), winner)
+            if winner.score.feasibility != TIMELESS or not by_identity:
+                by_identity.setdefault(identity(winner.placement), winner)
                 progress(name, winner.score)
             last, used = budget.used - used, budget.used
     evaluate.left = None
-    if not found:
+    if not by_identity:
         raise ValueError("planners: at least one is needed")
-    return sorted(found.values(), key=BY_SCORE)
+    return sorted(by_identity.values(), key=BY_SCORE)
 
 
 def _ration(budget: Budget, planners: int) -> int | None:
@@ -101,18 +101,18 @@ def with_repairs(
     others in the way that serves it best. The best `FEW` repairs are hastened, and the first that fits at once, so that
     one repair is complete on a large graph too. Evaluations count against the budget.
     """
-    made, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
+    attempts, ways = _Repairs(problem, evaluate, budget, progress), list(repairs)
     for winner in sorted(winners, key=partial(_repaired_ns, problem)):
-        if made.may_begin and _promises(winner, [*winners, *made.found]):
+        if attempts.may_begin and _promises(winner, [*winners, *attempts.candidates]):
             until, tried = (budget.used + FOR_REPAIRS) / 2, list[tuple[Candidate, Repairer]]()
             for way in ways:
                 if budget.used < until or not tried:
-                    tried.append((made.relieve(winner, way), way))
+                    tried.append((attempts.relieve(winner, way), way))
             ways = [min(tried, key=lambda each: each[0].score)[1]]
-    for relieved, way in sorted(made.relieved.values(), key=lambda each: each[0].score)[:FEW]:
-        if made.may_begin:
-            made.hasten(relieved, way)
-    return sorted({identity(each.placement): each for each in [*made.found, *winners]}.values(), key=BY_SCORE)
+    for relieved, way in sorted(attempts.relieved.values(), key=lambda each: each[0].score)[:FEW]:
+        if attempts.may_begin:
+            attempts.hasten(relieved, way)
+    return sorted({identity(each.placement): each for each in [*attempts.candidates, *winners]}.values(), key=BY_SCORE)
 
 
 class _Repairs:
@@ -125,11 +125,11 @@ class _Repairs:
 
     @property
     def may_begin(self) -> bool:
-        """Until the first repair is made, as long as there is any budget."""
+        """Whether a repair may begin: the first while any budget is left, others until `FOR_REPAIRS` of it is used."""
         return self.budget.used < FOR_REPAIRS if self.relieved else self.budget.allows(1) > 0
 
     @property
-    def found(self) -> list[Candidate]:
+    def candidates(self) -> list[Candidate]:
         return [*self.hastened.values(), *(winner for winner, _ in self.relieved.values())]
 
     def relieve(self, winner: Candidate, way: Repairer) -> Candidate:
@@ -157,9 +157,9 @@ def _repaired_ns(problem: Problem, winner: Candidate) -> float:
     return winner.score.step_time_ns + 1e9 * winner.score.excess_bytes / slowest
 
 
-def _promises(winner: Candidate, found: Sequence[Candidate]) -> bool:
+def _promises(winner: Candidate, rivals: Sequence[Candidate]) -> bool:
     """Whether a placement that overflows would be faster than all that fit."""
-    fits = [each.score.step_time_ns for each in found if each.score.feasibility == FEASIBLE]
+    fits = [each.score.step_time_ns for each in rivals if each.score.feasibility == FEASIBLE]
     return winner.score.feasibility == OVERFLOWS and all(winner.score.step_time_ns < time for time in fits)
 
 
@@ -181,9 +181,9 @@ def searched(
     placement = search(problem, winner.placement, budget, _sparing(partial(progress, name), winner.score))
     if identity(placement) == identity(winner.placement):
         return winner
-    found = min(winner, candidate(problem, budget.metered(evaluate), name, placement), key=BY_SCORE)
-    progress(found.planner, found.score)
-    return found
+    outcome = min(winner, candidate(problem, budget.metered(evaluate), name, placement), key=BY_SCORE)
+    progress(outcome.planner, outcome.score)
+    return outcome
 
 
 def searched_from_few(
@@ -209,29 +209,29 @@ def searched_from_few(
 
 def improvements(say: Progress) -> Progress:
     """Reports a score only if it improves on every score reported so far."""
-    said: Score | None = None
+    last: Score | None = None
 
     def news(planner: str, score: Score) -> None:
-        nonlocal said
-        if said is None or score < said:
-            said = score
+        nonlocal last
+        if last is None or score < last:
+            last = score
             say(planner, score)
 
     return news
 
 
-def _sparing(say: Callable[[Score], object], said: Score) -> Callable[[Score], object]:
+def _sparing(say: Callable[[Score], object], last: Score) -> Callable[[Score], object]:
     """Reports a score only if it improves on the last one by a share of 1 -
     `TELLING`: a search finds hundreds of small improvements.
     """
 
-    def found(score: Score) -> None:
-        nonlocal said
-        if score <= Score(said.feasibility, int(TELLING * said.excess_bytes), int(TELLING * said.step_time_ns)):
-            said = score
+    def report(score: Score) -> None:
+        nonlocal last
+        if score <= Score(last.feasibility, int(TELLING * last.excess_bytes), int(TELLING * last.step_time_ns)):
+            last = score
             say(score)
 
-    return found
+    return report
 
 
 def nearest_modules(problem: Problem, placement: Placement) -> Placement:
@@ -240,15 +240,16 @@ def nearest_modules(problem: Problem, placement: Placement) -> Placement:
 
     A module for which there is none stays as it is; so do the schedule and the priorities.
     """
-    made = modules(problem.graph)
-    work = np.zeros((made.num_modules, problem.num_devices), dtype=np.int64)
-    np.add.at(work, (made.module, placement.device), problem.time_ns.min(axis=1))
+    module_map = modules(problem.graph)
+    work = np.zeros((module_map.num_modules, problem.num_devices), dtype=np.int64)
+    np.add.at(work, (module_map.module, placement.device), problem.time_ns.min(axis=1))
     legal = np.ones(work.shape, dtype=bool)
-    np.logical_and.at(legal, made.module, problem.allowed)
+    np.logical_and.at(legal, module_map.module, problem.allowed)
     most = np.where(legal, work, -1).argmax(axis=1)
     whole = np.flatnonzero(legal.any(axis=1))
     return replace(
-        placement, device=np.where(np.isin(made.module, whole), most[made.module], placement.device).astype(np.int32)
+        placement,
+        device=np.where(np.isin(module_map.module, whole), most[module_map.module], placement.device).astype(np.int32),
     )
 
 
@@ -268,11 +269,11 @@ def with_nearest_modules(
     Those that are faster may overflow a memory: repairs follow. The budget meters the evaluator, which is not asked of
     modules that are whole already.
     """
-    first, near, known = winners[0].score, list[Candidate](), {identity(each.placement) for each in winners}
+    first, near, seen = winners[0].score, list[Candidate](), {identity(each.placement) for each in winners}
     for winner in winners[:FEW]:
         placement = nearest_modules(problem, winner.placement)
-        if identity(placement) not in known and budget.allows(1):
-            known.add(identity(placement))
+        if identity(placement) not in seen and budget.allows(1):
+            seen.add(identity(placement))
             near.append(candidate(problem, evaluate, f"modules of {winner.planner}", placement))
             progress(near[-1].planner, near[-1].score)
     promising = [each for each in near if each.score <= first or each.score.step_time_ns <= first.step_time_ns]

@@ -18,7 +18,7 @@ from typing import no_type_check
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from gnnplace.baselines.annealing import Found
+from gnnplace.baselines.annealing import Report
 from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.pipeline import splits_of_row
 from gnnplace.baselines.reorder import reordered
@@ -48,25 +48,23 @@ def planned_stages(
     Raises ValueError where no stages are allowed.
     """
     legal = _legal(problem, stages)
-    found = [np.full(stages.num_items, device) for device in range(problem.num_devices)]
-    found += [row for row in splits_of_row(problem, stages.item) if len(np.unique(row)) <= stages.most]
-    kept = {row.tobytes(): row for row in found if legal[np.arange(stages.num_items), row].all()}
+    rows = [np.full(stages.num_items, device) for device in range(problem.num_devices)]
+    rows += [row for row in splits_of_row(problem, stages.item) if len(np.unique(row)) <= stages.most]
+    kept = {row.tobytes(): row for row in rows if legal[np.arange(stages.num_items), row].all()}
     if not kept:
         return nearest(problem, stages, Placement(np.zeros(problem.num_ops, np.int32), schedule))
     return fastest(problem, [_placement(stages, row, schedule) for row in kept.values()], evaluate)
 
 
 def staged(plan: Planner, stages: Stages | None) -> Planner:
-    """A planner whose placements are the nearest stages to those of
-    `plan`; `plan` itself where nothing asks for stages.
-    """
+    """A planner that returns the nearest stages to the placement of `plan`; `plan` itself if stages are not binding."""
     if stages is None or not stages.binding:
         return plan
 
-    def asked(problem: Problem) -> Placement:
+    def nearest_stages(problem: Problem) -> Placement:
         return nearest(problem, stages, plan(problem))
 
-    return asked
+    return nearest_stages
 
 
 def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement:
@@ -74,13 +72,13 @@ def nearest(problem: Problem, stages: Stages, placement: Placement) -> Placement
 
     The schedule and the priorities stay. Raises ValueError where no stages in this order are allowed.
     """
-    if (found := nearest_if_any(problem, stages, placement)) is None:
+    if (near := nearest_if_any(problem, stages, placement)) is None:
         raise ValueError("granularity: no run of modules for each device is allowed; a finer granularity may do")
-    return found
+    return near
 
 
 def nearest_if_any(problem: Problem, stages: Stages, placement: Placement) -> Placement | None:
-    """The same; None where no stages in this order are allowed."""
+    """As `nearest`, but None where no stages in this order are allowed."""
     work = np.zeros((stages.num_items, problem.num_devices))
     np.add.at(work, (stages.item, placement.device), problem.time_ns.min(axis=1))
     total = work.sum(axis=0)
@@ -102,16 +100,16 @@ def search_stages(
     start: Placement,
     stages: Stages,
     budget: Budget,
-    found: Callable[[Score], object] = lambda score: None,
+    report: Callable[[Score], object] = lambda score: None,
 ) -> Placement:
-    """The best stages that the search finds from `start`, which is one; never worse. `found` hears of each better
-    score.
+    """The best stages that the search finds from `start`, which must consist of stages; never worse than it.
+    `report` is called with each better score.
 
     It ends early when it has seen all that it can draw.
     """
     legal, drawn, metered = _legal(problem, stages), 0, budget.metered(evaluate)
     here = _row(stages, start)
-    known = score(problem, metered(problem, [start])[0])
+    best_score = score(problem, metered(problem, [start])[0])
     seen = {here.tobytes()}
     while drawn < DRAWS and (count := budget.allows(TOGETHER)):
         rows: list[Items] = []
@@ -121,13 +119,13 @@ def search_stages(
                 seen.add(row.tobytes())
                 rows.append(row)
                 drawn = 0
-        results = metered(problem, [_like(start, stages, row) for row in rows], limit_ns=known.limit_ns)
+        results = metered(problem, [_like(start, stages, row) for row in rows], limit_ns=best_score.limit_ns)
         scores = [score(problem, result) for result in results]
-        if scores and min(scores) <= known:
-            better, here = min(scores) < known, rows[scores.index(min(scores))]
-            known = min(scores)
+        if scores and min(scores) <= best_score:
+            better, here = min(scores) < best_score, rows[scores.index(min(scores))]
+            best_score = min(scores)
             if better:
-                found(known)
+                report(best_score)
     return _like(start, stages, here)
 
 
@@ -253,13 +251,20 @@ def with_best_stages(
         } | starts
     if not starts:
         return winners
-    found = best_stages(problem, stages, evaluate, seed, part, schedule, starts, progress)
-    return sorted([*winners, found], key=BY_SCORE)
+    winner = best_stages(problem, stages, evaluate, seed, part, schedule, starts, progress)
+    return sorted([*winners, winner], key=BY_SCORE)
 
 
 def _cut(
-    problem: Problem, start: Placement, budget: Budget, found: Found, *, evaluate: Evaluator, seed: int, stages: Stages
+    problem: Problem,
+    start: Placement,
+    budget: Budget,
+    report: Report,
+    *,
+    evaluate: Evaluator,
+    seed: int,
+    stages: Stages,
 ) -> Placement:
     return search_stages(
-        problem, evaluate, np.random.default_rng(seed), start=start, stages=stages, budget=budget, found=found
+        problem, evaluate, np.random.default_rng(seed), start=start, stages=stages, budget=budget, report=report
     )

@@ -55,8 +55,8 @@ def _build(graph: ComputationGraph, closure: Units) -> tuple[Grain, ...]:
     weights, coarse = (units(graph, name).unit.astype(np.int64) for name in ("weights", "coarse"))
     labels = ([np.arange(graph.num_ops)], [weights], [coarse],
               [block], [step], [block, step], [layer], [layer, step], [block, phase], [layer, phase])  # fmt: skip
-    found = [_grain(name, columns, closure) for name, columns in zip(GRAINS, labels, strict=True)]
-    return tuple(grain for grain in found if grain.num_blocks > 1)
+    partitions = [_grain(name, columns, closure) for name, columns in zip(GRAINS, labels, strict=True)]
+    return tuple(grain for grain in partitions if grain.num_blocks > 1)
 
 
 def _grain(name: str, columns: list[Int64[np.ndarray, " ops"]], closure: Units) -> Grain:
@@ -73,5 +73,5 @@ def _grain(name: str, columns: list[Int64[np.ndarray, " ops"]], closure: Units) 
 
 def shares(grain: Grain, work: Float[np.ndarray, " units"]) -> Float[np.ndarray, " blocks"]:
     """The probability of drawing each block: half in proportion to its work, half uniform."""
-    own = np.add.reduceat(work[grain.member], grain.ptr[:-1])
-    return (own / max(1.0, float(own.sum())) + 1 / grain.num_blocks) / (1 + (own.sum() > 0))
+    block_work = np.add.reduceat(work[grain.member], grain.ptr[:-1])
+    return (block_work / max(1.0, float(block_work.sum())) + 1 / grain.num_blocks) / (1 + (block_work.sum() > 0))

@@ -45,9 +45,9 @@ def legality(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64
     rules: dict[int, tuple[int, ...]] = {}
     for label, number in zip((distinct // len(rule)).tolist(), (distinct % len(rule)).tolist(), strict=True):
         rules[label] = (*rules.get(label, ()), number)
-    table = {found: index for index, found in enumerate(sorted(set(rules.values())))}
+    table = {ruleset: index for index, ruleset in enumerate(sorted(set(rules.values())))}
     number_of = np.zeros(graph.num_ops, dtype=np.int64)
-    number_of[list(rules)] = [table[found] for found in rules.values()]
+    number_of[list(rules)] = [table[ruleset] for ruleset in rules.values()]
     return number_of[group]
 
 
@@ -75,9 +75,9 @@ def _at_depth(
     number = {scope: index for index, scope in enumerate(dict.fromkeys(cut))}
     layer = np.array([number[scope] for scope in cut] + [NONE], dtype=np.int64)[graph.layer.index]
     cell = np.concatenate([layer[:, None], key], axis=1)[leader(graph, group)]
-    known = (cell[:, 0] != NONE) | (cell[:, 3] >= 0)
+    has_cell = (cell[:, 0] != NONE) | (cell[:, 3] >= 0)
     index = row_numbers(cell)
-    return merged(group, np.where(known, index, NONE))
+    return merged(group, np.where(has_cell, index, NONE))
 
 
 def scopes(layer: str) -> tuple[str, ...]:
@@ -87,6 +87,6 @@ def scopes(layer: str) -> tuple[str, ...]:
 def leader(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """The leader of each op's group: the op with the most persistent bytes, the lowest index on a tie."""
     rows = np.lexsort((-np.arange(graph.num_ops), graph.persistent_bytes))
-    found = np.empty(graph.num_ops, dtype=np.int64)
-    found[group[rows]] = rows
-    return found[group]
+    leader_of = np.empty(graph.num_ops, dtype=np.int64)
+    leader_of[group[rows]] = rows
+    return leader_of[group]

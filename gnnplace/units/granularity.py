@@ -40,8 +40,8 @@ def granularity_of(graph: ComputationGraph, device: Int32[np.ndarray, " ops"]) -
 
 def devices_of_modules(graph: ComputationGraph, device: Int32[np.ndarray, " ops"]) -> Int64[np.ndarray, " modules"]:
     """The device of each module, `NONE` where its ops are on several."""
-    found = modules(graph)
-    of_module = np.empty(found.num_modules, dtype=np.int64)
-    of_module[found.module] = device
-    of_module[np.unique(found.module[of_module[found.module] != device])] = NONE
+    module_map = modules(graph)
+    of_module = np.empty(module_map.num_modules, dtype=np.int64)
+    of_module[module_map.module] = device
+    of_module[np.unique(module_map.module[of_module[module_map.module] != device])] = NONE
     return of_module

@@ -57,8 +57,8 @@ def modules(graph: ComputationGraph) -> Modules:
     group has one only.
 
     >>> import gnnplace as gp
-    >>> found = gp.modules(gp.problem("gpt2", cluster="k40-2").graph)
-    >>> found.num_modules, found.names[:4], found.names[-1]
+    >>> modules = gp.modules(gp.problem("gpt2", cluster="k40-2").graph)
+    >>> modules.num_modules, modules.names[:4], modules.names[-1]
     (76, ('wte', 'wpe', 'h.0.ln_1', 'h.0.attn.c_attn'), 'lm_head')
     """
     if graph not in _modules:
@@ -82,20 +82,20 @@ def _build(graph: ComputationGraph) -> Modules:
     if not len(graph.layer.values):
         return _numbered(graph, [graph.op_names[label] for label in range(graph.num_ops)], group)
     owner = families(graph, group).owner
-    known = _known(graph, owner)
-    return _numbered(graph, graph.layer.values, _spread(graph, known)[leader(graph, group)])
+    seeds = _seeds(graph, owner)
+    return _numbered(graph, graph.layer.values, _spread(graph, seeds)[leader(graph, group)])
 
 
-def _known(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+def _seeds(graph: ComputationGraph, owner: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """The module of each op as layers and variables say it, as the number of a layer; `NONE` for code that holds
     nothing.
 
     A gradient stays with the layer that computes it, even if the variable belongs to another (a tied embedding).
     """
-    found = _module_of_layer(graph)[graph.layer.index]
+    module = _module_of_layer(graph)[graph.layer.index]
     holder = leader(graph, np.where(owner == NONE, np.arange(graph.num_ops), owner))
-    computed = graph.phase.among(["backward_data", "backward_weight"]) & (found != NONE)
-    return np.where((owner == NONE) | computed, found, found[holder])
+    computed = graph.phase.among(["backward_data", "backward_weight"]) & (module != NONE)
+    return np.where((owner == NONE) | computed, module, module[holder])
 
 
 def _module_of_layer(graph: ComputationGraph) -> Int64[np.ndarray, " layers_plus_1"]:
@@ -126,9 +126,9 @@ def _holding(graph: ComputationGraph) -> Bool[np.ndarray, " layers"]:
 
 def _reads_variable(graph: ComputationGraph) -> Bool[np.ndarray, " edges"]:
     """True for edges that carry a variable itself, or a view of it."""
-    found, data = np.zeros(graph.num_edges, dtype=bool), graph.edge_data != NONE
-    found[data] = graph.persistent_bytes[graph.output_op[graph.output_root[graph.edge_data[data]]]] > SCALAR_BYTES
-    return found
+    reads, data = np.zeros(graph.num_edges, dtype=bool), graph.edge_data != NONE
+    reads[data] = graph.persistent_bytes[graph.output_op[graph.output_root[graph.edge_data[data]]]] > SCALAR_BYTES
+    return reads
 
 
 def _around(layer: str) -> Iterator[str]:
@@ -143,13 +143,13 @@ def _later(graph: ComputationGraph) -> Bool[np.ndarray, " ops"]:
     return graph.phase.among(["backward_data", "backward_weight", "update"])
 
 
-def _spread(graph: ComputationGraph, known: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
+def _spread(graph: ComputationGraph, seeds: Int64[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     """Modules of all ops: forward code joins the last module whose results it reads, other code the last that reads its
     own; where there is none, the first that reads it and the last that it reads; then along variables and control
     edges, too. What nothing reaches joins the first module.
     """
-    later, module = _later(graph), known.copy()
-    rank, position = _begins(graph, known, len(graph.layer.values)), _position(graph)
+    later, module = _later(graph), seeds.copy()
+    rank, position = _begins(graph, seeds, len(graph.layer.values)), _position(graph)
     order = np.argsort(position, kind="stable")
     ends = (graph.edge_src, graph.edge_dst, graph.out_ptr, graph.in_ptr, graph.in_edges)
     data = graph.edge_data != NONE
@@ -206,9 +206,9 @@ def _join_sources(order, edge_src, edge_dst, out_ptr, in_ptr, in_edges, allowed,
         if wanted[op] and module[op] == -1:
             for place in range(in_ptr[op], in_ptr[op + 1]):
                 edge = in_edges[place]
-                found = module[edge_src[edge]]
-                if allowed[edge] and found != -1 and (module[op] == -1 or rank[found] > rank[module[op]]):
-                    module[op] = found
+                candidate = module[edge_src[edge]]
+                if allowed[edge] and candidate != -1 and (module[op] == -1 or rank[candidate] > rank[module[op]]):
+                    module[op] = candidate
 
 
 @kernel
@@ -218,6 +218,6 @@ def _join_readers(order, edge_src, edge_dst, out_ptr, in_ptr, in_edges, allowed,
     for op in order[::-1]:
         if wanted[op] and module[op] == -1:
             for edge in range(out_ptr[op], out_ptr[op + 1]):
-                found = module[edge_dst[edge]]
-                if allowed[edge] and found != -1 and (module[op] == -1 or rank[found] > rank[module[op]]):
-                    module[op] = found
+                candidate = module[edge_dst[edge]]
+                if allowed[edge] and candidate != -1 and (module[op] == -1 or rank[candidate] > rank[module[op]]):
+                    module[op] = candidate

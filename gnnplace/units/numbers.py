@@ -38,7 +38,7 @@ def numbered(label: Integer[np.ndarray, " ops"]) -> Int64[np.ndarray, " ops"]:
     >>> numbered(np.array([700, NONE, 3, 700])).tolist()
     [1, -1, 0, 1]
     """
-    known = label != NONE
-    found = np.full(len(label), NONE, dtype=np.int64)
-    found[known] = np.unique(label[known], return_inverse=True)[1]
-    return found
+    labelled = label != NONE
+    number = np.full(len(label), NONE, dtype=np.int64)
+    number[labelled] = np.unique(label[labelled], return_inverse=True)[1]
+    return number

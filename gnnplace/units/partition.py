@@ -34,7 +34,7 @@ def partition(
         return np.zeros(len(work), dtype=np.int64)
     # METIS warns on the standard output where there are more parts than units of work
     with _one_at_a_time, silenced(1):
-        made = pymetis.part_graph(
+        assignment = pymetis.part_graph(
             len(shares),
             pymetis.CSRAdjacency(joined.ptr.tolist(), joined.neighbour.tolist()),
             vweights=whole(work, LARGEST_WEIGHT).tolist(),
@@ -43,4 +43,4 @@ def partition(
             options=pymetis.Options(seed=seed),
             recursive=recursive,
         )
-    return np.array(made.vertex_part, dtype=np.int64)
+    return np.array(assignment.vertex_part, dtype=np.int64)

@@ -63,10 +63,10 @@ _units: WeakKeyDictionary[ComputationGraph, dict[UnitsName, Units]] = WeakKeyDic
 
 def units(graph: ComputationGraph, name: UnitsName) -> Units:
     """The units `name` of a graph, built once and kept as long as the graph lives."""
-    known = _units.setdefault(graph, {})
-    if name not in known:
-        known[name] = _build(graph, name)
-    return known[name]
+    by_name = _units.setdefault(graph, {})
+    if name not in by_name:
+        by_name[name] = _build(graph, name)
+    return by_name[name]
 
 
 def _build(graph: ComputationGraph, name: UnitsName) -> Units:
@@ -170,7 +170,7 @@ def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " uni
     An output of the forward pass that the backward pass or an update reads is kept from one pass to the other. In a
     graph without phases every output is.
     """
-    own, forward = graph.output_alias == NONE, graph.phase.among(["forward"])
+    owns_buffer, forward = graph.output_alias == NONE, graph.phase.among(["forward"])
     kept = graph.output_is_result.copy()
     read = np.flatnonzero(graph.edge_data != NONE)
     later = read[forward[graph.edge_src[read]] & ~forward[graph.edge_dst[read]]]
@@ -178,7 +178,7 @@ def kept_bytes(graph: ComputationGraph, units: Units) -> Int64[np.ndarray, " uni
     if not forward.any():
         kept[:] = True
     held = persistent_bytes(graph, units)
-    np.add.at(held, units.unit[graph.output_op[own & kept]], graph.output_bytes[own & kept])
+    np.add.at(held, units.unit[graph.output_op[owns_buffer & kept]], graph.output_bytes[owns_buffer & kept])
     return held
 
 

@@ -30,10 +30,10 @@ def with_their_users(graph: ComputationGraph, group: Int64[np.ndarray, " ops"]) 
     """Labels that join every family, and join the users of each family by
     phase and block; `group` is the colocation closure.
     """
-    found = families(graph, group)
-    used = _used_family(graph, found)
-    label = merged(group, found.owner)
-    users = np.flatnonzero((used != NONE) & (found.owner == NONE))
+    ownership = families(graph, group)
+    used = _used_family(graph, ownership)
+    label = merged(group, ownership.owner)
+    users = np.flatnonzero((used != NONE) & (ownership.owner == NONE))
     keys = np.stack([used[users], graph.phase.index[users], graph.block[users]], axis=1)
     joined = np.full(graph.num_ops, NONE, dtype=np.int64)
     joined[users] = row_numbers(keys)
@@ -101,9 +101,9 @@ def _eligible(
     return graph.phase.among(["backward_weight", "update"]), graph.phase.index == NONE, largest
 
 
-def _used_family(graph: ComputationGraph, found: Families) -> Int64[np.ndarray, " ops"]:
+def _used_family(graph: ComputationGraph, ownership: Families) -> Int64[np.ndarray, " ops"]:
     """The family from whose state each op reads the most bytes, the lowest label on a tie, or `NONE`."""
-    family = np.where(found.state, found.owner, NONE)[graph.edge_src]
+    family = np.where(ownership.state, ownership.owner, NONE)[graph.edge_src]
     rows = np.flatnonzero((graph.edge_output != CONTROL) & (family != NONE) & (graph.edge_bytes > SCALAR_BYTES))
     rows = rows[np.lexsort((family[rows], -graph.edge_bytes[rows]))]
     used = np.full(graph.num_ops, NONE, dtype=np.int64)
@@ -150,19 +150,19 @@ def _own(order, out_ptr, edge_dst, in_ptr, in_edges, edge_src, binds, by_phase, 
     """
     for op in order[::-1]:
         if owner[op] == -1 and (by_phase[op] or by_size[op]):
-            found = -1
+            sole = -1
             for edge in range(out_ptr[op], out_ptr[op + 1]):
                 family = owner[edge_dst[edge]]
                 if binds[edge] and (family != -1 or largest[edge_dst[edge]] > SCALAR_BYTES):  # a norm does not count
-                    found = family if found in (-1, family) and family != -1 else -2
-            if found >= 0 and (by_phase[op] or largest[op] >= size[found] // 2):
-                owner[op] = found
+                    sole = family if sole in (-1, family) and family != -1 else -2
+            if sole >= 0 and (by_phase[op] or largest[op] >= size[sole] // 2):
+                owner[op] = sole
     for op in order:
         if owner[op] == -1 and by_phase[op]:
-            found = -1
+            sole = -1
             for position in range(in_ptr[op], in_ptr[op + 1]):
                 if binds[in_edges[position]]:
                     family = owner[edge_src[in_edges[position]]]
-                    found = family if found in (-1, family) and family != -1 else -2
-            if found >= 0:
-                owner[op] = found
+                    sole = family if sole in (-1, family) and family != -1 else -2
+            if sole >= 0:
+                owner[op] = sole

@@ -124,7 +124,7 @@ def test_one_device_or_one_op_leaves_nothing_to_move():
 def test_a_climb_takes_nothing_that_is_worse():
     """What is evaluated next always differs by one move from the best so far: the chain of accepted placements never gets slower."""
     posed, watched, said = chains(3, 4, 3), Watched(), []
-    hill_climb(posed, watched, np.random.default_rng(3), start=single(posed), budget=Budget(evaluations=200), found=said.append)
+    hill_climb(posed, watched, np.random.default_rng(3), start=single(posed), budget=Budget(evaluations=200), report=said.append)
     looks = [score(posed, result) for result in simulate(posed, watched.looked)]
     assert len(looks) > 2 and looks == sorted(looks, reverse=True)
     assert said == sorted(set(said), reverse=True) and said[-1] == min(said)
@@ -132,7 +132,7 @@ def test_a_climb_takes_nothing_that_is_worse():
 
 def test_what_is_found_is_told_once_and_in_order():
     posed, said = chains(3, 8, 3), []
-    found = annealing(posed, simulate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=200), found=said.append)
+    found = annealing(posed, simulate, np.random.default_rng(0), start=single(posed), budget=Budget(evaluations=200), report=said.append)
     assert said == sorted(set(said), reverse=True) and said[-1] == score(posed, simulate(posed, [found])[0])
 
 

@@ -48,7 +48,7 @@ def test_it_keeps_to_its_budget_and_returns_the_best_that_it_met(evaluations):
         asked.extend(placements)
         return simulate(posed, placements, timeline=timeline, limit_ns=limit_ns)
 
-    found = ranked_climb(posed, watched, np.random.default_rng(1), start=single(posed), budget=budget, found=told.append)
+    found = ranked_climb(posed, watched, np.random.default_rng(1), start=single(posed), budget=budget, report=told.append)
     assert len(asked) == budget.spent == evaluations
     best = min(score(posed, result) for result in simulate(posed, asked))
     assert score(posed, simulate(posed, [found])[0]) == best and (not told or told[-1] == best)

@@ -31,12 +31,12 @@ class Contracted(NamedTuple):
     part: Int64[np.ndarray, " ops"]
 
 
-def contracted(problem: Problem, made: Units, max_choices: int) -> Contracted:
+def contracted(problem: Problem, grouping: Units, max_choices: int) -> Contracted:
     """Joins units along heavy edges until there are at most `max_choices` ops
     x devices, or one unit for each set of allowed devices.
     """
     graph, limit = problem.graph, max(1, max_choices // problem.num_devices)
-    label = made.unit.astype(np.int64)
+    label = grouping.unit.astype(np.int64)
     rules = legality(graph, label)
     while True:
         unit = contract(graph, label, rules, limit)

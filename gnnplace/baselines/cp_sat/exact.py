@@ -5,7 +5,7 @@ OR-Tools).
 any schedule (`cp_sat/model.py` has the argument). The simulator says how long its placement takes. That may be longer
 than the schedule of the program, because a simulated device never idles on purpose.
 
-`exact` is the planner. It starts from a known placement, or else from HEFT and each device alone, and its result is
+`exact` is the planner. It starts from a given placement, or else from HEFT and each device alone, and its result is
 never slower. It contracts a problem that is too large to solve; the result then comes without a proof: what comes with
 one is `Proved`.
 """
@@ -101,18 +101,18 @@ def exact(
     must not split units. The bounds of `least_times` shorten the search. Raises ValueError where a unit is allowed on
     no device.
     """
-    known = _known(problem, evaluate, units_name) if start is None else start
+    incumbent = _incumbent(problem, evaluate, units_name) if start is None else start
     if problem.num_ops * problem.num_devices <= MAX_CHOICES and _searchable(problem):
-        begin, least = _start(problem, evaluate, known), least_times and least_times(problem)
+        begin, least = _start(problem, evaluate, incumbent), least_times and least_times(problem)
         solution = solve(problem, limit, units_name=units_name, start=begin, least=least)
-        found, bound_ns = solution.placement, solution.bound_ns
+        placement, bound_ns = solution.placement, solution.bound_ns
     else:
         small = contracted(
             problem, units(problem.graph, "coarse" if units_name == "ops" else units_name), CONTRACTED_CHOICES
         )
         part = _solved(small.problem, evaluate, limit, least_times) if _searchable(small.problem) else None
-        found, bound_ns = None if part is None else lifted(problem, small, part), 0
-    candidates = [known] if found is None else [found, known]
+        placement, bound_ns = None if part is None else lifted(problem, small, part), 0
+    candidates = [incumbent] if placement is None else [placement, incumbent]
     best = fastest(problem, [option for one in candidates for option in _under(problem, one, schedule)], evaluate)
     return Proved(best.device, best.schedule, best.priority, bound_ns=bound_ns) if bound_ns else best
 
@@ -128,7 +128,7 @@ def _searchable(problem: Problem) -> bool:
 def _solved(
     problem: Problem, evaluate: Evaluator, limit: Limit, least_times: Callable[[Problem], LeastTimes] | None
 ) -> Placement | None:
-    begin = _start(problem, evaluate, _known(problem, evaluate, "ops"))
+    begin = _start(problem, evaluate, _incumbent(problem, evaluate, "ops"))
     return solve(problem, limit, start=begin, least=least_times and least_times(problem)).placement
 
 
@@ -175,11 +175,12 @@ def _process() -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, env=python.environment(), process_group=0)
 
 
-def _known(problem: Problem, evaluate: Evaluator, units_name: UnitsName) -> Placement:
+def _incumbent(problem: Problem, evaluate: Evaluator, units_name: UnitsName) -> Placement:
     """The start of a search: the fastest of HEFT's placement and each device alone, with whole units."""
-    made = units(problem.graph, units_name)
+    grouping = units(problem.graph, units_name)
     alone = [
-        expand(made, legalised(problem, made, np.full(made.num_units, device))) for device in range(problem.num_devices)
+        expand(grouping, legalised(problem, grouping, np.full(grouping.num_units, device)))
+        for device in range(problem.num_devices)
     ]
     return fastest(problem, [heft(problem, evaluate, units_name=units_name), *map(Placement, alone)], evaluate)
 

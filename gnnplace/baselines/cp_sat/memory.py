@@ -43,21 +43,21 @@ def _add_device(program: ConstraintProgram, device: int, capacity: int, roots: d
         == -(-capacity // unit)
         - sum(size * row[device] for size, row in zip(persistent, program.stands, strict=True) if size)
     )
-    taken: list[Any] = []
+    intervals: list[Any] = []
     sizes: list[int] = []
     for op, workspace in enumerate((graph.workspace_bytes // unit).tolist()):
         if workspace:
             length = program.units(program.problem.time_ns[op, device])
-            taken.append(
+            intervals.append(
                 model.new_optional_fixed_size_interval_var(program.start[op], length, program.stands[op][device], "")
             )
             sizes.append(workspace)
     for root, outputs in roots.items():
         alone = [root] if program.problem.cluster.device_received[device] else outputs
         for interval, size in _buffers(program, device, root, alone):
-            taken.append(interval)
+            intervals.append(interval)
             sizes.append(size // unit)
-    model.add_cumulative(taken, sizes, left)
+    model.add_cumulative(intervals, sizes, left)
 
 
 def _buffers(program: ConstraintProgram, device: int, root: int, outputs: list[int]) -> list[tuple[Any, int]]:
@@ -69,8 +69,8 @@ def _buffers(program: ConstraintProgram, device: int, root: int, outputs: list[i
     begin, end = (model.new_int_var(0, program.horizon, "") for _ in range(2))
     length = model.new_int_var(0, program.horizon, "")
     owner = int(graph.output_op[root])
-    made = program.stands[owner][device]
-    model.add(begin <= program.start[owner]).only_enforce_if(made)
+    local = program.stands[owner][device]
+    model.add(begin <= program.start[owner]).only_enforce_if(local)
     users = {int(op) for op in graph.output_op[outputs]} | {
         int(op) for op in graph.edge_dst[np.isin(graph.edge_data, outputs)]
     }
@@ -80,14 +80,14 @@ def _buffers(program: ConstraintProgram, device: int, root: int, outputs: list[i
         if graph.output_is_result[output]:
             model.add(end >= program.step).only_enforce_if(program.stands[graph.output_op[output]][device])
     arrivals = [arrival for output in outputs for arrival in _hold_while_sent(program, device, output, begin, end)]
-    found = [(model.new_optional_interval_var(begin, length, end, made, ""), int(graph.output_bytes[root]))]
+    intervals = [(model.new_optional_interval_var(begin, length, end, local, ""), int(graph.output_bytes[root]))]
     if arrivals:
         sent = model.new_bool_var("")
         for arrival in arrivals:
-            model.add_bool_or([arrival.negated(), made, sent])
+            model.add_bool_or([arrival.negated(), local, sent])
         smallest = int(graph.output_bytes[outputs].min())
-        found.append((model.new_optional_interval_var(begin, length, end, sent, ""), smallest))
-    return found
+        intervals.append((model.new_optional_interval_var(begin, length, end, sent, ""), smallest))
+    return intervals
 
 
 def _hold_while_sent(program: ConstraintProgram, device: int, output: int, begin: Any, end: Any) -> list[Any]:

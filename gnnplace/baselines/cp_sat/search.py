@@ -37,11 +37,11 @@ def search(
     problem: Problem, limit: Limit, units_name: UnitsName, start: Start | None, least: LeastTimes | None
 ) -> Solution:
     """The fastest step of a problem with the given units. Raises ValueError where a unit is allowed on no device."""
-    made = units(problem.graph, units_name)
+    grouping = units(problem.graph, units_name)
     horizon_ns = (
         int(problem.longest_ns) if start is None or start.result.feasible_ns is None else start.result.feasible_ns
     )
-    program = write(cp_model.CpModel(), problem, made.unit.astype(np.int64), allowed(problem, made), horizon_ns)
+    program = write(cp_model.CpModel(), problem, grouping.unit.astype(np.int64), allowed(problem, grouping), horizon_ns)
     add_memory(program)
     add_queues(program)
     add_symmetry(program)

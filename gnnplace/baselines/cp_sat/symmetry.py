@@ -79,8 +79,8 @@ def _exchangeable(problem: Problem, a: int, b: int) -> bool:
         not np.array_equal(column[links], column[exchanged]) for column in (problem.link_rate, cluster.link_latency_ns)
     ):
         return False
-    own = cluster.device_channel
-    stands_for = {(NO_CHANNEL, NO_CHANNEL), *zip(own.tolist(), own[swap].tolist(), strict=True)}
+    own_channel = cluster.device_channel
+    stands_for = {(NO_CHANNEL, NO_CHANNEL), *zip(own_channel.tolist(), own_channel[swap].tolist(), strict=True)}
     for column in (cluster.link_channel, cluster.link_receive_channel):
         stands_for |= set(zip(column[links].tolist(), column[exchanged].tolist(), strict=True))
     return len(stands_for) == len({channel for channel, _ in stands_for}) == len({channel for _, channel in stands_for})

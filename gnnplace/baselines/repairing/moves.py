@@ -106,16 +106,16 @@ def _lift(still, ops, scale, possible):
 @no_type_check
 def _touched(still, ops, scale):
     """The roots that ops that move consume or produce, each once."""
-    found = [np.int64(-1)]
-    found.clear()
+    roots = [np.int64(-1)]
+    roots.clear()
     scale.mark[0] += 1
     for op in ops:
         for touch in range(still.touches.op_ptr[op], still.touches.op_ptr[op + 1]):
             root = np.int64(still.touches.of_op[touch])
             if scale.seen[root] != scale.mark[0]:
                 scale.seen[root] = scale.mark[0]
-                found.append(root)
-    return found
+                roots.append(root)
+    return roots
 
 
 @part

@@ -177,8 +177,8 @@ class Repair:
         results = self.evaluate(self.problem, tried, timeline=True)
         return min((_Round(each, result) for each, result in zip(tried, results, strict=True)), key=self._score)
 
-    def _score(self, made: _Round) -> Score:
-        return score(self.problem, made.result)
+    def _score(self, trial: _Round) -> Score:
+        return score(self.problem, trial.result)
 
     @property
     def _goes_on(self) -> bool:

@@ -48,8 +48,8 @@ def fastest_earliest_first(
 
     def proposed(kept: bool) -> list[Placement]:
         given = [instance(problem, units, allowed, guide, kept) for allowed in device_sets(problem, units)]
-        found = [schedule_earliest_first(problem.graph, each, favourite)[0] for each in given]
-        return [Placement(expand(units, device), schedule) for device in found]
+        rows = [schedule_earliest_first(problem.graph, each, favourite)[0] for each in given]
+        return [Placement(expand(units, device), schedule) for device in rows]
 
     return fastest_that_fits(problem, map(proposed, (False, True)), evaluate)
 

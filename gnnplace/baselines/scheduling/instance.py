@@ -61,7 +61,7 @@ class PartialSchedule(NamedTuple):
     end: Int64[np.ndarray, " ops"]
     arrival: Int64[np.ndarray, "outputs devices"]
     # the last unit for which the transfer of the output to the device was counted
-    asked: Int64[np.ndarray, "outputs devices"]
+    counted: Int64[np.ndarray, "outputs devices"]
     held: Int64[np.ndarray, " devices"]
     committed: Int64[np.ndarray, " devices"]
     ready: Int64[np.ndarray, " devices"]  # arrival of the inputs of the op whose device is being chosen
@@ -102,7 +102,7 @@ def nothing_yet(given: Instance) -> PartialSchedule:
         device=np.full(units, NONE, dtype=np.int32),
         end=np.full(ops, NONE, dtype=np.int64),
         arrival=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
-        asked=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
+        counted=np.full((len(given.transfer_ns), devices), NONE, dtype=np.int64),
         held=np.zeros(devices, dtype=np.int64),
         committed=np.zeros(devices, dtype=np.int64),
         ready=np.zeros(devices, dtype=np.int64),

@@ -38,8 +38,8 @@ def fastest_schedule(
     `guide` maps the mask of allowed devices to a guide. Raises ValueError where a unit is allowed on no device.
     """
     given = [instance(problem, units, allowed, guide(allowed)) for allowed in device_sets(problem, units)]
-    found = [schedule_units(each, view)[0] for each in given for view in VIEWS]
-    return fastest(problem, [Placement(expand(units, device), schedule) for device in found], evaluate)
+    rows = [schedule_units(each, view)[0] for each in given for view in VIEWS]
+    return fastest(problem, [Placement(expand(units, device), schedule) for device in rows], evaluate)
 
 
 def schedule_units(given: Instance, view: int = OWN_END) -> tuple[Int32[np.ndarray, " units"], int]:
@@ -133,12 +133,12 @@ def _messages_ns(given, done, unit, device):
                 or there == -1
                 or there == device
                 or done.arrival[output, device] != -1
-                or done.asked[output, device] == unit
+                or done.counted[output, device] == unit
             ):
                 continue
             link = given.link[there, device]
             if link != -1:
-                done.asked[output, device] = unit
+                done.counted[output, device] = unit
                 total += given.transfer_ns[output, given.rate[link]]
     return total
 

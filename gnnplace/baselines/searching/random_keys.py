@@ -51,11 +51,11 @@ def code(problem: Problem) -> Code:
     Raises ValueError where a unit is allowed on no device.
     """
     closure = units(problem.graph, "ops")
-    found = sorted(grains(problem.graph), key=lambda grain: grain.num_blocks)
-    counts = np.array([grain.num_blocks for grain in found], dtype=np.int64)
-    sizes = np.concatenate([np.zeros(1, dtype=np.int64), *(np.diff(grain.ptr) for grain in found)])
-    member = np.concatenate([np.zeros(0, dtype=np.int64), *(grain.member for grain in found)])
-    stay = 1 - np.minimum(0.5, ACTIVE / (max(1, len(found)) * np.maximum(1, counts)))
+    sorted_grains = sorted(grains(problem.graph), key=lambda grain: grain.num_blocks)
+    counts = np.array([grain.num_blocks for grain in sorted_grains], dtype=np.int64)
+    sizes = np.concatenate([np.zeros(1, dtype=np.int64), *(np.diff(grain.ptr) for grain in sorted_grains)])
+    member = np.concatenate([np.zeros(0, dtype=np.int64), *(grain.member for grain in sorted_grains)])
+    stay = 1 - np.minimum(0.5, ACTIVE / (max(1, len(sorted_grains)) * np.maximum(1, counts)))
     return Code(
         closure,
         allowed(problem, closure),
@@ -98,8 +98,8 @@ def encoded(code: Code, home: UnitPlan, device: Int32[np.ndarray, " units"]) -> 
         moved = (least == most) & differs
         stay = code.stay[low:high]
         keys[0, low:high] = np.where(moved, stay + (1 - stay) * (least + 0.5) / num_devices, 0.0)
-        taken = np.repeat(moved, np.diff(np.append(start, len(member))))
-        now[member[taken]] = device[member[taken]]
+        member_moved = np.repeat(moved, np.diff(np.append(start, len(member))))
+        now[member[member_moved]] = device[member[member_moved]]
     return keys
 
 
