@@ -43,9 +43,9 @@ def groups_within(
     them.
     """
     starts = unit_starts(problem, units)
-    own, part = _served(starts, device, groups), np.zeros(units.num_units, np.int64)
-    for number, count in enumerate(_counts(starts, own, groups)):
-        members = own == number
+    served, part = _served(starts, device, groups), np.zeros(units.num_units, np.int64)
+    for number, count in enumerate(_counts(starts, served, groups)):
+        members = served == number
         part[members] = number * groups + _cut(problem, units, members, int(count))
     return by_time(starts, part, groups)
 
@@ -73,13 +73,13 @@ def _served(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int
     return np.minimum(rank, groups - 1)[label]
 
 
-def _counts(starts: UnitStarts, own: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " devices"]:
+def _counts(starts: UnitStarts, device: Int64[np.ndarray, " units"], groups: int) -> Int64[np.ndarray, " devices"]:
     """How many groups each device gets: one, and the others one by one to the
     device with most work a group that has units left to part.
     """
-    work, most = np.bincount(own, weights=starts.work_ns), np.bincount(own)
+    work, most = np.bincount(device, weights=starts.work_ns), np.bincount(device)
     counts = np.ones(len(work), np.int64)
-    for _ in range(min(groups, len(own)) - len(work)):
+    for _ in range(min(groups, len(device)) - len(work)):
         counts[np.where(counts < most, work / counts, -1.0).argmax()] += 1
     return counts
 

@@ -109,9 +109,9 @@ def _position(problem: Problem, units: Units) -> Float[np.ndarray, "units 7"]:
     slack = 1 - (paths.head_ns + paths.tail_ns) / critical
     columns = [_mean(units, value, work) for value in (paths.head_ns / critical, paths.tail_ns / critical, slack)]
     for column in (graph.block, graph.time_step):
-        known = column != NONE
-        columns.append(_mean(units, known.astype(np.float64), work))
-        columns.append(_mean(units, np.where(known, column, 0) / max(1, int(column.max())), work))
+        present = column != NONE
+        columns.append(_mean(units, present.astype(np.float64), work))
+        columns.append(_mean(units, np.where(present, column, 0) / max(1, int(column.max())), work))
     return np.stack(columns, axis=1)
 
 

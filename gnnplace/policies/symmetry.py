@@ -64,7 +64,7 @@ def _maps_onto_itself(cluster: Cluster, first: int, second: int) -> bool:
     linked = cluster.link_index != NO_LINK
     pairs = list(zip(cluster.link_index[linked].tolist(), moved[linked].tolist(), strict=True))
     rates = [(link.bandwidth_bytes_per_s, link.overhead_ns, link.latency_ns) for link in cluster.links]
-    sends, receives, own, memory = (
+    sends, receives, internal, memory = (
         column.tolist()
         for column in (
             cluster.link_channel,
@@ -74,7 +74,7 @@ def _maps_onto_itself(cluster: Cluster, first: int, second: int) -> bool:
         )
     )
     channels = [(column[a], column[b]) for column in (sends, receives) for a, b in pairs]
-    channels += [(own[d], own[there[d]]) for d in range(cluster.num_devices)]
+    channels += [(internal[d], internal[there[d]]) for d in range(cluster.num_devices)]
     memories = [(memory[d], memory[there[d]]) for d in range(cluster.num_devices)]
     return (
         all(rates[a] == rates[b] for a, b in pairs)

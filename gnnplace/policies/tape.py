@@ -122,11 +122,11 @@ class Tape:
                 raise ValueError(f"samples {first} to {last - 1} of {tape.samples} cut a choice that others share")
             return value[low : high + 1]
 
-        def recorded(made: Decisions) -> tuple[Tensor, Tensor | None]:
-            noise = made.noise()
-            return part(made.choice()), None if noise is None else part(noise)
+        def recorded(decisions: Decisions) -> tuple[Tensor, Tensor | None]:
+            noise = decisions.noise()
+            return part(decisions.choice()), None if noise is None else part(noise)
 
-        replay._recorded = [{name: recorded(made) for name, made in step.items()} for step in tape.steps]
+        replay._recorded = [{name: recorded(decisions) for name, decisions in step.items()} for step in tape.steps]
         return replay
 
     @classmethod
@@ -148,8 +148,8 @@ class Tape:
         """The choices of one sample in every step, which `recorded` replays."""
         return [
             {
-                name: (rows := made.choice())[(at := sample * len(rows) // self.samples) : at + 1].cpu()
-                for name, made in step.items()
+                name: (rows := decisions.choice())[(at := sample * len(rows) // self.samples) : at + 1].cpu()
+                for name, decisions in step.items()
             }
             for step in self.steps
         ]
@@ -172,16 +172,16 @@ class Tape:
         """Answer one question: an option for each of `leading x shape`; options not `allowed` have probability 0."""
         if self.samples % logits.shape[0]:
             raise ValueError(f"{name}: {logits.shape[0]} answers cannot be shared by {self.samples} samples")
-        made = self.steps[-1].setdefault(name, Decisions())
-        recorded, noise = self._next(name, logits, len(made.choices))
+        decisions = self.steps[-1].setdefault(name, Decisions())
+        recorded, noise = self._next(name, logits, len(decisions.choices))
         if noise is not None:
             logits = logits + noise
         if allowed is not None:
             logits = logits.masked_fill(~allowed, -torch.inf)
         choice = self._draw(logits.detach()) if recorded is None else recorded
-        made.choices.append(choice)
-        made.logits.append(logits)
-        made.noises.append(noise)
+        decisions.choices.append(choice)
+        decisions.logits.append(logits)
+        decisions.noises.append(noise)
         return choice
 
     def _present(self) -> Recorded:
@@ -216,8 +216,8 @@ class Tape:
 
     def _random(self, draw: Callable[..., Tensor], shape: torch.Size) -> Tensor:
         """Draws the rows of all processes and keeps those of this one."""
-        leading, own = self.share.rows(shape[0], self.samples)
-        return draw((leading, *shape[1:]), generator=self.generator)[own]
+        leading, rows = self.share.rows(shape[0], self.samples)
+        return draw((leading, *shape[1:]), generator=self.generator)[rows]
 
     def log_probability(self) -> Float[Tensor, " samples"]:
         """The log-probability of each sample: the sum over all its decisions, shared ones included."""
@@ -231,7 +231,9 @@ class Tape:
         """A value of decisions, such as `Decisions.entropy`, summed over those
         of each step; of these names alone where there are any.
         """
-        chosen = [{name: made for name, made in step.items() if not names or name in names} for step in self.steps]
+        chosen = [
+            {name: decisions for name, decisions in step.items() if not names or name in names} for step in self.steps
+        ]
         return torch.stack([self._each(step, of).sum(1) for step in chosen])
 
     def by_decision(self, of: Callable[[Decisions], Tensor]) -> Float[Tensor, "samples decisions"]:
@@ -240,19 +242,23 @@ class Tape:
 
     def decisions_by_step(self) -> tuple[int, ...]:
         """How many decisions make one sample, in each step."""
-        return tuple(sum(choice[0].numel() for made in step.values() for choice in made.choices) for step in self.steps)
+        return tuple(
+            sum(choice[0].numel() for decisions in step.values() for choice in decisions.choices) for step in self.steps
+        )
 
     @property
     def _device(self) -> torch.device:
         """Where the decisions are."""
-        return next((made.logits[0].device for step in self.steps for made in step.values()), torch.device("cpu"))
+        return next(
+            (decisions.logits[0].device for step in self.steps for decisions in step.values()), torch.device("cpu")
+        )
 
     def _each(
         self, step: Mapping[str, Decisions], of: Callable[[Decisions], Tensor]
     ) -> Float[Tensor, "samples decisions"]:
         if not step:
             return torch.zeros(self.samples, 0, device=self._device)
-        values = [of(made) for made in step.values()]
+        values = [of(decisions) for decisions in step.values()]
         return torch.cat(
             [value.reshape(len(value), -1).repeat_interleave(self.samples // len(value), 0) for value in values], dim=1
         )

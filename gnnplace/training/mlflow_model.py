@@ -92,7 +92,7 @@ class PlacementModel(PythonModel):
             problem = roofline.problem(
                 _read("graph", graph, read_graph, _graph), _read("cluster", cluster, read_cluster, sources.cluster)
             )
-            (found,) = candidates(problem, {policy.name: policy}, "given")
+            (candidate,) = candidates(problem, {policy.name: policy}, "given")
         except ValueError as error:
             raise ValueError(f"row {number}: {error}") from error
         provenance = Provenance(
@@ -101,9 +101,9 @@ class PlacementModel(PythonModel):
             wall_ns=time.perf_counter_ns() - started,
         )  # fmt: skip
         document = described_placement(
-            problem.graph, problem.cluster, found.placement, found.predicted(problem), provenance
+            problem.graph, problem.cluster, candidate.placement, candidate.predicted(problem), provenance
         )
-        return json.dumps(document), found.step_time_ns, found.result.infeasible
+        return json.dumps(document), candidate.step_time_ns, candidate.result.infeasible
 
 
 def register(client: mlflow.MlflowClient, run_id: str, checkpoint: Path, name: str, cluster: Cluster) -> int:
@@ -113,9 +113,9 @@ def register(client: mlflow.MlflowClient, run_id: str, checkpoint: Path, name: s
     `cluster` is one that the policy can place on: the model's input example is two ops on it. Raises MlflowException
     where the store refuses.
     """
-    known = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
-    if known:
-        return int(known[0].version)
+    versions = client.search_model_versions(f"name = '{name}' and run_id = '{run_id}'")
+    if versions:
+        return int(versions[0].version)
     with _tracking(client.tracking_uri), mlflow.start_run(run_id, nested=True):
         logged = mlflow.pyfunc.log_model(
             name=NAME, python_model=str(CODE), artifacts={CHECKPOINT: str(checkpoint)}, signature=SIGNATURE,

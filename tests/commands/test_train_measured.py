@@ -18,9 +18,9 @@ from gnnplace.execution.machine import Gpu
 from gnnplace.formats.clusters import read_cluster
 from gnnplace.formats.placements import read_placement
 from gnnplace.sources import code_graph
+from gnnplace.training.run import in_folder as training_run
 from gnnplace.training.run import problems as run_problems
 from gnnplace.training.run.checkpoint import FILE, SafetensorsIO, policy_of
-from gnnplace.training.run import in_folder as training_run
 from gnnplace.training.run.mlflow_store import database
 
 SMALL = ["--policy.units=ops", "--policy.width=8", "--policy.rounds=1", "--policy.hidden=8", "-q"]

@@ -132,8 +132,8 @@ class GOConfig(PolicyConfig):
         Raises ValueError where clusters differ in their number of devices, and ops are placed.
         """
         devices = named_devices(problems, self.kind) if "placement" in self.tasks else 0
-        own = self.features == "paper" and self.kinds == "own"
-        return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own else ())
+        own_kinds = self.features == "paper" and self.kinds == "own"
+        return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own_kinds else ())
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> GO:
         kinds = CANONICAL if self.kinds == "canonical" else Vocabulary(shape.kinds)
@@ -262,11 +262,11 @@ class GO(nn.Module):
         Fusion is that of equal levels: which levels led to a given one can't be told.
         """
         state = self.reset(problem, 1)
-        made = {"fuse": np.zeros(problem.num_ops, np.int64)} if "fusion" in self.chain.actions else {}
+        actions = {"fuse": np.zeros(problem.num_ops, np.int64)} if "fusion" in self.chain.actions else {}
         if "placement" in self.chain.actions:
-            made["device"] = by_first_use(problem, devices_of_units(problem, state.units, placement))
+            actions["device"] = by_first_use(problem, devices_of_units(problem, state.units, placement))
         if "scheduling" in self.chain.actions:
-            made["priority"] = levels_of(priorities(problem, placement), self.chain.actions["scheduling"])[
+            actions["priority"] = levels_of(priorities(problem, placement), self.chain.actions["scheduling"])[
                 problem.graph.order
             ]
-        return {name: torch.from_numpy(choice)[None].to(state.unit.device) for name, choice in made.items()}
+        return {name: torch.from_numpy(choice)[None].to(state.unit.device) for name, choice in actions.items()}

@@ -37,14 +37,14 @@ class SegmentAttention(nn.Module):
         samples, ops, width = rows.shape
         size = min(self.segment, ops)
         count = -(-ops // size)
-        own = nn.functional.pad(rows, (0, 0, 0, count * size - ops)).view(samples, count, size, width)
-        memory = self.memory(own)
-        cached = self.memory(own.detach()) if torch.is_grad_enabled() else memory
+        segments = nn.functional.pad(rows, (0, 0, 0, count * size - ops)).view(samples, count, size, width)
+        memory = self.memory(segments)
+        cached = self.memory(segments.detach()) if torch.is_grad_enabled() else memory
         # zeros before the first, which nothing attends to
         before = nn.functional.pad(cached, (0, 0, 0, 0, 1, 0))[:, :-1]
         key, value = torch.cat([before, memory], dim=2).chunk(2, dim=-1)
         seen = in_sight(ops, size, rows.device).repeat(samples, 1)[:, None, None]
-        query, key, value = (self._by_head(each) for each in (self.query(own), key, value))
+        query, key, value = (self._by_head(each) for each in (self.query(segments), key, value))
         read = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=seen)
         return self.out(read.transpose(1, 2).reshape(samples, count * size, width)[:, :ops])
 

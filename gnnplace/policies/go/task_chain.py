@@ -46,16 +46,16 @@ class TaskChain(nn.Module):
         super().__init__()
         self.actions, self.attention = dict(actions), attention
         before = [0, *self.actions.values()][:-1]  # options of the task before
-        made = zip(self.actions.items(), before, strict=True)
-        self.heads = nn.ModuleDict({task: TaskHead(width, read, options) for (task, options), read in made})
+        tasks = zip(self.actions.items(), before, strict=True)
+        self.heads = nn.ModuleDict({task: TaskHead(width, read, options) for (task, options), read in tasks})
 
     def forward(self, rows: Float[Tensor, "samples ops width"]) -> dict[str, Float[Tensor, "samples ops actions"]]:
-        made: dict[str, Tensor] = {}
+        task_logits: dict[str, Tensor] = {}
         logits = rows[..., :0]
         for task, head in self.heads.items():
             rows, logits = head(rows, logits, self.attention)
-            made[task] = logits
-        return made
+            task_logits[task] = logits
+        return task_logits
 
 
 def mean_of_units(

@@ -127,8 +127,8 @@ class HierarchicalConfig(PolicyConfig):
         Raises ValueError where clusters differ in their number of devices, and these have names.
         """
         devices = named_devices(problems, self.kind) if self.devices == "names" else 0
-        own = self.features == "paper" and self.kinds == "own"
-        return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own else ())
+        own_kinds = self.features == "paper" and self.kinds == "own"
+        return PolicyShape(devices, vocabulary([problem.graph for problem in problems]).words if own_kinds else ())
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Hierarchical | Ungrouped:
         match self.grouper:

@@ -114,9 +114,9 @@ class Hierarchical(nn.Module):
         """All of an episode: one placement for each sample."""
         embeddings = self._embeddings(state)
         grouping = self._group(state, embeddings, choose, self.sharpness)
-        taken = self._turns(state, grouping)
-        groups = in_turn(self.group_encoder(state.groups, grouping, self._read(embeddings)), taken.order)
-        of_group = by_label(place(self.placer, self.placer.encode(groups), taken, state.samples, choose), taken.order)
+        queue = self._turns(state, grouping)
+        groups = in_turn(self.group_encoder(state.groups, grouping, self._read(embeddings)), queue.order)
+        of_group = by_label(place(self.placer, self.placer.encode(groups), queue, state.samples, choose), queue.order)
         device = of_group.gather(1, grouping.repeat_interleave(state.samples // len(grouping), 0))
         return unit_placements(state.units, soft_placement(device, state.allowed), self.schedule), None
 
@@ -178,9 +178,9 @@ class Hierarchical(nn.Module):
         work = np.zeros((self.grouper.options, problem.num_devices))
         np.add.at(work, (group, device), work_ns(problem, state.units).min(axis=1))
         grouping = torch.from_numpy(group)[None].to(state.allowed.device)
-        taken = self._turns(state, grouping)
-        wanted = in_turn(torch.from_numpy(work)[None].to(grouping.device), taken.order).masked_fill(
-            ~taken.allowed, -1.0
+        queue = self._turns(state, grouping)
+        wanted = in_turn(torch.from_numpy(work)[None].to(grouping.device), queue.order).masked_fill(
+            ~queue.allowed, -1.0
         )
         chosen = {"device": wanted.argmax(-1)}
         return chosen | ({"group": grouping} if drawn is None else {})

@@ -90,11 +90,11 @@ def shapes(graph: ComputationGraph, nodes: Units) -> Float[np.ndarray, "nodes di
     """The logarithms of 1 + the dimensions of the first output of each node's last op."""
     last = np.empty(nodes.num_units, np.int64)
     last[nodes.unit[graph.order]] = graph.order  # the last one that is written stays
-    found = np.zeros((nodes.num_units, DIMS))
+    table = np.zeros((nodes.num_units, DIMS))
     for node, op in enumerate(last.tolist()):
         shape = graph.shape(int(graph.output_ptr[op])) if graph.output_ptr[op] < graph.output_ptr[op + 1] else None
-        found[node, : len(shape or ())] = np.log1p((shape or ())[:DIMS])
-    return found
+        table[node, : len(shape or ())] = np.log1p((shape or ())[:DIMS])
+    return table
 
 
 def waves(position: Float[np.ndarray, " nodes"]) -> Float[np.ndarray, "nodes positions"]:
@@ -116,7 +116,7 @@ def fractal_dimension(nodes: int, edges: Int64[np.ndarray, "2 edges"]) -> Float6
 def _dimensions(first, neighbour):
     """The neighbours of node v are `neighbour[first[v]:first[v + 1]]`; one breadth-first search from every node."""
     nodes = len(first) - 1
-    found, seen, queue = np.zeros(nodes), np.full(nodes, -1), np.empty(nodes, np.int64)
+    dimension, seen, queue = np.zeros(nodes), np.full(nodes, -1), np.empty(nodes, np.int64)
     for source in range(nodes):
         queue[0], seen[source] = source, source
         done, reached, radius = 0, 1, 0
@@ -134,5 +134,5 @@ def _dimensions(first, neighbour):
                 x, y = np.log(radius), np.log(reached - 1)
                 count, sum_x, sum_y, sum_xx, sum_xy = count + 1, sum_x + x, sum_y + y, sum_xx + x * x, sum_xy + x * y
         if count > 1:
-            found[source] = (count * sum_xy - sum_x * sum_y) / (count * sum_xx - sum_x * sum_x)
-    return found
+            dimension[source] = (count * sum_xy - sum_x * sum_y) / (count * sum_xx - sum_x * sum_x)
+    return dimension

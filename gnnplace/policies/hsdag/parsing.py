@@ -148,9 +148,9 @@ def inner_scores(
 ) -> Float[Tensor, " groups"]:
     """Of each group, the sum of the scores of the edges inside it, in both directions; 1 where there is none."""
     inside = label[edges[0]] == label[edges[1]]
-    own = label[edges[0]][inside]
-    sums = score.new_zeros(groups).index_add(0, own, 2 * score[inside])
-    return torch.where(torch.bincount(own, minlength=groups) > 0, sums, 1.0)
+    group = label[edges[0]][inside]
+    sums = score.new_zeros(groups).index_add(0, group, 2 * score[inside])
+    return torch.where(torch.bincount(group, minlength=groups) > 0, sums, 1.0)
 
 
 def between(label: Int[Tensor, " nodes"], edges: Int64[Tensor, "2 edges"]) -> Int64[Tensor, "2 pairs"]:

@@ -200,7 +200,7 @@ def _keep(choose: Choose, level: int, best: Bool[Tensor, " edges"]) -> Bool[Tens
     if not len(best):
         return best
     name = f"edges of level {level}"
-    known = choose.given(name)
-    kept = best.long() if known is None else known[0]
+    recorded = choose.given(name)
+    kept = best.long() if recorded is None else recorded[0]
     certain = nn.functional.one_hot(kept, 2).bool()[None]
     return choose(name, best.new_zeros(1, len(best), 2, dtype=torch.float32), certain)[0].bool()

@@ -154,11 +154,11 @@ class Improver(nn.Module):
 
     def _pool(self, state: ImproverState, sample: int) -> Pool | None:
         """Moves from a sample's placement; None where there are none, or its timeline is unknown."""
-        around, known = neighbourhood(state.problem), state.situations[sample]
-        if known is None or not around.grains:
+        around, current = neighbourhood(state.problem), state.situations[sample]
+        if current is None or not around.grains:
             return None
         return fresh(
-            around, state.here[sample], known, np.random.default_rng([state.seeds[sample], state.round]), self.drawn
+            around, state.here[sample], current, np.random.default_rng([state.seeds[sample], state.round]), self.drawn
         )
 
     def _placed(self, state: ImproverState, devices: Sequence[Devices]) -> tuple[Placement, ...]:

@@ -65,8 +65,8 @@ class Searched:
         """The pools of as many placements as the configuration says, or fewer."""
         at = self.start()
         ahead = int(self._generator.integers(AHEAD + 1)) if self._generator.random() < LATE else 0
-        failures, found = 0, 0
-        while at is not None and self._around.grains and found < self._config.pools and failures < FAILURES:
+        failures, yielded = 0, 0
+        while at is not None and self._around.grains and yielded < self._config.pools and failures < FAILURES:
             pool = self.drawn(at)
             live = np.flatnonzero(~hopeless(pool.rows))
             if len(live) < 2:
@@ -77,7 +77,7 @@ class Searched:
             if labels := ahead <= 0:
                 gain = self._gains(at, pool, np.arange(len(live)))
                 if gain.max() > LEAST_GAIN and failures == 0:
-                    found += 1
+                    yielded += 1
                     yield Labelled(pool.rows, gain, pool.moves, at.situation)
             chosen = order[: self._config.best_of]
             gained = gain[chosen] if labels else self._gains(at, pool, chosen)

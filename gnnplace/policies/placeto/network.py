@@ -49,17 +49,17 @@ class PlacetoNetwork(nn.Module):
         self, node: Float[Tensor, "graphs nodes each columns"], of: Relatives, current: Int[Tensor, " graphs"]
     ) -> Float[Tensor, "graphs each devices"]:
         """The logits of node `current[i]` of graph i."""
-        own = self.transform(node)
-        embedding = torch.cat(self._ways(own, of), dim=-1)
+        hidden = self.transform(node)
+        embedding = torch.cat(self._ways(hidden, of), dim=-1)
         members = weights(around(of, current), self.sums)
         pooled = [pool(embedding, members[:, number]) for number, pool in enumerate(self.pools)]
         here = embedding[torch.arange(len(current), device=current.device), current]
         return self.head(torch.cat([*pooled, here], dim=-1))
 
-    def _ways(self, own: Float[Tensor, "graphs nodes each columns"], of: Relatives) -> tuple[Tensor, ...]:
-        if own.shape[:-1].numel() > FEW_ROWS:
-            return self.down(own, of.from_parents), self.up(own, of.from_children)
-        return both_ways((self.down, self.up), own, torch.stack([of.from_parents, of.from_children])).unbind()
+    def _ways(self, hidden: Float[Tensor, "graphs nodes each columns"], of: Relatives) -> tuple[Tensor, ...]:
+        if hidden.shape[:-1].numel() > FEW_ROWS:
+            return self.down(hidden, of.from_parents), self.up(hidden, of.from_children)
+        return both_ways((self.down, self.up), hidden, torch.stack([of.from_parents, of.from_children])).unbind()
 
 
 def visited(
@@ -102,12 +102,12 @@ def both_ways(
     """The messages of each direction, side by side: their matrices are
     small, and half as many products take half the time.
     """
-    sent, heard = (SideBySide([getattr(way, part) for way in ways]) for part in ("sent", "heard"))
+    sent, received = (SideBySide([getattr(way, part) for way in ways]) for part in ("sent", "heard"))
     hears = (neighbours.sum(-1) > 0)[..., None, None]
     hidden = start.expand(len(ways), *start.shape)
     for _ in range(ways[0].rounds):
         told = total(neighbours.flatten(0, 1), torch.relu(sent(hidden)).flatten(0, 1)).view(hidden.shape)
-        message = torch.relu(heard(told))
+        message = torch.relu(received(told))
         hidden = torch.where(hears, message + start if ways[0].residual else message, start)
     return hidden
 

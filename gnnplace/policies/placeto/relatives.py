@@ -48,14 +48,16 @@ def leading_to(
     v; edges are in topological order of their destinations.
     """
     # sets of groups, as the bits of integers
-    own, before = [1 << number for number in group.tolist()], [0] * len(group)
+    bits, before = [1 << number for number in group.tolist()], [0] * len(group)
     for src, dst in edges.T.tolist():
-        before[dst] |= before[src] | own[src]
+        before[dst] |= before[src] | bits[src]
     of_group = [0] * groups
-    for number, found in zip(group.tolist(), before, strict=True):
-        of_group[number] |= found
+    for number, ancestors in zip(group.tolist(), before, strict=True):
+        of_group[number] |= ancestors
     size = -(-groups // 8)
-    rows = np.frombuffer(b"".join(found.to_bytes(size, "little") for found in of_group), np.uint8).reshape(groups, size)
+    rows = np.frombuffer(b"".join(ancestors.to_bytes(size, "little") for ancestors in of_group), np.uint8).reshape(
+        groups, size
+    )
     return np.unpackbits(rows, axis=1, bitorder="little")[:, :groups].astype(bool)
 
 

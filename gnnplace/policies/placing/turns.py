@@ -54,16 +54,16 @@ def choiceless(
 
 
 def place(
-    placer: Placer, encoded: Encoded, taken: Turns, samples: int, choose: Choose
+    placer: Placer, encoded: Encoded, queue: Turns, samples: int, choose: Choose
 ) -> Int[Tensor, "samples groups"]:
     """The device chosen at each turn; where devices are given (replay), all of them in one fused pass."""
-    legal = taken.allowed.repeat_interleave(samples // len(taken.allowed), 0)
+    legal = queue.allowed.repeat_interleave(samples // len(queue.allowed), 0)
     given = choose.given("device")
     if given is None:
         return placer.write(
-            encoded, samples, lambda turn, logits: choose("device", logits, legal[:, turn]), taken.placed
+            encoded, samples, lambda turn, logits: choose("device", logits, legal[:, turn]), queue.placed
         )
-    logits = placer.score(encoded, given.view(samples, -1), taken.placed)
+    logits = placer.score(encoded, given.view(samples, -1), queue.placed)
     shape = given.shape  # [samples] where there is one group, else [samples, groups]
     return choose("device", logits.view(*shape, -1), legal.view(*shape, -1)).view(samples, -1)
 

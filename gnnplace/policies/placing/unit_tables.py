@@ -38,9 +38,9 @@ def _blocks(problem: Problem, units: Units) -> Int64[np.ndarray, " units"]:
     pairs, which = np.unique(units.unit * np.int64(blocks) + block, return_inverse=True)
     work = np.bincount(which, weights=problem.time_ns.min(axis=1))
     order = np.lexsort((-pairs, work))  # of a unit, the last pair has most work; on a tie, the lowest block
-    found = np.zeros(units.num_units, dtype=np.int64)
-    found[pairs[order] // blocks] = pairs[order] % blocks
-    return found
+    block_of_unit = np.zeros(units.num_units, dtype=np.int64)
+    block_of_unit[pairs[order] // blocks] = pairs[order] % blocks
+    return block_of_unit
 
 
 def peers(edges: UnitEdges, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -141,8 +141,8 @@ class UnitPlacer(nn.Module):
         of_ops = units(problem.graph, self.units)
         order = decision_order(problem, of_ops)
         legal = torch.from_numpy(allowed(problem, of_ops)[order])
-        known = self.op_encoder.constants(problem, of_ops)
-        return UnitPlacerState(1, of_ops, order, unit_tables(problem, of_ops, order), known, legal)
+        constants = self.op_encoder.constants(problem, of_ops)
+        return UnitPlacerState(1, of_ops, order, unit_tables(problem, of_ops, order), constants, legal)
 
     def widen_ranges(self, problems: Sequence[Problem]) -> None:
         self.op_encoder.widen_ranges([self.reset(problem, 1).features for problem in problems])

@@ -72,11 +72,11 @@ def words(metrics: dict[str, float]) -> dict[str, str]:
     """What people read of the last update: times in seconds where it had
     one problem, geometric means where it had several.
     """
-    found = {}
+    texts = {}
     for key, value in metrics.items():
         name = key.rpartition("/")[2]
         if name in ("best_ns", "mean_ns"):
-            found[name.removesuffix("_ns")] = f"{value / NS_PER_S:.3f} s"
+            texts[name.removesuffix("_ns")] = f"{value / NS_PER_S:.3f} s"
         elif name.endswith("_nats") or name in ("entropy", "best_over_one_device", "over_best_heuristic"):
-            found[name.replace("_", " ")] = f"{value:.3f}"
-    return found
+            texts[name.replace("_", " ")] = f"{value:.3f}"
+    return texts

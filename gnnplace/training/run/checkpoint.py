@@ -58,13 +58,13 @@ class SafetensorsIO(CheckpointIO):
 
         Raises ValueError (one line) where it is damaged or of a version that can't go on, OSError.
         """
-        document, own, tensors = _read(Path(path))
+        document, metadata, tensors = _read(Path(path))
         if document["version"] != VERSION:
             raise ValueError(
                 f"{path}: a run of version {document['version']} can't go on; its policy can be used (init, "
                 "--checkpoint)"
             )
-        if own.best is None:
+        if metadata.best is None:
             raise ValueError(
                 f"{path}: holds a policy alone, and no run that can go on; it can be used (init, --checkpoint)"
             )
@@ -95,18 +95,18 @@ def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
     Raises ValueError (one line) where it is damaged or of another version, OSError where unreadable.
     """
     path = Path(path)
-    document, own, tensors = _read(path)
+    document, metadata, tensors = _read(path)
     prefix = POLICY[document["version"]]
     weights = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    return PolicyWeights(path, own.description, own.updates_done, weights)
+    return PolicyWeights(path, metadata.description, metadata.updates_done, weights)
 
 
 def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
     """Writes the policy alone, as a checkpoint from which it can be used and
     trained on: without Adam, averages and best placements.
     """
-    own = {"description": trained.description, "updates_done": trained.updates_done, "best": None}
-    document = {"format": FORMAT, "version": VERSION, "tree": {OWN: own}}
+    metadata = {"description": trained.description, "updates_done": trained.updates_done, "best": None}
+    document = {"format": FORMAT, "version": VERSION, "tree": {OWN: metadata}}
     weights = {POLICY[VERSION] + name: value.contiguous() for name, value in trained.weights.items()}
     atomic.write_bytes(path, save(weights, {"gnnplace": json.dumps(document)}))
 
@@ -116,14 +116,14 @@ def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
 
     Raises ValueError where they have other names, shapes or types than the policy, or are not finite.
     """
-    known = check_weights(trained, policy)
+    weights = check_weights(trained, policy)
     for name, before in policy.state_dict().items():
         # a range of nothing is infinite, and stays so
-        if not (known[name].isfinite() | (known[name] == before.cpu())).all():
+        if not (weights[name].isfinite() | (weights[name] == before.cpu())).all():
             raise ValueError(
                 f"{trained.path}: weights {name!r} are not finite: the file is damaged, or its training diverged"
             )
-    policy.load_state_dict(known)
+    policy.load_state_dict(weights)
 
 
 def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor]:
@@ -131,17 +131,17 @@ def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor
 
     Raises ValueError unless a policy, which may be on the meta device, has the same, of all sizes.
     """
-    expected, known = policy.state_dict(), todays(trained.weights, policy)
-    for name in sorted(known.keys() | expected.keys()):
-        there, here = (tuple(weights[name].shape) if name in weights else None for weights in (known, expected))
+    expected, renamed = policy.state_dict(), todays(trained.weights, policy)
+    for name in sorted(renamed.keys() | expected.keys()):
+        there, here = (tuple(weights[name].shape) if name in weights else None for weights in (renamed, expected))
         place = f"{trained.path}: weights {strict_json.shown(name)}"
         if there != here:
             raise ValueError(f"{place} have shape {there}, the policy's have {here}; it is of another policy")
-        if known[name].dtype != expected[name].dtype:
+        if renamed[name].dtype != expected[name].dtype:
             raise ValueError(
-                f"{place} are {known[name].dtype}, the policy's are {expected[name].dtype}; it is of another policy"
+                f"{place} are {renamed[name].dtype}, the policy's are {expected[name].dtype}; it is of another policy"
             )
-    return known
+    return renamed
 
 
 def todays(weights: Mapping[str, T], policy: nn.Module, prefix: str = "") -> dict[str, T]:

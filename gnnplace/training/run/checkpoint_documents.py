@@ -143,12 +143,12 @@ def own(document: dict[str, Any]) -> OwnDocument:
     if document.get("format") != "gnnplace.checkpoint":
         raise ValueError(f"format {strict_json.shown(document.get('format'))} is not 'gnnplace.checkpoint'")
     if isinstance(version, bool) or not isinstance(version, int) or version not in OF_VERSION:
-        known = " and ".join(map(str, OF_VERSION))
+        versions = " and ".join(map(str, OF_VERSION))
         raise ValueError(
-            f"version {strict_json.shown(version)} of gnnplace.checkpoint is not known; this reader knows {known}"
+            f"version {strict_json.shown(version)} of gnnplace.checkpoint is not known; this reader knows {versions}"
         )
-    found = strict_json.check(document, OF_VERSION[version])
-    return found.tree.gnnplace if isinstance(found, Version3) else found
+    content = strict_json.check(document, OF_VERSION[version])
+    return content.tree.gnnplace if isinstance(content, Version3) else content
 
 
 def described(description: dict[str, Any]) -> DescriptionDocument:

@@ -46,18 +46,18 @@ def read_run(path: Path) -> PastRun:
     config = files.read_config(path / run_folder.CONFIG)
     steps = {each.stem: read_about(each).predicted for each in sorted((path / run_folder.PLACEMENTS).glob("*.json"))}
     labels = sorted(steps)
-    own = (
+    problem_metrics = (
         [f"{label}/{name}" for label in labels for name in ("best_ns", "mean_ns")]
         if len(labels) <= MOST_PROBLEMS
         else []
     )
-    curves = mlflow.histories(path, (*own, *OVERALL, *VALIDATION))
+    curves = mlflow.histories(path, (*problem_metrics, *OVERALL, *VALIDATION))
     if config.evaluate == "measured":
         best = {label: round(curve[max(curve)]) for label in labels if (curve := curves.get(f"{label}/best_ns"))}
         return PastRun(path, config, curves, best, {})
-    found = {label: step for label, step in steps.items() if step is not None and step.step_time_ns is not None}
-    best = {label: step.step_time_ns for label, step in found.items() if step.step_time_ns is not None}
-    return PastRun(path, config, curves, best, {label: step.bound_ns for label, step in found.items()})
+    predicted = {label: step for label, step in steps.items() if step is not None and step.step_time_ns is not None}
+    best = {label: step.step_time_ns for label, step in predicted.items() if step.step_time_ns is not None}
+    return PastRun(path, config, curves, best, {label: step.bound_ns for label, step in predicted.items()})
 
 
 def methods(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:
@@ -67,12 +67,12 @@ def methods(runs: Sequence[PastRun]) -> dict[str, list[PastRun]]:
     groups: dict[tuple[tuple[str, str], ...], list[PastRun]] = {}
     for run in runs:
         groups.setdefault(tuple(sorted((key, str(value)) for key, value in _knobs(run.config).items())), []).append(run)
-    found: dict[str, list[PastRun]] = {}
+    runs_by_name: dict[str, list[PastRun]] = {}
     for knobs, members in groups.items():
         alike = [dict(other) for other, runs_there in groups.items() if _short(runs_there[0]) == _short(members[0])]
         telling = [f"{key} {value}" for key, value in knobs if any(other.get(key) != value for other in alike)]
-        found[", ".join([_short(members[0]), *telling])] = members
-    return found
+        runs_by_name[", ".join([_short(members[0]), *telling])] = members
+    return runs_by_name
 
 
 def _short(run: PastRun) -> str:

@@ -40,11 +40,11 @@ def of_checkpoint(trained: PolicyWeights) -> Described:
 
     Raises ValueError where its description is of another version.
     """
-    known = document_of(trained)
-    config, shape = files.policy_from_document(known.config.policy, str(trained.path)), shape_of(trained)
+    document = document_of(trained)
+    config, shape = files.policy_from_document(document.config.policy, str(trained.path)), shape_of(trained)
     with torch.device("meta"):  # takes no memory, whatever sizes the description claims
-        check_weights(trained, registry.build(config, shape, known.config.training.groupings, 0))
-    return Described(config, shape, registry.build(config, shape, known.config.training.groupings, 0))
+        check_weights(trained, registry.build(config, shape, document.config.training.groupings, 0))
+    return Described(config, shape, registry.build(config, shape, document.config.training.groupings, 0))
 
 
 def shape_of(trained: PolicyWeights) -> PolicyShape:

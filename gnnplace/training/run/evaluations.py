@@ -55,9 +55,9 @@ def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunCo
 
 
 def _policy(config: RunConfig, problem: Problem) -> Policy:
-    made = registry.build(config.policy, config.policy.shape([problem]), config.training.groupings, config.seed)
-    assert isinstance(made, Policy)
-    return made
+    policy = registry.build(config.policy, config.policy.shape([problem]), config.training.groupings, config.seed)
+    assert isinstance(policy, Policy)
+    return policy
 
 
 def searches(problem: Problem, evaluations: int, seed: int, schedule: Schedule) -> dict[str, Placement]:

@@ -86,12 +86,16 @@ def fit(
     """
     training = learner.learning.training
     saving = [] if folder is None else [Saving(folder, training.checkpoint_every, learner.learning.all_updates)]
-    made = _trainer(flags(trainer), [*callbacks, *saving], logger, training.validation_every if exams else 0)
+    lightning_trainer = _trainer(
+        flags(trainer), [*callbacks, *saving], logger, training.validation_every if exams else 0
+    )
     with warnings.catch_warnings():
         for expected in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=expected)
-        made.fit(learner, datamodule=Problems(learner.updates(), exams), ckpt_path=checkpoint, weights_only=False)
-    return made
+        lightning_trainer.fit(
+            learner, datamodule=Problems(learner.updates(), exams), ckpt_path=checkpoint, weights_only=False
+        )
+    return lightning_trainer
 
 
 def _trainer(
@@ -111,7 +115,7 @@ def _trainer(
         if validation_every
         else {"limit_val_batches": 0}
     )
-    made = trainer_flags.trainer(usual | when | dict(given) | ours)
+    trainer = trainer_flags.trainer(usual | when | dict(given) | ours)
     # SIGTERM is `Interrupt`'s, or the caller's
-    made._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-    return made
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    return trainer

@@ -102,7 +102,7 @@ def create(runs: Path, name: str, config_yaml: str) -> RunFolder:
     """
     runs.mkdir(parents=True, exist_ok=True)
     tried = (_taken(runs / f"{name}-{number}") for number in itertools.count(1))
-    folder = next(taken for taken in tried if taken is not None)
+    folder = next(attempt for attempt in tried if attempt is not None)
     try:
         folder.placements.mkdir(exist_ok=True)
         atomic.write_text(folder.config, config_yaml)
@@ -133,8 +133,8 @@ def _is_husk(path: Path) -> bool:
     """
     if not path.is_dir():
         return False
-    found = [each.name for each in path.iterdir()]
-    return all(name in (LOCK, PLACEMENTS) or name.startswith(f".{CONFIG}.") for name in found) and not any(
+    names = [each.name for each in path.iterdir()]
+    return all(name in (LOCK, PLACEMENTS) or name.startswith(f".{CONFIG}.") for name in names) and not any(
         (path / PLACEMENTS).glob("*")
     )
 

@@ -115,13 +115,13 @@ def _decode(run: TrainingRun, trainer: Trainer) -> None:
     for problem in range(len(run.learner.lessons)):
         run.learner.decode(problem)
     trainer.save_checkpoint(run.folder.checkpoint)
-    found = compare(run)
-    if not found:
+    comparisons = compare(run)
+    if not comparisons:
         return
     trainer.save_checkpoint(run.folder.checkpoint)
-    atomic.write_text(run.folder.measured, json.dumps([each.document() for each in found]) + "\n")
+    atomic.write_text(run.folder.measured, json.dumps([each.document() for each in comparisons]) + "\n")
     if run.tracking is not None:
-        metrics = {key: value for each in found for key, value in each.metrics().items()}
+        metrics = {key: value for each in comparisons for key, value in each.metrics().items()}
         bests = zip(run.learner.lessons, run.learner.best.found, strict=True)
         metrics |= {f"{lesson.label}/best_ns": float(best.step_time_ns) for lesson, best in bests if best is not None}
         run.tracking.log_metrics(metrics, run.learner.learning.all_updates)
@@ -142,11 +142,11 @@ def compare(run: TrainingRun) -> list[Compared]:
         return []
     results = []
     for number, lesson in enumerate(run.learner.lessons):
-        found, winner = compared(lesson, best.found[number], evaluate)
+        comparison, winner = compared(lesson, best.found[number], evaluate)
         before = best.found[number]
         if winner is not None and before is not None and winner is not before.placement:
             best.settle(number, winner, *evaluate(lesson.problem, [winner]))
-        results.append(found)
+        results.append(comparison)
     return results
 
 

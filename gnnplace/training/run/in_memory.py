@@ -82,7 +82,7 @@ def untrained(
 
 
 def _unwritten(lessons: Sequence[Lesson]) -> BestPlacements:
-    return BestPlacements(len(lessons), lambda *found: None)
+    return BestPlacements(len(lessons), lambda *improvement: None)
 
 
 def train(

@@ -103,11 +103,11 @@ class Learner(lightning.LightningModule):
     def training_step(self, batch: Work, batch_idx: int) -> Float[Tensor, ""]:
         loss_of = self._present = self._losses[batch.phase.name]
         learned = [loss_of(batch, place) for place in range(len(batch.problems))]
-        found = {name: value for _, said in learned for name, value in said.items()}
+        values = {name: value for _, loss_metrics in learned for name, value in loss_metrics.items()}
         if batch.last:
-            found |= self._finish(batch)
+            values |= self._finish(batch)
         lessons = [self.lessons[problem] for problem in dict.fromkeys(batch.problems)]
-        self._log(found | metrics.over_problems(lessons, found) | {"seconds": time.perf_counter() - self._started})
+        self._log(values | metrics.over_problems(lessons, values) | {"seconds": time.perf_counter() - self._started})
         return torch.stack([loss for loss, _ in learned]).mean()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
@@ -161,11 +161,11 @@ class Learner(lightning.LightningModule):
         and over the bound, and the share that does not fit.
         """
         ratios = [pair for pair in self._ratios if pair is not None]
-        found = {"val/infeasible": 1 - len(ratios) / len(self._ratios)}
+        scores = {"val/infeasible": 1 - len(ratios) / len(self._ratios)}
         for name, column in zip(("val/over_best_heuristic", "val/over_bound"), zip(*ratios, strict=True), strict=False):
-            found[name] = metrics.geometric_mean(column)
+            scores[name] = metrics.geometric_mean(column)
         self._ratios = []
-        self.log_dict(found, on_step=False, on_epoch=True, prog_bar=True, batch_size=1, rank_zero_only=True)
+        self.log_dict(scores, on_step=False, on_epoch=True, prog_bar=True, batch_size=1, rank_zero_only=True)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["gnnplace"] = {
@@ -183,13 +183,13 @@ class Learner(lightning.LightningModule):
         checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False
         self.best.load_state(checkpoint["gnnplace"]["best"])
 
-    def _log(self, found: metrics.Metrics) -> None:
+    def _log(self, values: metrics.Metrics) -> None:
         """Tells callbacks, which then know the last value of every
         metric; loggers get the values of this step alone.
         """
-        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+        tensors = {name: torch.tensor(value, dtype=torch.float64) for name, value in values.items()}
         self.log_dict(tensors, on_step=True, on_epoch=False, batch_size=1, logger=False)
-        self._now |= found
+        self._now |= values
 
     def on_train_batch_end(self, outputs: Any, batch: Work, batch_idx: int) -> None:
         for logger in self.loggers:
@@ -205,11 +205,11 @@ def optimizer(policy: nn.Module, learning: Learning) -> tuple[torch.optim.Adam, 
     for parameter in policy.parameters():
         if parameter.requires_grad:
             parts.setdefault(id(parameter) in grouping, []).append(parameter)
-    made = torch.optim.Adam(
+    adam_optimizer = torch.optim.Adam(
         [{"params": each} for each in parts.values()], lr=1.0, betas=(adam.beta1, adam.beta2), eps=adam.eps
     )
     rates = [_plain(partial(rate, learning, grouping=groups)) for groups in parts]
-    return made, torch.optim.lr_scheduler.LambdaLR(made, rates)
+    return adam_optimizer, torch.optim.lr_scheduler.LambdaLR(adam_optimizer, rates)
 
 
 def rate(learning: Learning, step: int, grouping: bool = False) -> float:
@@ -217,17 +217,17 @@ def rate(learning: Learning, step: int, grouping: bool = False) -> float:
 
     What has learned to group goes on with a small and constant rate.
     """
-    training, turns, found = learning.training, learning.algorithm.steps, 0.0
+    training, turns, lr = learning.training, learning.algorithm.steps, 0.0
     for phase in learning.phases:
         passes = turns if phase.name == "reinforcement" else 1
         steps = (phase.last - phase.first) * passes
         done = phase.progress(phase.first + min(step, steps - 1) // passes)
         knows_groups = grouping and training.grouping.updates and phase.name != "grouping"
-        found = phase.lr * (training.grouping.lr_after if knows_groups else 1 - training.optimizer.lr_decay * done)
+        lr = phase.lr * (training.grouping.lr_after if knows_groups else 1 - training.optimizer.lr_decay * done)
         if step < steps:
             break
         step -= steps
-    return found
+    return lr
 
 
 def _plain(of_step: Callable[[int], float]) -> Callable[[int], float]:

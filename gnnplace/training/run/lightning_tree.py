@@ -53,50 +53,50 @@ def _groups(adam: Any) -> list[dict[str, Any]]:
     return [{key: group[key] for key in OF_GROUP} for group in adam.state_dict()["param_groups"]]
 
 
-def _same(place: str, found: Any, like: Any) -> Any:
-    """What was found, where it is of the form of `like`: at least its
-    keys, as many entries, tensors of its shape and type.
+def _same(place: str, value: Any, like: Any) -> Any:
+    """Returns `value` if it has the form of `like`: at least its keys, as many list entries, tensors of its shape and
+    type. Raises ValueError otherwise.
     """
-    if (rule := _difference(found, like)) is not None:
-        raise ValueError(f"tree.{place}: {strict_json.shown(found)}: {rule}")
+    if (rule := _difference(value, like)) is not None:
+        raise ValueError(f"tree.{place}: {strict_json.shown(value)}: {rule}")
     if isinstance(like, Mapping):
         for key, part in like.items():
-            _same(f"{place}.{key}", found[key], part)
+            _same(f"{place}.{key}", value[key], part)
     elif isinstance(like, list | tuple):
-        for index, (part, wanted) in enumerate(zip(found, like, strict=True)):
+        for index, (part, wanted) in enumerate(zip(value, like, strict=True)):
             _same(f"{place}[{index}]", part, wanted)
-    return found
+    return value
 
 
-def _difference(found: Any, like: Any) -> str | None:
+def _difference(value: Any, like: Any) -> str | None:
     match like:
         case Mapping():
-            missing = [key for key in like if not isinstance(found, dict) or key not in found]
+            missing = [key for key in like if not isinstance(value, dict) or key not in value]
             return (
                 "a map is due"
-                if not isinstance(found, dict)
+                if not isinstance(value, dict)
                 else f"{strict_json.shown(missing[0])} is missing"
                 if missing
                 else None
             )
         case list() | tuple():
-            return None if isinstance(found, list) and len(found) == len(like) else f"a list of {len(like)} is due"
+            return None if isinstance(value, list) and len(value) == len(like) else f"a list of {len(like)} is due"
         case Tensor():
-            return _tensor_difference(found, like)
+            return _tensor_difference(value, like)
         case bool():
-            return None if isinstance(found, bool) else "true or false is due"
+            return None if isinstance(value, bool) else "true or false is due"
         case int():
-            return None if type(found) is int and 0 <= found < 2**63 else "a whole number is due"
+            return None if type(value) is int and 0 <= value < 2**63 else "a whole number is due"
         case float():
-            return None if type(found) in (int, float) and abs(found) < float("inf") else "a finite number is due"
+            return None if type(value) in (int, float) and abs(value) < float("inf") else "a finite number is due"
     return None
 
 
-def _tensor_difference(found: Any, like: Tensor) -> str | None:
+def _tensor_difference(value: Any, like: Tensor) -> str | None:
     due = f"{str(like.dtype).removeprefix('torch.')}{list(like.shape)}"
-    if not isinstance(found, Tensor) or found.shape != like.shape or found.dtype != like.dtype:
+    if not isinstance(value, Tensor) or value.shape != like.shape or value.dtype != like.dtype:
         return f"a tensor {due} is due"
-    finite = found.isfinite() | (found == like.to(found.device))  # a range of nothing is infinite, and stays so
+    finite = value.isfinite() | (value == like.to(value.device))  # a range of nothing is infinite, and stays so
     return None if finite.all() else f"a tensor {due} of finite numbers is due"
 
 
@@ -126,15 +126,15 @@ def _check_best(best: Any, problems: Sequence[Problem]) -> None:
         raise ValueError(
             f"tree.gnnplace.best: {strict_json.shown(best)}: a list of {len(problems)} is due, one of each problem"
         )
-    for number, (found, problem) in enumerate(zip(best, problems, strict=True)):
+    for number, (entry, problem) in enumerate(zip(best, problems, strict=True)):
         place = f"tree.gnnplace.best[{number}]"
-        if found is not None:
-            columns = {name: _column(f"{place}.{name}", found.get(name), dtype) for name, dtype in COLUMNS.items()}
+        if entry is not None:
+            columns = {name: _column(f"{place}.{name}", entry.get(name), dtype) for name, dtype in COLUMNS.items()}
             try:
-                check(problem, _placement(found, columns))
+                check(problem, _placement(entry, columns))
             except ValueError as error:
                 raise ValueError(f"{place}.{error}") from error
-            for choice in _choices(found):
+            for choice in _choices(entry):
                 if (
                     not isinstance(choice, Tensor)
                     or choice.dtype != torch.int64
@@ -152,13 +152,13 @@ def _column(place: str, column: Any, dtype: torch.dtype) -> Any:
     raise ValueError(f"{place}: a list of {str(dtype).removeprefix('torch.')} is due")
 
 
-def _placement(found: Mapping[str, Any], columns: Mapping[str, Any]) -> Placement:
+def _placement(entry: Mapping[str, Any], columns: Mapping[str, Any]) -> Placement:
     if columns["device"] is None:
         raise ValueError("device: is missing")
     if columns["priority"] is not None and columns["priority"].shape != columns["device"].shape:
         raise ValueError("priority: there is one of each op")
-    return Placement(columns["device"], found["schedule"], columns["priority"], columns["fusion"])
+    return Placement(columns["device"], entry["schedule"], columns["priority"], columns["fusion"])
 
 
-def _choices(found: Mapping[str, Any]) -> Iterator[Any]:
-    return (choice for step in found.get("choices") or () for choice in step.values())
+def _choices(entry: Mapping[str, Any]) -> Iterator[Any]:
+    return (choice for step in entry.get("choices") or () for choice in step.values())

@@ -82,12 +82,12 @@ class Compared(NamedTuple):
 
     def metrics(self) -> dict[str, float]:
         """For the tracking."""
-        found = {"candidates": float(self.candidates)}
+        figures = {"candidates": float(self.candidates)}
         for name in ("policy_ns", "simulator_ns", "faster"):
             value: Estimate | None = getattr(self, name)
             if value is not None:
-                found |= {f"{name}_{part}": figure for part, figure in value._asdict().items()}
-        return {f"{self.label}/measured/{name}": figure for name, figure in found.items()}
+                figures |= {f"{name}_{part}": figure for part, figure in value._asdict().items()}
+        return {f"{self.label}/measured/{name}": figure for name, figure in figures.items()}
 
 
 def compared(lesson: Lesson, best: Best | None, evaluate: MeasuredEvaluator) -> tuple[Compared, Placement | None]:
@@ -103,14 +103,14 @@ def compared(lesson: Lesson, best: Best | None, evaluate: MeasuredEvaluator) -> 
         winner = _winner(problem, best, evaluate)
     except MeasurementError as failed:
         round_ = str(failed)
-    known = partial(Compared, lesson.label, len(placements), finalists=round_)
+    comparison = partial(Compared, lesson.label, len(placements), finalists=round_)
     if evaluate.key(problem, chosen) == evaluate.key(problem, winner):
-        return known("ok", same=True), winner
+        return comparison("ok", same=True), winner
     try:
         policy, simulator = evaluate.compare(problem, [winner, chosen], "comparison")
     except MeasurementError as failed:
-        return known(str(failed)), winner
-    return known(
+        return comparison(str(failed)), winner
+    return comparison(
         "ok", policy_ns=estimate(policy), simulator_ns=estimate(simulator), faster=ratio(simulator, policy)
     ), winner
 
@@ -119,11 +119,11 @@ def _winner(problem: Problem, best: Best, evaluate: MeasuredEvaluator) -> Placem
     """The fastest of the policy's finalists when they are measured again;
     of equals the one that counts as its best so far.
     """
-    own = {
+    placements = {
         evaluate.key(problem, placement): placement
         for placement in (*evaluate.measured(problem, POLICY), best.placement)
     }
-    results = zip(own, evaluate(problem, list(own.values())), strict=True)
+    results = zip(placements, evaluate(problem, list(placements.values())), strict=True)
     finalists = [
         key
         for _, key in sorted((result.feasible_ns, key) for key, result in results if result.feasible_ns is not None)[
@@ -132,6 +132,6 @@ def _winner(problem: Problem, best: Best, evaluate: MeasuredEvaluator) -> Placem
     ]
     if len(finalists) == 1:
         return best.placement
-    times = evaluate.compare(problem, [own[key] for key in finalists], "finalists")
-    medians = {key: float(np.median(found)) for key, found in zip(finalists, times, strict=True)}
-    return own[min(finalists, key=lambda key: (medians[key], own[key] is not best.placement))]
+    times = evaluate.compare(problem, [placements[key] for key in finalists], "finalists")
+    medians = {key: float(np.median(samples)) for key, samples in zip(finalists, times, strict=True)}
+    return placements[min(finalists, key=lambda key: (medians[key], placements[key] is not best.placement))]

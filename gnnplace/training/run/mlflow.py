@@ -51,12 +51,14 @@ def histories(folder: Path, names: Sequence[str]) -> dict[str, dict[int, float]]
     client = opened(runs)
     with in_one_line(runs):
         experiments = [each.experiment_id for each in client.search_experiments(filter_string=f"name = '{EXPERIMENT}'")]
-        known = client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1) if experiments else []
-        if not known:
+        matches = (
+            client.search_runs(experiments, f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1) if experiments else []
+        )
+        if not matches:
             raise ValueError(
                 f"{folder}: has no learning curves: there is no MLflow run of that name in {runs / DATABASE}"
             )
-        run, logged = known[0].info.run_id, known[0].data.metrics
+        run, logged = matches[0].info.run_id, matches[0].data.metrics
         return {
             name: {each.step: each.value for each in client.get_metric_history(run, name)}
             for name in names
@@ -162,9 +164,9 @@ def _open(
     client: Any, experiment: str, name: str, parameters: Mapping[str, Any], more: Mapping[str, str]
 ) -> tuple[str, int]:
     """The run of the folder of this name, and the last step that it has logged, -1 for a new one."""
-    known = client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1)
-    if known:
-        run = known[0].info.run_id
+    matches = client.search_runs([experiment], f"tags.`{FOLDER_TAG}` = '{name}'", max_results=1)
+    if matches:
+        run = matches[0].info.run_id
         client.update_run(run, status="RUNNING")
         return run, max((metric.step for metric in client.get_metric_history(run, STEP_METRIC)), default=-1)
     commit = results.commit(package_data.CHECKOUT) if package_data.is_checkout() else None
@@ -190,10 +192,10 @@ def _log_parameters(client: Any, run: str, parameters: Mapping[str, Any]) -> Non
         client.log_batch(run, params=rows[low : low + MOST_PARAMETERS])
 
 
-def _mark_stale(client: Any, experiment: str, own: Path, in_use: Callable[[Path], bool]) -> None:
+def _mark_stale(client: Any, experiment: str, folder: Path, in_use: Callable[[Path], bool]) -> None:
     for run in client.search_runs([experiment], "attributes.status = 'RUNNING'"):
         name = run.data.tags.get(FOLDER_TAG)
-        if name is not None and name != own.name and not in_use(own.parent / name):
+        if name is not None and name != folder.name and not in_use(folder.parent / name):
             client.set_terminated(run.info.run_id, "KILLED")
 
 

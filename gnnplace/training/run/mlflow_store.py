@@ -65,10 +65,10 @@ def opened(runs: Path) -> Any:
 
 def experiment(client: Any, runs: Path) -> str:
     """The experiment of all runs; a store that somebody else made may lack it."""
-    found = client.get_experiment_by_name(EXPERIMENT)
+    existing = client.get_experiment_by_name(EXPERIMENT)
     return str(
-        found.experiment_id
-        if found is not None
+        existing.experiment_id
+        if existing is not None
         else client.create_experiment(EXPERIMENT, _artifacts(runs), {KIND_TAG: KIND})
     )
 
@@ -90,9 +90,9 @@ def in_one_line(runs: Path) -> Iterator[None]:
         yield
     except (sqlite3.Error, MlflowException, SQLAlchemyError) as error:
         lines = str(error).splitlines() or [type(error).__name__]
-        said = next((line for line in lines if line.startswith("(sqlite3.")), lines[0])
+        message = next((line for line in lines if line.startswith("(sqlite3.")), lines[0])
         cure = f": {CURE}" if _sqlite_code(error) in DAMAGED else ""
-        raise OSError(errno.EIO, f"MLflow: {said}{cure}", str(runs / DATABASE)) from error
+        raise OSError(errno.EIO, f"MLflow: {message}{cure}", str(runs / DATABASE)) from error
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), error.filename or str(runs / ARTIFACTS)) from error
 
@@ -121,15 +121,15 @@ def _fault(store: sqlite3.Connection, path: Path) -> str | None:
     version = store.execute("SELECT version_num FROM alembic_version").fetchone() if whole else None
     if version is None:
         return f"MLflow's store is half-made: {CURE}"
-    known = _versions()
-    if version[0] == known[0]:
+    versions = _versions()
+    if version[0] == versions[0]:
         return None
     upgrade = (
         f"run `mlflow db upgrade {database(path.parent)}` with a copy at hand"
-        if version[0] in known
+        if version[0] in versions
         else "install a newer MLflow"
     )
-    return f"MLflow's store is of another version of it ({version[0]}, not {known[0]}): {upgrade}, or {CURE}"
+    return f"MLflow's store is of another version of it ({version[0]}, not {versions[0]}): {upgrade}, or {CURE}"
 
 
 def _versions() -> list[str]:
@@ -146,13 +146,13 @@ def _new(runs: Path) -> bytes:
     from mlflow.entities import ExperimentTag
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    made = SqlAlchemyStore(IN_MEMORY, _artifacts(runs))
+    store = SqlAlchemyStore(IN_MEMORY, _artifacts(runs))
     try:
-        made.create_experiment(EXPERIMENT, _artifacts(runs), [ExperimentTag(KIND_TAG, KIND)])
-        connection: Any = made.engine.raw_connection().driver_connection
+        store.create_experiment(EXPERIMENT, _artifacts(runs), [ExperimentTag(KIND_TAG, KIND)])
+        connection: Any = store.engine.raw_connection().driver_connection
         return bytes(connection.serialize())
     finally:
-        made.engine.dispose()  # MLflow keeps it for the next store at this address
+        store.engine.dispose()  # MLflow keeps it for the next store at this address
 
 
 def _artifacts(runs: Path) -> str:

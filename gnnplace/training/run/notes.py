@@ -60,9 +60,9 @@ def baselines(lesson: Lesson, rows: Sequence[Candidate]) -> Metrics:
         for each in rows
         if each.step_time_ns is not None and not each.planner.startswith(OWN)
     }
-    found: Metrics = {"bound_ns": float(lower_bound(lesson.problem)), "one_device_ns": float(lesson.reference_ns)}
-    found |= {"best_baseline_ns": min(times.values())} if times else {}
-    return labelled(lesson, found | _each(times))
+    metrics: Metrics = {"bound_ns": float(lower_bound(lesson.problem)), "one_device_ns": float(lesson.reference_ns)}
+    metrics |= {"best_baseline_ns": min(times.values())} if times else {}
+    return labelled(lesson, metrics | _each(times))
 
 
 def _each(times: Mapping[str, float]) -> Metrics:

@@ -72,15 +72,15 @@ def exams(problems: Sequence[Problem], kept: Path | None, say: Callable[[str], o
 
     What their heuristics take is looked up in the file `kept`, if there is one, and written there.
     """
-    known = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
-    made = []
+    step_times = json.loads(kept.read_text()) if kept is not None and kept.exists() else {}
+    all_exams = []
     for problem, label in zip(problems, labels(problems), strict=True):
         key = f"{problem.graph.sha256}/{problem.cluster.sha256}"
-        if key not in known:
+        if key not in step_times:
             say(f"{label}: looking for the best heuristic's placement")
             (step,) = simulate(problem, [planners.best_heuristic(problem, simulate)])
-            known[key] = step.step_time_ns
-        made.append(Exam(problem, label, known[key], lower_bound(problem)))
+            step_times[key] = step.step_time_ns
+        all_exams.append(Exam(problem, label, step_times[key], lower_bound(problem)))
     if kept is not None:
-        atomic.write_text(kept, json.dumps(known, indent=1) + "\n")
-    return tuple(made)
+        atomic.write_text(kept, json.dumps(step_times, indent=1) + "\n")
+    return tuple(all_exams)

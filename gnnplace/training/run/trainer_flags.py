@@ -72,14 +72,14 @@ def flags(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     for name, value in given.items():
         _check(name, value)
-    found = {**DEFAULTS, **given}
-    if found["accelerator"] in ("gpu", "cuda") and not torch.cuda.is_available():
-        raise ValueError(f"trainer.accelerator: {found['accelerator']!r}, and PyTorch finds no CUDA device here")
-    if found.get("strategy") == "ddp":  # pre-training leaves some weights without a gradient
-        found["strategy"] = DDPStrategy(
-            find_unused_parameters=True, process_group_backend=None if found["accelerator"] != "cpu" else "gloo"
+    merged = {**DEFAULTS, **given}
+    if merged["accelerator"] in ("gpu", "cuda") and not torch.cuda.is_available():
+        raise ValueError(f"trainer.accelerator: {merged['accelerator']!r}, and PyTorch finds no CUDA device here")
+    if merged.get("strategy") == "ddp":  # pre-training leaves some weights without a gradient
+        merged["strategy"] = DDPStrategy(
+            find_unused_parameters=True, process_group_backend=None if merged["accelerator"] != "cpu" else "gloo"
         )
-    return found
+    return merged
 
 
 def tried(given: Mapping[str, Any]) -> int:
@@ -87,9 +87,9 @@ def tried(given: Mapping[str, Any]) -> int:
 
     Raises ValueError (one line) for what Lightning refuses, and for more processes than this one has cores.
     """
-    found = flags(given)
+    merged = flags(given)
     try:
-        made = trainer(found)
+        trial = trainer(merged)
     except ValueError as error:
         for name, value in given.items():  # the first that is refused by itself
             try:
@@ -97,11 +97,11 @@ def tried(given: Mapping[str, Any]) -> int:
             except ValueError as alone:
                 raise ValueError(f"trainer.{name}: {strict_json.shown(value)}: {alone}") from alone
         raise ValueError(f"trainer: {error}") from error
-    if isinstance(made.accelerator, CPUAccelerator) and made.num_devices > usable_cores():
+    if isinstance(trial.accelerator, CPUAccelerator) and trial.num_devices > usable_cores():
         raise ValueError(
-            f"trainer.devices: {made.num_devices} processes take a core each, and this one may use {usable_cores()}"
+            f"trainer.devices: {trial.num_devices} processes take a core each, and this one may use {usable_cores()}"
         )
-    return made.num_devices * made.num_nodes
+    return trial.num_devices * trial.num_nodes
 
 
 def trainer(given: Mapping[str, Any]) -> Trainer:
@@ -119,9 +119,11 @@ def trainer(given: Mapping[str, Any]) -> Trainer:
 def _check(name: str, value: Any) -> None:
     if name in OURS:
         raise ValueError(f"trainer.{name}: {OURS[name]}")
-    known = inspect.signature(Trainer.__init__).parameters.keys() - {"self"}
-    if name not in known:
-        raise ValueError(f"trainer: {strict_json.unknown('flag of the Trainer', name, sorted(known - OURS.keys()))}")
+    parameters = inspect.signature(Trainer.__init__).parameters.keys() - {"self"}
+    if name not in parameters:
+        raise ValueError(
+            f"trainer: {strict_json.unknown('flag of the Trainer', name, sorted(parameters - OURS.keys()))}"
+        )
     try:
         _type(name).validate_python(value)
     except (ValidationError, ValueError) as error:  # ValueError: a whole number of thousands of digits

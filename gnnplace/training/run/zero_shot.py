@@ -42,10 +42,12 @@ class ZeroShot:
             return portfolio.improved(
                 problem, simulate, self.policy.ranking(), self.seed, Budget(evaluations=self.evaluations), self.start
             )
-        found = [decode(self.policy, problem, simulate)[:2]]
+        candidates = [decode(self.policy, problem, simulate)[:2]]
         if self.samples:
-            found += sampled(self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed))
-        return fastest(found)[0]
+            candidates += sampled(
+                self.policy, problem, self.samples, simulate, torch.Generator().manual_seed(self.seed)
+            )
+        return fastest(candidates)[0]
 
     def starting(self, start: Placement) -> ZeroShot:
         """The same policy from a placement. Raises ValueError for one that constructs placements and improves none."""
@@ -65,15 +67,16 @@ def planner(
     """
     between(0, MOST_OF_A_STEP, "", samples=samples)
     trained = policy_of(checkpoint)
-    made = of_checkpoint(trained)
-    restore_policy(trained, made.policy)
-    if evaluations is not None and not isinstance(made.policy, GuidesSearch):
+    described = of_checkpoint(trained)
+    restore_policy(trained, described.policy)
+    if evaluations is not None and not isinstance(described.policy, GuidesSearch):
         raise ValueError(
-            f"evaluations: the policy {made.config.kind} takes samples instead; of planner best they are the budget"
+            f"evaluations: the policy {described.config.kind} takes samples instead; "
+            "of planner best they are the budget"
         )
-    if samples and isinstance(made.policy, GuidesSearch):
-        raise ValueError(f"samples: the policy {made.config.kind} draws none; it takes evaluations instead")
-    return of_policy(made.config, made.policy, seed, samples, evaluations or EVALUATIONS)
+    if samples and isinstance(described.policy, GuidesSearch):
+        raise ValueError(f"samples: the policy {described.config.kind} draws none; it takes evaluations instead")
+    return of_policy(described.config, described.policy, seed, samples, evaluations or EVALUATIONS)
 
 
 def of_policy(

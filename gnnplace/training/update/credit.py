@@ -187,22 +187,22 @@ def credit(
 
     Raises ValueError where a critic is asked for and there is none.
     """
-    made = returns(reward, config.returns, config.gamma)
+    episode_returns = returns(reward, config.returns, config.gamma)
     match config.baseline:
         case "moving-average" | "recent-mean":
-            advantage = remembered.advantage(made, counts, problem)
+            advantage = remembered.advantage(episode_returns, counts, problem)
         case "leave-one-out":
-            advantage = leave_one_out(made, counts)
+            advantage = leave_one_out(episode_returns, counts)
         case "critic":
             if values is None:
                 raise ValueError(
                     "training.credit.baseline: this policy has no critic; choose leave-one-out or moving-average"
                 )
-            advantage = made - values.double()
+            advantage = episode_returns - values.double()
         case "none":
-            advantage = made
+            advantage = episode_returns
         case _:
             assert_never(config.baseline)
     if config.normalise:
-        advantage = advantage / spread(made, counts).clamp(min=config.floor)[:, None]
-    return Credit(made, advantage, counts)
+        advantage = advantage / spread(episode_returns, counts).clamp(min=config.floor)[:, None]
+    return Credit(episode_returns, advantage, counts)

@@ -64,18 +64,18 @@ def gather(
 
     `update` counts those of reinforcement alone.
     """
-    explore, own = config.exploration, share(config)
-    samples = config.samples // own.processes
+    explore, worker = config.exploration, share(config)
+    samples = config.samples // worker.processes
     noise = explore.noise if update < explore.noise_updates else 0.0
-    tape = Tape("sample", samples, generator, noise, own)
+    tape = Tape("sample", samples, generator, noise, worker)
     episode = rollout(policy, lesson.problem, tape, evaluate)
     device = next(policy.parameters()).device
     of_steps, valid = _rewards(policy, lesson, episode, config.reward)
     all_rewards, all_valid = processes.gathered(of_steps), processes.gathered(valid)
     counts = credit.counted(all_valid, update, config.mask_infeasible_after)
     values = _values(episode, config.credit)
-    made = credit.credit(all_rewards, counts, config.credit, remembered, problem, values)
-    mine = made.of(slice(own.rank * samples, (own.rank + 1) * samples))
+    all_credit = credit.credit(all_rewards, counts, config.credit, remembered, problem, values)
+    mine = all_credit.of(slice(worker.rank * samples, (worker.rank + 1) * samples))
     before = tape.by_decision(Decisions.log_probability).detach()
     return Experience(
         tape, episode, Credit(*(part.to(device) for part in mine)), before, all_rewards, int(counts.any(0).sum())
@@ -98,10 +98,10 @@ def _rewards(
     rewards, valid = [], []
     for step in episode:
         results: Sequence[StepResult] = step.results if every or step is episode[-1] else ()
-        found = [
+        step_rewards = [
             reward.of(result, config, lesson.reference_ns, lesson.problem.cluster.memory_bytes) for result in results
         ]
-        rewards.append(found or [0.0] * number)
+        rewards.append(step_rewards or [0.0] * number)
         valid.append([result.infeasible is None for result in results] or [True] * number)
-    made, ran = torch.tensor(rewards, dtype=torch.float64), torch.tensor(valid)
-    return made, ran if every else ran[-1:].expand_as(ran).clone()
+    values, ran = torch.tensor(rewards, dtype=torch.float64), torch.tensor(valid)
+    return values, ran if every else ran[-1:].expand_as(ran).clone()

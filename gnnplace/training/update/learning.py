@@ -37,10 +37,10 @@ class Learning(NamedTuple):
         """
         training, brought = self.training, {each.name for each in self.objectives}
         parts = [(each.name, each.last - each.first, each.lr) for each in training.phases if each.name not in brought]
-        own = [parts.pop()] if training.updates else []
+        reinforcement = [parts.pop()] if training.updates else []
         parts += [(each.name, each.updates, each.lr) for each in self.objectives if each.updates]
         phases, first = [], 0
-        for name, updates, lr in parts + own:
+        for name, updates, lr in parts + reinforcement:
             phases.append(Phase(name, first, first + updates, lr))
             first += updates
         return tuple(phases)

@@ -47,15 +47,15 @@ def labels(problems: Sequence[Problem]) -> list[str]:
 
     Where several would be, the second has `-2` behind it, and so on. A long one is cut and ends in a checksum.
     """
-    found: list[str] = []
+    unique: list[str] = []
     for problem in problems:
         name = f"{problem.graph.name}.{problem.cluster.name}"
         label = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
         if len(label) > MOST_CHARACTERS:
             label = f"{label[:MOST_CHARACTERS]}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:8]}"
         others = (f"{label}-{number}" for number in count(2))
-        found.append(next(each for each in chain([label], others) if each not in found))
-    return found
+        unique.append(next(each for each in chain([label], others) if each not in unique))
+    return unique
 
 
 def reference_ns(problem: Problem, evaluate: Evaluator) -> int:
@@ -63,5 +63,5 @@ def reference_ns(problem: Problem, evaluate: Evaluator) -> int:
 
     Where none fits, the fastest all the same; where none has a time (missing links), all work on the fastest devices.
     """
-    found = best_device(problem, evaluate)
-    return int(problem.time_ns.min(axis=1).sum()) if found is None else found.step_time_ns
+    best = best_device(problem, evaluate)
+    return int(problem.time_ns.min(axis=1).sum()) if best is None else best.step_time_ns

@@ -22,40 +22,40 @@ def of_samples(lesson: Lesson, experience: Experience, scored: Scored, best: Bes
     times = [result.feasible_ns for result in last.results if result.feasible_ns is not None]
     decisions = sum(scored.tape.decisions_by_step())
     final = experience.reward[-1]
-    found: Metrics = {
+    values: Metrics = {
         "entropy": float(scored.tape.entropy().detach().mean()) / max(1, decisions),
         "infeasible": 1 - len(times) / len(last.results),
         "reward_mean": float(final.mean()),
         "reward_std": float(final.std(correction=0)),
     }
     if times:
-        found |= {
+        values |= {
             "best_sample_ns": float(min(times)),
             "mean_ns": float(np.mean(times)),
             "median_ns": float(np.median(times)),
         }
     if best is not None:
-        found["best_ns"] = float(best.step_time_ns)
+        values["best_ns"] = float(best.step_time_ns)
     ops = np.mean([np.bincount(each.device, minlength=lesson.problem.num_devices) for each in last.placements], axis=0)
-    found |= {
+    values |= {
         f"ops on {name}": float(count) for name, count in zip(lesson.problem.cluster.device_names, ops, strict=True)
     }
-    return labelled(lesson, found)
+    return labelled(lesson, values)
 
 
-def labelled(lesson: Lesson, found: Metrics) -> Metrics:
+def labelled(lesson: Lesson, values: Metrics) -> Metrics:
     """Metrics under a problem's label."""
-    return {f"{lesson.label}/{name}": value for name, value in found.items()}
+    return {f"{lesson.label}/{name}": value for name, value in values.items()}
 
 
-def over_problems(lessons: Sequence[Lesson], found: Metrics) -> Metrics:
+def over_problems(lessons: Sequence[Lesson], values: Metrics) -> Metrics:
     """Geometric means over the problems of an update: the samples' mean
     time, and the best so far, over the best single device.
     """
     means: Metrics = {}
     for name in ("mean", "best"):
         ratios = [
-            found[key] / lesson.reference_ns for lesson in lessons if (key := f"{lesson.label}/{name}_ns") in found
+            values[key] / lesson.reference_ns for lesson in lessons if (key := f"{lesson.label}/{name}_ns") in values
         ]
         if ratios:
             means[f"{name}_over_one_device"] = geometric_mean(ratios)

@@ -120,8 +120,8 @@ class Reinforcement:
         rows = minibatch(batch.turn, algorithm.minibatches, experience.tape.samples)
         scored = replay(self._policy, lesson.problem, experience.tape, experience.episode, rows)
         loss = self._of_samples(scored, experience, rows, progress) + self._of_best(problem, experience, progress)
-        found = metrics.of_samples(lesson, experience, scored, self._best.found[problem]) if batch.last else {}
-        return loss, found
+        values = metrics.of_samples(lesson, experience, scored, self._best.found[problem]) if batch.last else {}
+        return loss, values
 
     def _gather(self, batch: Work, place: int) -> Experience:
         problem, training, seed = batch.problems[place], self._learning.training, self._learning.seed
@@ -129,14 +129,14 @@ class Reinforcement:
         if isinstance(self._policy, Continues) and so_far is not None:
             self._policy.continue_from(self._lessons[problem].problem, so_far.placement)
         generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
-        made = gather(
+        experience = gather(
             self._policy, self._lessons[problem], problem, self._evaluate, training, update, generator, self._average
         )
-        best = best_sample(made.episode)
+        best = best_sample(experience.episode)
         self._best.offer_all(
-            problem, best.placement, best.result, "sample", made.tape.choices(best.sample)[: best.step + 1]
+            problem, best.placement, best.result, "sample", experience.tape.choices(best.sample)[: best.step + 1]
         )
-        return made
+        return experience
 
     def _of_samples(self, scored: Scored, experience: Experience, rows: slice, progress: float) -> Float[Tensor, ""]:
         """The mean over the samples that count: of all processes, or of this minibatch."""
@@ -194,11 +194,11 @@ class Brought:
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
         lesson = self._lessons[batch.problems[place]]
         generator = np.random.default_rng([self._seed, BROUGHT, batch.update, place, processes.rank()])
-        loss, said = self._objective.loss(lesson.problem, Practice(self._evaluate, start, generator))
+        loss, values = self._objective.loss(lesson.problem, Practice(self._evaluate, start, generator))
         self._teaches[place] = loss is not None
         if loss is None:
             loss = sum((parameter.sum() for parameter in self._policy.parameters()), torch.zeros(())) * 0.0
-        return loss, metrics.labelled(lesson, dict(said))
+        return loss, metrics.labelled(lesson, dict(values))
 
 
 def start(problem: Problem, evaluate: Evaluator, generator: np.random.Generator, lists: int) -> Placement:

@@ -45,12 +45,12 @@ def rollout(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator | 
     always is. The decisions are kept by `tape`. Without an evaluator nothing is evaluated and the policy gets no
     feedback.
     """
-    asked = asks(policy)
-    every = asked.evaluates == "every" or asked.feedback != "none"
+    needs = asks(policy)
+    every = needs.evaluates == "every" or needs.feedback != "none"
 
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
         return (
-            evaluate(problem, placements, timeline=asked.feedback == "timeline") if evaluate and (last or every) else ()
+            evaluate(problem, placements, timeline=needs.feedback == "timeline") if evaluate and (last or every) else ()
         )
 
     return _episode(policy, problem, tape, results)
@@ -78,18 +78,18 @@ def values_of(episode: Sequence[Proposals]) -> Float[Tensor, "steps samples"] | 
     return torch.stack(values) if values else None
 
 
-def rescored(policy: Policy, problem: Problem, known: Tape, evaluate: Evaluator) -> Tape:
+def rescored(policy: Policy, problem: Problem, tape: Tape, evaluate: Evaluator) -> Tape:
     """A tape that knows its choices, scored with gradients by the policy's
     present weights; a policy that reads results gets them anew.
     """
-    asked = asks(policy)
+    needs = asks(policy)
 
     def results(step: int, placements: tuple[Placement, ...], last: bool) -> tuple[StepResult, ...]:
-        read = asked.feedback != "none" and not last
-        return evaluate(problem, placements, timeline=asked.feedback == "timeline") if read else ()
+        read = needs.feedback != "none" and not last
+        return evaluate(problem, placements, timeline=needs.feedback == "timeline") if read else ()
 
-    _episode(policy, problem, known, results)
-    return known
+    _episode(policy, problem, tape, results)
+    return tape
 
 
 def _episode(
@@ -162,11 +162,11 @@ class BestSample(NamedTuple):
 
 def best_sample(episode: Sequence[Proposals]) -> BestSample:
     """The first of equals; where nothing is feasible, the first that was evaluated."""
-    found = fastest(evaluated(episode))
+    best = fastest(evaluated(episode))
     proposed = (
         (each, number, sample) for number, step in enumerate(episode) for sample, each in enumerate(step.placements)
     )
-    return next(BestSample(sample, number, *found) for each, number, sample in proposed if each is found[0])
+    return next(BestSample(sample, number, *best) for each, number, sample in proposed if each is best[0])
 
 
 def fastest(proposals: Sequence[tuple[Placement, StepResult]]) -> tuple[Placement, StepResult]:

@@ -50,11 +50,11 @@ def imitate_groups(policy: Groups, problem: Problem, choices: Choices) -> Float[
 def _nats(tape: Tape, choices: Choices, targets: Targets) -> Float[Tensor, ""]:
     nats = []
     for name in choices:
-        made = tape.steps[0][name]
+        decisions = tape.steps[0][name]
         if name not in targets:
-            nats.append(-made.log_probability().flatten())
+            nats.append(-decisions.log_probability().flatten())
         else:
-            logits = torch.stack(made.logits, 1) if len(made.logits) > 1 else made.logits[0]
+            logits = torch.stack(decisions.logits, 1) if len(decisions.logits) > 1 else decisions.logits[0]
             log = torch.log_softmax(logits, -1).flatten(0, -2)
             target = targets[name].reshape(log.shape)
             nats.append(-(target * log.masked_fill(target == 0, 0.0)).sum(-1))
@@ -71,9 +71,9 @@ def self_imitate(
     that are placed. What an episode did after its best placement is not imitated; 0 where there was no decision before
     it.
     """
-    known = to_device(tuple(choices), next(policy.parameters()).device)
-    tape = rescored(policy, problem, Tape.recorded(known, "argmax"), evaluate)
-    nats = [-made.log_probability() for step in tape.steps[: len(known)] for made in step.values()]
+    steps = to_device(tuple(choices), next(policy.parameters()).device)
+    tape = rescored(policy, problem, Tape.recorded(steps, "argmax"), evaluate)
+    nats = [-decisions.log_probability() for step in tape.steps[: len(steps)] for decisions in step.values()]
     if not nats:
         return torch.zeros(())
     total: Tensor = sum(
