@@ -55,15 +55,15 @@ def assembled(name: str, machine: MachineParts) -> Cluster:
 
 def _placed(machine: MachineParts) -> list[Placed]:
     hosts = [Placed(machine.host.device(f"cpu:{node}"), node, machine.host, 0) for node in range(machine.nodes)]
-    made, kinds = [], Counter[str]()
+    accelerators, kinds = [], Counter[str]()
     for node in range(machine.nodes):
         numbers = Counter[str]()
         for part in machine.accelerators:
             device = part.device(f"{part.kind}:{kinds[part.kind]}", machine.tf32)
-            made.append(Placed(device, node, part, numbers[part.name]))
+            accelerators.append(Placed(device, node, part, numbers[part.name]))
             kinds[part.kind] += 1
             numbers[part.name] += 1
-    return [*hosts, *made]
+    return [*hosts, *accelerators]
 
 
 def _link(machine: MachineParts, src: Placed, dst: Placed) -> Link:
@@ -127,5 +127,5 @@ def _check_peer(machine: MachineParts) -> None:
     counts = Counter(part.name for part in machine.accelerators)
     peers = {part.name: part.peer.link if part.peer else None for part in machine.accelerators}
     if not any(peers[name] == machine.peer.name and count > 1 for name, count in counts.items()):
-        found = ", ".join(f"{count}x {name} ({peers[name] or 'no direct link'})" for name, count in counts.items())
-        raise ValueError(f"{machine.peer.name!r} joins no two devices here: {found}")
+        counted = ", ".join(f"{count}x {name} ({peers[name] or 'no direct link'})" for name, count in counts.items())
+        raise ValueError(f"{machine.peer.name!r} joins no two devices here: {counted}")

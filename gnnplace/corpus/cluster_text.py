@@ -67,14 +67,14 @@ def described_cluster(text: str, name: str | None = None) -> Cluster:
     >>> cluster.name, cluster.device_names
     ('2x rtx-4090 + l4 + epyc-milan, pcie4', ('cpu:0', 'gpu:0', 'gpu:1', 'gpu:2'))
     """
-    said = description(text)
-    parts = [term.part for term in said.terms for _ in range(term.number)]
-    wires: dict[str, Connection] = {link.role: link for link in said.links}
+    parsed = description(text)
+    parts = [term.part for term in parsed.terms for _ in range(term.number)]
+    wires: dict[str, Connection] = {link.role: link for link in parsed.links}
     machine = MachineParts(
-        said.nodes, said.host, tuple(parts), wires.get("host"), wires.get("peer"), wires.get("network"), said.tf32
+        parsed.nodes, parsed.host, tuple(parts), wires.get("host"), wires.get("peer"), wires.get("network"), parsed.tf32
     )
     try:
-        return assembled(name or str(said), machine)
+        return assembled(name or str(parsed), machine)
     except ValueError as error:
         raise _wrong(text, str(error)) from None
 
@@ -111,9 +111,9 @@ def _description(text: str) -> Description:
 
 
 def _term(text: str) -> Term:
-    if not (found := _COUNTED.fullmatch(text)):
+    if not (match := _COUNTED.fullmatch(text)):
         raise ValueError("a device is missing")
-    return Term(_count(found[1] or "1"), hardware.part(found[2].strip()))
+    return Term(_count(match[1] or "1"), hardware.part(match[2].strip()))
 
 
 def _link(word: str) -> Connection:
@@ -135,8 +135,8 @@ def _check_devices(nodes: int, hosts: Sequence[Term], accelerators: Sequence[Ter
         raise ValueError("names no accelerator, only a host")
     if len(hosts) > 1 or any(host.number > 1 for host in hosts):
         raise ValueError(f"{' + '.join(map(str, hosts))}: a node has one host")
-    if (found := nodes * (1 + sum(term.number for term in accelerators))) > MOST_DEVICES:
-        raise ValueError(f"{found} devices, hosts included; at most {MOST_DEVICES}, a JSON file may hold more")
+    if (devices := nodes * (1 + sum(term.number for term in accelerators))) > MOST_DEVICES:
+        raise ValueError(f"{devices} devices, hosts included; at most {MOST_DEVICES}, a JSON file may hold more")
 
 
 def _check_links(nodes: int, links: Sequence[Connection]) -> None:

@@ -151,10 +151,10 @@ def _cluster(document: ClusterDocument) -> Cluster:
 
 
 def _rows(value: object, key: str) -> list[Any]:
-    found = value.get(key) if isinstance(value, dict) else None
-    return found if isinstance(found, list) else []
+    rows = value.get(key) if isinstance(value, dict) else None
+    return rows if isinstance(rows, list) else []
 
 
 def _text(row: object, key: str) -> str | None:
-    found = row.get(key) if isinstance(row, dict) else None
-    return found if isinstance(found, str) else None
+    text = row.get(key) if isinstance(row, dict) else None
+    return text if isinstance(text, str) else None

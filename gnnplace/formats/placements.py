@@ -167,7 +167,7 @@ def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | 
     def by_device(values: Int64[np.ndarray, " devices"]) -> dict[str, int]:
         return dict(zip(cluster.device_names, values.tolist(), strict=True))
 
-    found = metrics(cluster, result, bound_ns)
+    measures = metrics(cluster, result, bound_ns)
     return Predicted(
         step_time_ns=result.step_time_ns,
         infeasible=result.infeasible,
@@ -177,10 +177,10 @@ def predicted(cluster: Cluster, result: StepResult, bound_ns: int, bound: str | 
         transfers=result.transfers,
         bound_ns=bound_ns,
         bound=bound,
-        room=found.room,
-        load_balance=found.load_balance,
-        communication_share=found.communication_share,
-        idle_ns=None if found.idle_ns is None else by_device(found.idle_ns),
+        room=measures.room,
+        load_balance=measures.load_balance,
+        communication_share=measures.communication_share,
+        idle_ns=None if measures.idle_ns is None else by_device(measures.idle_ns),
     )
 
 

@@ -55,8 +55,8 @@ def check_ops(location: Sequence[str], values: Mapping[str, Any], graph: Computa
             f"{strict_json.place(location)}: op {op} has no entry ({len(missing)} of {len(due)} ops have none)"
         )
     if values.keys() - set(graph.op_names):
-        known = set(graph.op_names)
-        extra = next(name for name in values if name not in known)
+        names = set(graph.op_names)
+        extra = next(name for name in values if name not in names)
         raise ValueError(
             f"{strict_json.place((*location, extra))}: "
             f"{strict_json.unknown(f'op of {graph.name!r}', extra, graph.op_names)}"

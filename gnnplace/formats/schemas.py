@@ -19,11 +19,11 @@ DOCUMENTS: tuple[type[Document], ...] = (GraphDocument, ClusterDocument, Placeme
 
 def schema(document: type[Document]) -> dict[str, Any]:
     """The JSON Schema of one format. What spans several values (indices, cycles, names) is for the reader to check."""
-    found = document.model_json_schema()
+    described = document.model_json_schema()
     for key in ("format", "version"):
-        del found["properties"][key]["default"]
-    found["required"] = ["format", "version", *found.get("required", [])]
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | found
+        del described["properties"][key]["default"]
+    described["required"] = ["format", "version", *described.get("required", [])]
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | described
 
 
 def files() -> dict[Path, str]:

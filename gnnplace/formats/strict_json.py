@@ -89,10 +89,10 @@ def read_any(path: str | os.PathLike[str], builders: Mapping[str, Callable[[dict
     """
     try:
         document = loads(regular_file.read(os.fspath(path), max_bytes))
-        found = document.get("format") if isinstance(document, dict) else None
-        if not isinstance(document, dict) or found not in builders:
-            raise ValueError(f"format: {shown(found)} is none of {', '.join(builders)}")
-        return builders[str(found)](document)
+        name = document.get("format") if isinstance(document, dict) else None
+        if not isinstance(document, dict) or name not in builders:
+            raise ValueError(f"format: {shown(name)} is none of {', '.join(builders)}")
+        return builders[str(name)](document)
     except ValueError as error:
         raise ValueError(f"{os.fspath(path)}: {error}") from error
 
@@ -115,9 +115,9 @@ def validate(value: object, model: type[ModelT]) -> ModelT:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        found = error.errors(include_url=False)
-        said = [_explain(each, model) for each in found[:MOST]]
-        raise ValueError(one_line([*said, *model.complaints_between(value)], len(found) - len(said))) from None
+        errors = error.errors(include_url=False)
+        lines = [_explain(each, model) for each in errors[:MOST]]
+        raise ValueError(one_line([*lines, *model.complaints_between(value)], len(errors) - len(lines))) from None
 
 
 def place(location: Sequence[object]) -> str:
@@ -151,12 +151,12 @@ class _Hooks:
         self.refused, self.finite = False, finite
 
     def pairs(self, items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
+        document = dict(items)
+        if len(document) < len(items):
             counts = Counter(key for key, _ in items)
             repeated = next(key for key, count in counts.items() if count > 1)
-            found[repeated] = self._refuse(shown(repeated), "a key may stand once in an object")
-        return found
+            document[repeated] = self._refuse(shown(repeated), "a key may stand once in an object")
+        return document
 
     def constant(self, text: str) -> float | _Refused:
         return self._refuse(text, "a number has to be finite") if self.finite else float(text)
@@ -227,12 +227,12 @@ def _check_version(document: object, model: type[Document]) -> None:
     for key in ("format", "version"):
         if key not in model.model_fields:  # a format of others
             continue
-        known = model.model_fields[key].default
+        default = model.model_fields[key].default
         if key not in document:
-            raise ValueError(f"{key}: is missing; {shown(known)} is due")
-        found = document[key]
-        if isinstance(found, bool) or found != known:
-            raise ValueError(f"{key}: {shown(found)} is not known; this reader knows {shown(known)}")
+            raise ValueError(f"{key}: is missing; {shown(default)} is due")
+        value = document[key]
+        if isinstance(value, bool) or value != default:
+            raise ValueError(f"{key}: {shown(value)} is not known; this reader knows {shown(default)}")
 
 
 def _explain(error: ErrorDetails, model: type[Document]) -> str:
@@ -248,6 +248,6 @@ def _explain(error: ErrorDetails, model: type[Document]) -> str:
 
 def _nearest(key: str, model: type[Document]) -> str:
     schema = model.model_json_schema()
-    known = [name for part in (schema, *schema.get("$defs", {}).values()) for name in part.get("properties", {})]
-    near = difflib.get_close_matches(key[:MOST_COMPARED], known, n=1)
+    keys = [name for part in (schema, *schema.get("$defs", {}).values()) for name in part.get("properties", {})]
+    near = difflib.get_close_matches(key[:MOST_COMPARED], keys, n=1)
     return f"; nearest is {near[0]!r}" if near else ""
