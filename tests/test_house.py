@@ -8,7 +8,7 @@ from support.house import House
 MODULES = 392  # the goal is 370
 FRAGMENTS = 10  # 12
 AMBIGUOUS_CLASSES = 0  # 5
-VAGUE_BINDINGS = 674  # 130
+VAGUE_BINDINGS = 125  # 130
 LONG_LINES = 0  # 0
 CIRCLES = 0  # 0
 
