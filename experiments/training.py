@@ -15,7 +15,7 @@ from gnnplace.placement import Placement
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run import in_memory
+from gnnplace.training.run import assemble
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.update.data import Work
 
@@ -69,7 +69,7 @@ def train(
     """A learner at the end of its training, on one thread: experiments run one process a core."""
     torch.set_num_threads(1)
     curve = Curve()
-    return in_memory.train(config, problems, teachers, evaluate, [curve, *watching]).learner, curve
+    return assemble.train(config, problems, teachers, evaluate, [curve, *watching]).learner, curve
 
 
 def outcome(learner: Learner, problem: int = 0) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from gnnplace.commands.usage import BAD_INPUT, INTERRUPTED, USAGE, Parser
-from gnnplace.complaints import UsageError
+from gnnplace.complaints import UsageError, printable
 from gnnplace.isolation import imports
 from gnnplace.isolation.scratch import own_temporary_folder
-from gnnplace.printable import printable
 from gnnplace.version import VERSION
 
 COMMANDS = {

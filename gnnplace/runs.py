@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gnnplace.execution.measure import MeasuredStep
     from gnnplace.execution.torch.placed import PlacedModule
     from gnnplace.frontends.torch.step import TorchInference, TorchStep
-    from gnnplace.training.run.in_memory import Trained
+    from gnnplace.training.run.assemble import Trained
     from gnnplace.training.run.zero_shot import ZeroShot
 
 
@@ -78,7 +78,7 @@ def train(
         True
     """
     from gnnplace.config import files
-    from gnnplace.training.run import in_memory
+    from gnnplace.training.run import assemble
 
     overrides = [
         f"--{name}={json.dumps(value) if not isinstance(value, str) else value}"
@@ -89,7 +89,7 @@ def train(
     else:
         chosen = files.read_settings(named, settings, overrides, encoder)
     given = [problems] if isinstance(problems, Problem) else problems
-    return in_memory.train(chosen, given, teachers, evaluate, callbacks)
+    return assemble.train(chosen, given, teachers, evaluate, callbacks)
 
 
 def measure(

@@ -24,8 +24,8 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from types import FrameType
 from typing import Any
 
+from gnnplace.complaints import printable
 from gnnplace.isolation import under_way
-from gnnplace.printable import printable
 
 ENDED = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 OVER_A_BAR = "\r\x1b[K\x1b[?25h"  # the start of the line, which is cleared; the cursor is shown

@@ -24,7 +24,7 @@ from gnnplace.policies.hierarchical.config import HierarchicalConfig
 from gnnplace.policies.registry import POLICIES
 from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.portfolio import comparison, planners, portfolio
-from gnnplace.portfolio.enumeration import every_placement
+from gnnplace.portfolio.portfolio import every_placement
 from gnnplace.portfolio.stages import nearest, planned_stages, search_stages
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, score

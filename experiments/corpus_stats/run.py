@@ -17,7 +17,7 @@ from experiments.cells import Cell
 from experiments.corpus_stats import plot
 from experiments.problems import problem_of
 from experiments.room import run as room
-from gnnplace.commands.graph_summary import fastest_ns, shares, summary
+from gnnplace.commands.graphs import fastest_ns, shares, summary
 from gnnplace.corpus import manifest
 from gnnplace.corpus.manifest import Entry
 from gnnplace.report import results

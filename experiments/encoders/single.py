@@ -10,9 +10,9 @@ import numpy as np
 from experiments import training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import on_accelerators
 from gnnplace.baselines.random_units import BATCH, draw
+from gnnplace.baselines.single import fastest
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement

@@ -17,7 +17,7 @@ from gnnplace.placement import Placement
 from gnnplace.problems import NS_PER_S, Problem
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate, usable_cores
-from gnnplace.training.run import in_memory
+from gnnplace.training.run import assemble
 
 GRAPH, CLUSTER = "nmt-2", "k40-2"
 CONFIGURATIONS = {"hierarchical, published": ("hierarchical", "published"), "unit-placer, tuned": ("unit-placer", "tuned")}
@@ -62,7 +62,7 @@ def _measured(name: str, problem: Problem, device: str) -> dict[str, Any]:
     overrides = [f"--training.{knob}={value}" for knob, value in knobs.items()]
     config, clock = config_of(*CONFIGURATIONS[name], [*overrides, f"--trainer.accelerator={device}"]), Clock()
     torch.set_num_threads(usable_cores())
-    in_memory.train(config, [problem], [None], clock.evaluate, callbacks=[clock])
+    assemble.train(config, [problem], [None], clock.evaluate, callbacks=[clock])
     timed = list(zip(clock.update_ns, clock.simulator_ns, strict=True))[WARM_UP:]
     policy_ns = median(update - simulator for update, simulator in timed)
     return {

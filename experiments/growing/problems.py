@@ -14,13 +14,14 @@ from typing import Literal, NamedTuple
 
 from gnnplace.choices import FAMILIES
 from gnnplace.cluster import Cluster, Device, Link
-from gnnplace.corpus import drawn, manifest
+from gnnplace.corpus import manifest
 from gnnplace.corpus.synthetic import synthetic
 from gnnplace.costs.roofline import problem
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.problems import Problem
+from gnnplace.training.run import selection
 from tests.support.random_problems import KINDS, random_cluster, random_graph, receive_apart
 
 Growth = Literal["memory doubled", "one device more"]
@@ -73,7 +74,7 @@ def _realistic(random: Random) -> tuple[ComputationGraph, Cluster]:
         seed=random.randrange(10**6),
         donors=_donors()[random.randrange(5) :],
     )
-    cluster = next(found for number in iter(lambda: random.randrange(10**6), None) if (found := drawn.drawn(number)).num_devices > 3)
+    cluster = next(found for number in iter(lambda: random.randrange(10**6), None) if (found := selection.drawn(number)).num_devices > 3)
     held, share = int(graph.persistent_bytes.sum() + graph.output_bytes.sum()), random.choice([None, 0.3, 0.6, 1.0])
     if share is None:
         return graph, cluster

@@ -22,14 +22,13 @@ from experiments import cells, output, training
 from experiments.cells import Cell, Job
 from experiments.problems import heuristics_ns, problem_of, time_ns
 from gnnplace.baselines.annealing import hill_climb
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.random_units import draw
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.single import single_cpu, single_gpu
+from gnnplace.baselines.single import fastest, single_cpu, single_gpu
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.placement import Placement
 from gnnplace.policies import registry
-from gnnplace.policies.hsdag.coarsening import co_located
+from gnnplace.policies.hsdag.parsing import co_located
 from gnnplace.policies.tape import Tape
 from gnnplace.policies.unit_placer.policy import UnitPlacerConfig
 from gnnplace.report import results

@@ -19,7 +19,7 @@ from experiments.cells import Cell, compute
 from experiments.optimality.graphs import Kind, drawn, kinds
 from gnnplace.baselines.annealing import annealing
 from gnnplace.baselines.cp_sat.exact import Limit, Start, solve
-from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.single import fastest
 from gnnplace.bounds.bounds import bound_name, least_times, lower_bound
 from gnnplace.placement import Placement
 from gnnplace.portfolio import planners, portfolio

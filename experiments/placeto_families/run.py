@@ -32,10 +32,9 @@ from experiments.placeto_families.settings import (
 )
 from experiments.problems import heuristics_ns, time_ns
 from gnnplace.baselines.annealing import hill_climb
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.single import on_each
+from gnnplace.baselines.single import fastest, on_each
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.problems import Problem
 from gnnplace.report import results

@@ -24,11 +24,10 @@ from experiments.planners.columns import ABLATIONS, FUSED, LEARNED, MAIN, SCHEDU
 from experiments.planners.watched import Watched
 from experiments.problems import heuristics_ns, problem_of
 from gnnplace.baselines.annealing import annealing, hill_climb
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import on_accelerators
 from gnnplace.baselines.random_units import BATCH, draw
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.single import on_each
+from gnnplace.baselines.single import fastest, on_each
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.fused import fused
 from gnnplace.fusion.defaults import default

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from gnnplace.baselines.ranked_climb import path_estimate
 from gnnplace.corpus import manifest
-from gnnplace.corpus.drawn import drawn
 from gnnplace.costs import roofline
 from gnnplace.moves.neighbourhood import neighbourhood
 from gnnplace.policies.improver.config import MovesConfig
@@ -21,6 +20,7 @@ from gnnplace.policies.protocol import Practice
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
+from gnnplace.training.run.selection import drawn
 from gnnplace.training.update.objectives import start
 
 PRESETS = ("cpu-2", "h200-8", "k40-2", "k40-4", "k40-8", "mixed-4", "p100-8", "v100-8")

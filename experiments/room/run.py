@@ -18,8 +18,8 @@ from experiments import cells, output
 from experiments.cells import Cell
 from experiments.problems import heuristics, problem_of, time_ns
 from gnnplace.baselines.explanations import EXPLANATIONS, slower_than_one_device
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.searching.budget import Budget
+from gnnplace.baselines.single import fastest
 from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.corpus import clusters, manifest
 from gnnplace.corpus.manifest import Entry

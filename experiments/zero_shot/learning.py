@@ -33,7 +33,7 @@ from gnnplace.policies.improver.scorer import MoveScorer
 from gnnplace.portfolio import portfolio
 from gnnplace.report import results
 from gnnplace.sources import graphs as sources
-from gnnplace.training.run import fit, in_memory
+from gnnplace.training.run import assemble, fit
 from gnnplace.training.run.selection import selected
 
 UPDATES, PROBLEMS_PER_UPDATE, MOST_OPS, SYNTHETIC = 150, 3, 3000, 300
@@ -76,7 +76,7 @@ def cell(number: int, changes: tuple[str, ...], blind_to: str, seed: int) -> cel
         learned_from = tuple(learned_from[each] for each in order[:number])
     begun = time.perf_counter()
     named = tuple((problem.graph.name, problem.cluster.name) for problem in learned_from)
-    trained = in_memory.untrained(replace(config, problems=named, corpus=SelectionConfig()), learned_from)
+    trained = assemble.untrained(replace(config, problems=named, corpus=SelectionConfig()), learned_from)
     scorer = trained.learner.policy.scorer
     assert isinstance(scorer, MoveScorer)
     if blind_to:

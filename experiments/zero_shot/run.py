@@ -26,15 +26,13 @@ import numpy as np
 from experiments import cells, output
 from experiments.zero_shot.table import table
 from gnnplace.baselines.annealing import annealing, hill_climb
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.improve import own_start
 from gnnplace.baselines.ranked_climb import DRAWN, Rank, path_estimate, ranked_climb
 from gnnplace.baselines.sampled_lists import list_schedules
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.single import on_each
+from gnnplace.baselines.single import fastest, on_each
 from gnnplace.bounds.bounds import lower_bound
 from gnnplace.corpus import manifest
-from gnnplace.corpus.drawn import drawn
 from gnnplace.costs import roofline
 from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement
@@ -44,6 +42,7 @@ from gnnplace.report import results
 from gnnplace.result import StepResult
 from gnnplace.simulator.simulator import simulate
 from gnnplace.sources import graphs as sources
+from gnnplace.training.run.selection import drawn
 
 HERE = Path(__file__).resolve().parent
 ROOM = HERE.parents[0] / "room" / "results" / "room.json"

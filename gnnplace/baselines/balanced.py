@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float, Int64, Shaped
 
-from gnnplace.baselines.fastest import fastest_that_fits
 from gnnplace.baselines.legal import legalised
+from gnnplace.baselines.single import fastest_that_fits
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator

@@ -17,16 +17,16 @@ from typing import NamedTuple, no_type_check
 import numpy as np
 from jaxtyping import Float, Int64
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.layers import block_of_ops, layer_of_ops, with_families
 from gnnplace.baselines.legal import legalised
+from gnnplace.baselines.single import fastest
 from gnnplace.cluster import NO_LINK
 from gnnplace.compiled import kernel
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
-from gnnplace.schedules.unit_order import decision_order
+from gnnplace.schedules.paths import decision_order
 from gnnplace.units.numbers import block_numbers, numbered
 from gnnplace.units.units import expand, units
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import on_accelerators
+from gnnplace.baselines.single import fastest
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator

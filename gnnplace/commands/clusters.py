@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gnnplace.commands import options
 from gnnplace.commands.usage import DONE, Parser, importing, parsed_action
-from gnnplace.printable import printable
+from gnnplace.complaints import printable
 from gnnplace.report import terminal
 
 if TYPE_CHECKING:

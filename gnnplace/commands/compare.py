@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from gnnplace.baselines.explanations import slower_than_one_device
 from gnnplace.commands import options
 from gnnplace.commands.usage import DONE, NOTHING_FEASIBLE, Parser, Several, importing
-from gnnplace.printable import printable
+from gnnplace.complaints import printable
 from gnnplace.report import terminal
 
 if TYPE_CHECKING:

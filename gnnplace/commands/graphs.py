@@ -7,15 +7,23 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
+import numpy as np
+from jaxtyping import Int64
+
+from gnnplace.bounds.bounds import bound_name, lower_bound
 from gnnplace.choices import FAMILIES
 from gnnplace.commands import options
 from gnnplace.commands.usage import DONE, Parser, importing, parsed_action
 from gnnplace.corpus.splits import Split
+from gnnplace.graph import NONE, Categorical, ComputationGraph
+from gnnplace.problems import Problem
 from gnnplace.report import terminal
+from gnnplace.schedules.paths import longest_paths
 from gnnplace.version import VERSION
 
 if TYPE_CHECKING:
     from gnnplace.problems import Problem
+
 
 PURPOSE = (
     "The corpus: list its graphs, show what one holds, import one from a file, make one whose ops cost what "
@@ -101,7 +109,7 @@ def _list(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace) -> int:
     with importing():
-        from gnnplace.commands.graph_summary import summary
+        from gnnplace.commands.graphs import summary
     problem = options.problem(chosen)
     if chosen.picture is not None:
         _draw(chosen.picture, problem)
@@ -114,7 +122,7 @@ def _show(chosen: argparse.Namespace) -> int:
 
 
 def _draw(path: str, problem: Problem) -> None:
-    from gnnplace.commands.graph_summary import fastest_ns
+    from gnnplace.commands.graphs import fastest_ns
     from gnnplace.report.graph_picture import write_graph_picture  # matplotlib takes a second to import
 
     write_graph_picture(path, problem.graph, fastest_ns(problem))
@@ -184,3 +192,63 @@ def _synthetic(chosen: argparse.Namespace) -> int:
     atomic.write_text(chosen.output, json.dumps(graph_document(graph)) + "\n")
     terminal.say(f"{graph.name}: {graph.num_ops} ops, {graph.num_edges} edges, sha256 {graph.sha256}")
     return DONE
+
+
+def summary(problem: Problem) -> dict[str, Any]:
+    """Counts, memory, work and critical path (each op on its fastest allowed device, transfers free), bound, shares by
+    kind and phase.
+
+    `parallelism` is work / critical path: however many devices there are, no placement is faster than one fastest
+    device by more.
+    """
+    graph, fastest = problem.graph, fastest_ns(problem)
+    work, critical_path = int(fastest.sum()), longest_paths(graph, fastest).critical_path_ns
+    roots = graph.output_alias == NONE
+    return {
+        "name": graph.name,
+        "sha256": graph.sha256,
+        "cluster": problem.cluster.name,
+        "ops": graph.num_ops,
+        "edges": graph.num_edges,
+        "control_edges": int((graph.edge_data == NONE).sum()),
+        "ops_without_kernel": int((~graph.kernel).sum()),
+        "flops": int(graph.flops.sum()),
+        "persistent_bytes": int(graph.persistent_bytes.sum()),
+        "output_bytes": int(graph.output_bytes[roots].sum()),
+        "largest_workspace_bytes": int(graph.workspace_bytes.max()),
+        "work_ns": work,
+        "critical_path_ns": critical_path,
+        "parallelism": round(work / critical_path, 3),
+        "bound_ns": lower_bound(problem),
+        "bound": bound_name(problem),
+        "kinds": shares(graph, graph.kind, fastest),
+        "phases": shares(graph, graph.phase, fastest),
+    }
+
+
+def fastest_ns(problem: Problem) -> Int64[np.ndarray, " ops"]:
+    """What each op lasts on its fastest allowed device; where none is allowed, on the fastest of all."""
+    fastest = np.where(problem.allowed, problem.time_ns, np.iinfo(np.int64).max).min(axis=1)
+    return np.where(problem.allowed.any(axis=1), fastest, problem.time_ns.min(axis=1))
+
+
+def shares(graph: ComputationGraph, column: Categorical, time_ns: np.ndarray) -> list[dict[str, Any]]:
+    """Ops, flops, work and persistent bytes for each value of a column,
+    most work first; `null` is for ops without a value.
+    """
+    rows = column.index + 1  # none comes first
+    totals = {
+        "ops": np.ones(graph.num_ops, dtype=np.int64),
+        "flops": graph.flops,
+        "work_ns": time_ns,
+        "persistent_bytes": graph.persistent_bytes,
+    }
+    sums = {name: np.zeros(len(column.values) + 1, dtype=np.int64) for name in totals}
+    for name, values in totals.items():
+        np.add.at(sums[name], rows, values)
+    entries = [
+        {"value": value} | {name: int(total[row]) for name, total in sums.items()}
+        for row, value in enumerate((None, *column.values))
+        if sums["ops"][row]
+    ]
+    return sorted(entries, key=lambda share: -share["work_ns"])

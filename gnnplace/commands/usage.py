@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from gnnplace.printable import printable
+from gnnplace.complaints import printable
 
 DONE, USAGE, NOTHING_FEASIBLE, BAD_INPUT, MEASUREMENT_FAILED, INTERRUPTED, TERMINATED = 0, 2, 3, 4, 5, 130, 143
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple
 
+from gnnplace.complaints import printable
 from gnnplace.isolation import python, regular_file
 from gnnplace.isolation.linux import die_with_parent
-from gnnplace.printable import printable
 
 MAX_FILE_BYTES = 2**31 - 1  # as much as protobuf takes
 MOST_DIM = 2**40

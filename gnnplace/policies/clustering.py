@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from gnnplace.problems import Problem
-from gnnplace.schedules.unit_order import UnitStarts, unit_starts
+from gnnplace.schedules.paths import UnitStarts, unit_starts
 from gnnplace.units.adjacency import adjacency, mean_transfer_ns
 from gnnplace.units.partition import partition
 from gnnplace.units.units import UnitEdges, Units, unit_edges, work_ns

@@ -229,7 +229,7 @@ class PolicyConfig(ABC):
         """The policy's encoders by name, each with the knobs that make it up (all with the same knobs, none where there
         is no choice).
 
-        Empty for a policy that embeds no ops. Most policies have `encoders.choice.ENCODERS`.
+        Empty for a policy that embeds no ops. Most policies have `encoders.encoder.ENCODERS`.
         """
         return {}
 

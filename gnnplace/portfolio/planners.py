@@ -20,7 +20,6 @@ from gnnplace.baselines.baechi import m_etf, m_sct, m_topo
 from gnnplace.baselines.cp_sat.exact import Limit, exact
 from gnnplace.baselines.cpop import critical_path_first
 from gnnplace.baselines.expert import expert
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.fewer import OnPart, on_part, parts
 from gnnplace.baselines.genetic import genetic
 from gnnplace.baselines.heft import heft
@@ -33,7 +32,7 @@ from gnnplace.baselines.scotch import min_cut, scotch
 from gnnplace.baselines.scotch_library import HOW_TO_GET, available
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed, shares
-from gnnplace.baselines.single import single_cpu, single_gpu
+from gnnplace.baselines.single import fastest, single_cpu, single_gpu
 from gnnplace.bounds.bounds import least_times
 from gnnplace.constraints import Stages
 from gnnplace.formats import strict_json

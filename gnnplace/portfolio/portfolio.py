@@ -6,9 +6,11 @@ Searches rank moves by the learned ranking that comes with the package, unless t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice, product
+from math import prod
 
 import numpy as np
 
@@ -22,6 +24,7 @@ from gnnplace.baselines.repairing.repair import WAYS, Repair
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.clock import running_s
 from gnnplace.baselines.searching.rations import Rationed
+from gnnplace.baselines.single import fastest
 from gnnplace.bounds.bounds import least_times, lower_bound
 from gnnplace.choices import SEARCH, SearchName
 from gnnplace.constraints import Stages
@@ -29,7 +32,6 @@ from gnnplace.moves.ranking import Ranking, read_ranking
 from gnnplace.placement import Placement, Schedule, rule_of, scheduled
 from gnnplace.portfolio import planners
 from gnnplace.portfolio.candidates import Candidate, candidate
-from gnnplace.portfolio.enumeration import enumerated, placements
 from gnnplace.portfolio.rounds import (
     FOR_ORDER,
     FOR_PLANNERS,
@@ -45,6 +47,7 @@ from gnnplace.portfolio.rounds import (
 from gnnplace.portfolio.stages import best_stages, staged, with_best_stages
 from gnnplace.problems import Problem
 from gnnplace.result import FEASIBLE, Evaluator, Planner
+from gnnplace.units.units import allowed, expand, units
 
 SHIPPED = package_data.folder("checkpoints") / "improver.safetensors"  # trained on all lineages
 # on those of the training and validation split, for claims about the others
@@ -333,3 +336,31 @@ def budget(problem: Problem, seconds: float | None = None, evaluations: int | No
     if seconds is None and evaluations is None:
         evaluations = max(LEAST_EVALUATIONS, min(MOST_EVALUATIONS, SIMULATED_OPS // problem.num_ops))
     return Budget(seconds=seconds, evaluations=evaluations, bound_ns=bound_ns, started=started)
+
+
+BATCH = 1024  # placements evaluated together
+
+
+def placements(problem: Problem) -> float:
+    """How many legal placements there are. Raises ValueError where a colocation group is allowed on no device."""
+    # infinite where a float can't count them
+    return prod(allowed(problem, units(problem.graph, "ops")).sum(axis=1).tolist(), start=1.0)
+
+
+def every_placement(problem: Problem, schedule: Schedule = "critical-path") -> Iterator[Placement]:
+    """All legal placements under a schedule, those on early devices first."""
+    closure = units(problem.graph, "ops")
+    options = [np.flatnonzero(row).tolist() for row in allowed(problem, closure)]
+    for devices in product(*options):
+        yield Placement(expand(closure, np.array(devices, dtype=np.int32)), schedule)
+
+
+def enumerated(problem: Problem, evaluate: Evaluator, *, schedule: Schedule = "critical-path") -> Placement:
+    """The fastest legal placement under a schedule; the first on a tie.
+
+    Raises ValueError where a group is allowed on no device.
+    """
+    every, best = every_placement(problem, schedule), list[Placement]()
+    while batch := list(islice(every, BATCH)):
+        best = [fastest(problem, [*best, *batch], evaluate)]
+    return best[0]

@@ -19,12 +19,11 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from gnnplace.baselines.annealing import Report
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.pipeline import splits_of_row
 from gnnplace.baselines.reorder import reordered
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed
-from gnnplace.baselines.single import on_each
+from gnnplace.baselines.single import fastest, on_each
 from gnnplace.compiled import kernel
 from gnnplace.constraints import Stages
 from gnnplace.placement import Placement, Schedule, rule_of

@@ -11,8 +11,8 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
+from gnnplace.complaints import printable
 from gnnplace.formats import atomic
-from gnnplace.printable import printable
 
 ENDING = ".html"
 # nothing is fetched

@@ -18,10 +18,10 @@ from matplotlib.patches import Patch
 from matplotlib.text import Text
 
 from gnnplace.bounds.bounds import bound_name, lower_bound
+from gnnplace.complaints import printable
 from gnnplace.formats import atomic
 from gnnplace.graph import NONE, PHASES, ComputationGraph
 from gnnplace.placement import Placement
-from gnnplace.printable import printable
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult, Timeline
 

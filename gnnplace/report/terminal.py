@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gnnplace.printable import printable
+from gnnplace.complaints import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress

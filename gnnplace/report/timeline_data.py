@@ -12,8 +12,8 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from gnnplace.cluster import NO_CHANNEL, Cluster
+from gnnplace.complaints import printable
 from gnnplace.graph import NONE, ComputationGraph
-from gnnplace.printable import printable
 from gnnplace.report.chain_words import Step
 from gnnplace.report.picture import coloured_phases
 from gnnplace.schedules.device_use import memory_use, streams

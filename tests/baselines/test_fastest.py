@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from support.graphs import equal_gpus, op
 
-from gnnplace.baselines.fastest import fastest, fastest_that_fits
+from gnnplace.baselines.single import fastest, fastest_that_fits
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op

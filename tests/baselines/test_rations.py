@@ -5,9 +5,9 @@ import pytest
 from support.graphs import chains
 from support.random_problems import random_case
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed, promise, shares
+from gnnplace.baselines.single import fastest
 from gnnplace.placement import Placement
 from gnnplace.problems import MAX_STEP_NS
 from gnnplace.result import score

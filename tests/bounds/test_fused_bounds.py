@@ -10,8 +10,7 @@ from support.random_fusions import fused_case, random_fusion, with_kinds
 from support.slow import slow
 from support.tight_problems import crowded_case, tight_case
 
-from gnnplace.bounds.bounds import bounds, lower_bound
-from gnnplace.bounds.unfused import may_fuse, unfused
+from gnnplace.bounds.bounds import bounds, lower_bound, may_fuse, unfused
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.corpus import manifest
 from gnnplace.corpus.clusters import cluster

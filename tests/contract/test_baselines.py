@@ -14,7 +14,7 @@ from support.short_searches import shorten_searches
 from support.slow import slow
 
 from gnnplace.baselines.explanations import EXPLANATIONS, SINGLE, slower_than_one_device
-from gnnplace.baselines.fastest import fastest
+from gnnplace.baselines.single import fastest
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op

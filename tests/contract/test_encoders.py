@@ -11,7 +11,7 @@ from gnnplace.config.algorithms import PpoConfig
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import check
 from gnnplace.policies.registry import POLICIES
-from gnnplace.training.run import in_memory, zero_shot
+from gnnplace.training.run import assemble, zero_shot
 
 
 def named(config):
@@ -21,7 +21,7 @@ def named(config):
 @pytest.mark.parametrize("policy", [each for each in ENCODED if each.encoders], ids=named)
 def test_a_checkpoint_places_as_what_was_trained_also_graphs_of_other_sizes(policy, tmp_path):
     problem, config = testing.branches(), RunConfig(policy, training=settings(updates=1, samples=4, lr=0.02), algorithm=PpoConfig(epochs=2))
-    trained = in_memory.train(config, [problem])
+    trained = assemble.train(config, [problem])
     trained.save(tmp_path / "checkpoint.safetensors")
     again = zero_shot.planner(tmp_path / "checkpoint.safetensors")
     assert again.encoder == policy.encodes_with

@@ -17,12 +17,12 @@ import pytest
 from support.random_problems import random_case
 
 import gnnplace as gp
+from gnnplace.complaints import printable
 from gnnplace.exports.chrome_trace import chrome_trace
 from gnnplace.exports.device_map import device_map
 from gnnplace.exports.refusal import UnsayableError
 from gnnplace.exports.targets import exported, in_turn
 from gnnplace.placement import Placement, check
-from gnnplace.printable import printable
 from gnnplace.problems import Problem
 from gnnplace.simulator.simulator import simulate
 from gnnplace.units.modules import modules

@@ -15,10 +15,10 @@ from gnnplace.corpus import manifest
 from gnnplace.corpus.clusters import cluster
 from gnnplace.costs import roofline
 from gnnplace.fused import fused
-from gnnplace.fusion.by_priority import by_priority
 from gnnplace.fusion.defaults import default
 from gnnplace.fusion.rules import leaders, refusal
 from gnnplace.graph import PHASES, ComputationGraph, Op, Output
+from gnnplace.policies.go.priority_levels import by_priority
 
 
 def posed(ops, edges, gpus=2):

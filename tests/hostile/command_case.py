@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gnnplace.printable import MOST_CHARACTERS
+from gnnplace.complaints import MOST_CHARACTERS
 from tests.hostile import confined
 
 BAD_INPUT = frozenset({4})

@@ -7,7 +7,7 @@ from support.graphs import chains, equal_gpus, op
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.policies.clustering import by_time, clustering, groups_within
-from gnnplace.schedules.unit_order import UnitStarts, unit_starts
+from gnnplace.schedules.paths import UnitStarts, unit_starts
 from gnnplace.units.units import units
 
 

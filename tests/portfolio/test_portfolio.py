@@ -18,8 +18,7 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement
 from gnnplace.portfolio import planners, portfolio
-from gnnplace.portfolio.enumeration import every_placement, placements
-from gnnplace.portfolio.portfolio import Options
+from gnnplace.portfolio.portfolio import Options, every_placement, placements
 from gnnplace.result import FEASIBLE, score
 from gnnplace.simulator.simulator import simulate
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from support.graphs import chains, equal_gpus, op
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.searching.budget import Budget
 from gnnplace.baselines.searching.rations import Rationed
+from gnnplace.baselines.single import fastest
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph
 from gnnplace.placement import Placement

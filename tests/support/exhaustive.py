@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gnnplace.placement import Placement, Schedule
-from gnnplace.portfolio.enumeration import enumerated, placements
+from gnnplace.portfolio.portfolio import enumerated, placements
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 

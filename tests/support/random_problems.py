@@ -17,7 +17,7 @@ from gnnplace.costs import roofline
 from gnnplace.formats.clusters import cluster_of
 from gnnplace.formats.graphs import graph_of
 from gnnplace.placement import SCHEDULES, Placement
-from gnnplace.portfolio.enumeration import placements
+from gnnplace.portfolio.portfolio import placements
 from gnnplace.problems import Problem
 
 KINDS = ("cpu", "gpu", "npu")

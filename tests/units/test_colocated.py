@@ -10,8 +10,7 @@ from support.random_problems import random_case
 
 from gnnplace.corpus import manifest
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
-from gnnplace.units.colocated import by_layer, with_sole_readers
-from gnnplace.units.units import colocation_closure, units
+from gnnplace.units.units import by_layer, colocation_closure, units, with_sole_readers
 
 
 def graph_of(edges, **columns):

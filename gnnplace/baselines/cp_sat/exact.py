@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Int32
 
 from gnnplace.baselines.cp_sat.contracted import by_start, contracted, lifted
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
 from gnnplace.baselines.legal import legalised
+from gnnplace.baselines.single import fastest
 from gnnplace.isolation import python
 from gnnplace.isolation.worker import ended
 from gnnplace.placement import Placement, Schedule

@@ -16,7 +16,6 @@ from typing import no_type_check
 import numpy as np
 from jaxtyping import Int32, Int64
 
-from gnnplace.baselines.fastest import fastest_that_fits
 from gnnplace.baselines.legal import device_sets
 from gnnplace.baselines.scheduling.gaps import NEVER, take
 from gnnplace.baselines.scheduling.heaps import is_less, pop, push
@@ -25,6 +24,7 @@ from gnnplace.baselines.scheduling.list_schedule import OWN_END, fits, place, re
 from gnnplace.baselines.scheduling.ranks import upward_rank_ns
 from gnnplace.baselines.scheduling.sequence import append_after_inputs, costly, sequence
 from gnnplace.baselines.scheduling.waiting import nobody_yet, offer, withdraw
+from gnnplace.baselines.single import fastest_that_fits
 from gnnplace.compiled import allocates_nothing, part_allocates_nothing
 from gnnplace.graph import NONE, ComputationGraph
 from gnnplace.placement import Placement, Schedule

@@ -13,10 +13,10 @@ from typing import no_type_check
 import numpy as np
 from jaxtyping import Bool, Int32
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.legal import device_sets
 from gnnplace.baselines.scheduling.gaps import earliest, take
 from gnnplace.baselines.scheduling.instance import Guide, Instance, instance, nothing_yet
+from gnnplace.baselines.single import fastest
 from gnnplace.compiled import allocates_nothing, part_allocates_nothing
 from gnnplace.placement import Placement, Schedule
 from gnnplace.problems import Problem

@@ -20,11 +20,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from gnnplace.complaints import printable
 from gnnplace.frontends.network import flops as network_flops
 from gnnplace.frontends.network.flops import NodeCall
 from gnnplace.frontends.network.network import Names, Network, Node, Tensor, shown
 from gnnplace.graph import MAX_FLOPS, ComputationGraph, Op, Output
-from gnnplace.printable import printable
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
+from gnnplace.complaints import printable
 from gnnplace.frontends.tensorflow import costs
 from gnnplace.frontends.tensorflow.kinds import ALIASES, MAX_FOLDED_ELEMENTS, NO_KERNEL, SHAPE_READERS, canonical_kind
 from gnnplace.frontends.tensorflow.pruned import PrunedStep, prune
 from gnnplace.frontends.tensorflow.roles import Roles
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.printable import printable
 
 log = logging.getLogger(__name__)
 

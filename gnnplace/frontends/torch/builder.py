@@ -33,6 +33,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from gnnplace.complaints import printable
 from gnnplace.frontends.torch import flops
 from gnnplace.frontends.torch.buffers import CapturedBuffers, Ref, shares
 from gnnplace.frontends.torch.calls import Call, call_of, tensor_bytes, values_of
@@ -40,7 +41,6 @@ from gnnplace.frontends.torch.scopes import CLIP_LAYER, scope_of
 from gnnplace.frontends.torch.strided import leaves_its_tensor
 from gnnplace.frontends.torch.trace import Trace
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
-from gnnplace.printable import printable
 
 Capture = Literal["export", "make_fx"]
 BACKWARD = ("backward_data", "backward_weight")

@@ -15,7 +15,7 @@ The supplement with the sizes is not public. What the paper leaves open, decided
 - *Colocation*: a group gets one device, by the mean of its ops' logits. In the paper a split group is invalid and costs
   a sample.
 - *Priorities*: within a level ops run as under the knob `schedule`. The paper's queue is `fifo`.
-- *Fusion*: levels say in which order ops try to be fused (`fusion/by_priority.py`), with what stands on the same
+- *Fusion*: levels say in which order ops try to be fused (`priority_levels.py`), with what stands on the same
   device.
 - *Reward*: that of the last iteration's placement, for every iteration. The critic is a network of its own.
 - *The ratio* of PPO is of each decision, since that of 80,000 at once is 0 or infinite (knob `algorithm.ratio`).
@@ -34,11 +34,10 @@ from torch import Tensor, nn
 
 from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.encoders.choice import by_switches
 from gnnplace.policies.encoders.columns import CostColumns, PaperColumns
+from gnnplace.policies.encoders.encoder import ShowsOwn, by_switches
 from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
-from gnnplace.policies.encoders.protocol import ShowsOwn
 from gnnplace.policies.go.op_graph import OpGraph, single_ops
 from gnnplace.policies.go.priority_levels import levels_of, list_placement, proposed
 from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention

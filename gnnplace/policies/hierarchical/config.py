@@ -14,14 +14,13 @@ from typing import Any, Literal, assert_never
 
 from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, above, between
 from gnnplace.placement import Schedule
-from gnnplace.policies.encoders.choice import by_switches
 from gnnplace.policies.encoders.columns import Columns, CostColumns, PaperColumns
 from gnnplace.policies.encoders.cost_ops import CostOps
+from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder, by_switches
 from gnnplace.policies.encoders.gnn import UnitGraph
 from gnnplace.policies.encoders.groups import MeanGroups
 from gnnplace.policies.encoders.kinds import CANONICAL, Vocabulary, vocabulary
 from gnnplace.policies.encoders.paper import PaperGroups, PaperOps
-from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
 from gnnplace.policies.hierarchical.group_graph import GroupGraph
 from gnnplace.policies.hierarchical.grouper import Activation, Grouper, RandomGrouping
 from gnnplace.policies.hierarchical.policy import Hierarchical

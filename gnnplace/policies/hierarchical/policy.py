@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.clustering import clustering, groups_within
-from gnnplace.policies.encoders.protocol import GroupEncoder, OpEncoder
+from gnnplace.policies.encoders.encoder import GroupEncoder, OpEncoder
 from gnnplace.policies.hierarchical.grouper import Grouper, RandomGrouping
 from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_units
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
@@ -25,7 +25,7 @@ from gnnplace.policies.states import ProblemConstants, devices_of_units, unit_pl
 from gnnplace.policies.symmetry import by_first_use
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
-from gnnplace.schedules.unit_order import decision_order
+from gnnplace.schedules.paths import decision_order
 from gnnplace.units.units import Units, UnitsName, allowed, units, work_ns
 
 

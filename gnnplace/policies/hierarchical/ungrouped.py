@@ -14,7 +14,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.encoders.protocol import OpEncoder
+from gnnplace.policies.encoders.encoder import OpEncoder
 from gnnplace.policies.hierarchical.grouper import Grouper
 from gnnplace.policies.protocol import Choose
 from gnnplace.policies.states import ProblemConstants, unit_placements

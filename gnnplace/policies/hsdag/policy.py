@@ -1,7 +1,7 @@
 """HSDAG: "A Structure-Aware Framework for Learning Device Placements on Computation Graphs" (Duan et al., NeurIPS
 2024).
 
-Co-location sets of ops are the nodes of a coarse graph (appendix G, `coarsening.py`). A graph parsing network groups
+Co-location sets of ops are the nodes of a coarse graph (appendix G, `parsing.py`). A graph parsing network groups
 them by learned edge scores and gives each group a device (section 2.4, `parsing.py`). The embedding of its group is
 added to each node's columns, and with these the next step groups and places anew: Z_v <- Z_v + Z_v' (section 2.5). An
 episode is `steps` such steps, each of which is evaluated; the policy learns once from all of them.
@@ -32,12 +32,10 @@ from torch import Tensor, nn
 
 from gnnplace.knobs import MOST_LAYERS, MOST_OF_A_STEP, MOST_WIDTH, between, fraction
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
+from gnnplace.policies.encoders.encoder import ENCODERS, EncoderName, OpEncoder, encoder_of
 from gnnplace.policies.encoders.kinds import Vocabulary, vocabulary
-from gnnplace.policies.encoders.protocol import OpEncoder
-from gnnplace.policies.hsdag.coarsening import Coarsening, co_located
 from gnnplace.policies.hsdag.columns import FeatureSet, NodeColumns
-from gnnplace.policies.hsdag.parsing import Dropout, GraphParsing
+from gnnplace.policies.hsdag.parsing import Coarsening, Dropout, GraphParsing, co_located
 from gnnplace.policies.placing.turns import group_allowed, soft_placement
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import ProblemConstants, named_devices, unit_placements

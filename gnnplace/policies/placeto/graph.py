@@ -19,7 +19,7 @@ from gnnplace.policies.placing.group_tables import group_order
 from gnnplace.policies.placing.turns import choiceless, group_allowed
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
-from gnnplace.schedules.unit_order import UnitStarts, unit_starts
+from gnnplace.schedules.paths import UnitStarts, unit_starts
 from gnnplace.units.units import Units, allowed, kept_bytes, output_bytes, work_ns
 
 SEEDS = 2**16  # a random order is one of so many

@@ -14,7 +14,7 @@ from torch import Tensor
 from gnnplace.policies.placing.observations import OBSERVATIONS, PartialPlacements, UnitTables
 from gnnplace.policies.placing.unit_tables import peers, unit_tables
 from gnnplace.problems import Problem
-from gnnplace.schedules.unit_order import UnitStarts, unit_starts
+from gnnplace.schedules.paths import UnitStarts, unit_starts
 from gnnplace.units.units import Units, UnitTransfers, group_edges, unit_transfers
 
 

@@ -20,18 +20,18 @@ from torch import Tensor, nn
 
 from gnnplace.knobs import MOST_LAYERS, MOST_WIDTH, between
 from gnnplace.placement import Placement, Schedule
-from gnnplace.policies.encoders.choice import ENCODERS, EncoderName, encoder_of
+from gnnplace.policies.encoders.encoder import ENCODERS, EncoderName, encoder_of
 from gnnplace.policies.encoders.kinds import CANONICAL
 from gnnplace.policies.encoders.paper import PaperOps
 from gnnplace.policies.placing.observations import OBSERVATIONS, STATIC, PartialPlacements, UnitTables
-from gnnplace.policies.placing.scorer import DeviceScorer
+from gnnplace.policies.placing.placer import DeviceScorer
 from gnnplace.policies.placing.unit_tables import unit_tables
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
 from gnnplace.policies.states import ProblemConstants, devices_of_units, unit_placements
 from gnnplace.policies.symmetry import by_first_use
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
-from gnnplace.schedules.unit_order import decision_order
+from gnnplace.schedules.paths import decision_order
 from gnnplace.units.units import Units, UnitsName, allowed, units
 
 

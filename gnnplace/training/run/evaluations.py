@@ -7,10 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from gnnplace.baselines.annealing import hill_climb
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.random_units import random_units
 from gnnplace.baselines.searching.budget import Budget
-from gnnplace.baselines.single import on_each
+from gnnplace.baselines.single import fastest, on_each
 from gnnplace.config.run import RunConfig
 from gnnplace.placement import Placement, Schedule
 from gnnplace.policies import registry

@@ -13,9 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.sampled_lists import list_schedules
-from gnnplace.baselines.single import single_gpu
+from gnnplace.baselines.single import fastest, single_gpu
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
 from gnnplace.policies.protocol import Continues, Objective, Practice

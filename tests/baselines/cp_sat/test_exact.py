@@ -20,8 +20,8 @@ from gnnplace.baselines.cp_sat.contracted import Contracted, contracted, lifted
 from gnnplace.baselines.cp_sat.exact import Limit, Proved, Solution, Start, exact, solve
 from gnnplace.baselines.cp_sat.model import ConstraintProgram, Sent
 from gnnplace.baselines.cp_sat.queues import add_queues
-from gnnplace.baselines.fastest import fastest
 from gnnplace.baselines.heft import heft
+from gnnplace.baselines.single import fastest
 from gnnplace.cluster import Cluster, Device
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output

@@ -7,7 +7,7 @@ from support.graphs import chains, equal_gpus
 
 from gnnplace.costs.roofline import problem
 from gnnplace.graph import CONTROL, ComputationGraph, Op, Output
-from gnnplace.policies.colocrl.embeddings import ColocationGroups
+from gnnplace.policies.colocrl.policy import ColocationGroups
 from gnnplace.policies.encoders.kinds import Vocabulary
 from gnnplace.policies.encoders.paper import KIND_WIDTH, SHAPE_WIDTH
 from gnnplace.units.units import units

@@ -17,14 +17,13 @@ from gnnplace.config.algorithms import PpoConfig
 from gnnplace.config.files import read_settings
 from gnnplace.config.training import CreditConfig, ExplorationConfig, OptimizerConfig, RewardConfig, TrainingConfig
 from gnnplace.costs.roofline import problem as posed
-from gnnplace.fusion.by_priority import by_priority
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.placement import RULES, Placement, check
 from gnnplace.policies import registry
 from gnnplace.policies.go import segments
 from gnnplace.policies.go.op_graph import MaxPoolSage, largest_of_neighbours
 from gnnplace.policies.go.policy import GOConfig
-from gnnplace.policies.go.priority_levels import levels_of, list_placement, ordered_placements
+from gnnplace.policies.go.priority_levels import by_priority, levels_of, list_placement, ordered_placements
 from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention
 from gnnplace.policies.go.task_chain import TaskChain, mean_of_units
 from gnnplace.policies.tape import Tape

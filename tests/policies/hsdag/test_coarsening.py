@@ -9,7 +9,7 @@ from support.graphs import equal_gpus, op
 
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph, Op, Output
-from gnnplace.policies.hsdag.coarsening import co_located, joins, pieces
+from gnnplace.policies.hsdag.parsing import co_located, joins, pieces
 from gnnplace.units.units import units
 
 

@@ -8,8 +8,8 @@ from support.graphs import equal_gpus
 from gnnplace.costs.roofline import problem as roofline
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.policies.encoders.kinds import Vocabulary
-from gnnplace.policies.hsdag.coarsening import co_located
 from gnnplace.policies.hsdag.columns import DEGREES, DIMS, POSITIONS, columns, fractal_dimension, width
+from gnnplace.policies.hsdag.parsing import co_located
 from gnnplace.units.units import unit_edges, units
 
 

@@ -8,7 +8,7 @@ from gnnplace.costs.roofline import problem
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.policies.placing.observations import OBSERVATIONS, PartialPlacements
 from gnnplace.policies.placing.unit_tables import unit_tables
-from gnnplace.schedules.unit_order import decision_order
+from gnnplace.schedules.paths import decision_order
 from gnnplace.units.units import units
 
 

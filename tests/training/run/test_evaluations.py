@@ -5,7 +5,7 @@ from support.graphs import chains
 
 from gnnplace.config import files
 from gnnplace.simulator.simulator import simulate
-from gnnplace.training.run import evaluations, in_memory
+from gnnplace.training.run import assemble, evaluations
 
 SMALL = ["--training.placements=2", "--training.warm_start.updates=0"]
 POLICIES = {
@@ -29,7 +29,7 @@ class Counting:
 def test_a_run_takes_as_many_evaluations_as_were_counted(policy):
     problem, evaluate = chains(2, 3, 2), Counting()
     config, spent = evaluations.within(files.read_settings(policy, None, POLICIES[policy]), problem, 60)
-    in_memory.train(config, [problem], evaluate=evaluate)
+    assemble.train(config, [problem], evaluate=evaluate)
     assert config.training.updates >= 1 and evaluate.count == spent <= 60
     assert spent + config.training.samples * evaluations.of_an_episode(config, problem) > 60
 

@@ -6,7 +6,7 @@ import torch
 import gnnplace as gp
 from gnnplace.config import files
 from gnnplace.policies.tape import Tape
-from gnnplace.training.run import in_memory
+from gnnplace.training.run import assemble
 
 SEEN, UNSEEN = ("squeezenet", "resnet-18", "gru-lm-inference"), ("mobilenet-v2", "densenet-121")
 
@@ -35,8 +35,8 @@ def agreement(policy, graph):
 def test_a_grouper_clusters_graphs_that_it_never_saw_better_than_chance():
     config = files.read_settings("hierarchical", "tuned", ["--training.grouping.updates=40", "--training.updates=0"], "gnn")
     problems = [gp.problem(graph, "k40-2") for graph in SEEN]
-    before = in_memory.untrained(config, problems, [None] * len(problems)).learner.policy
-    after = in_memory.train(config, problems, [None] * len(problems)).learner.policy
+    before = assemble.untrained(config, problems, [None] * len(problems)).learner.policy
+    after = assemble.train(config, problems, [None] * len(problems)).learner.policy
     for graph in UNSEEN:
         assert agreement(before, graph) < 0.1
         assert agreement(after, graph) > 0.15

@@ -10,10 +10,10 @@ import gnnplace
 from gnnplace.cli import main
 from gnnplace.cluster import Cluster, Device, Link
 from gnnplace.commands.usage import Parser
+from gnnplace.complaints import MOST_CHARACTERS, printable
 from gnnplace.formats.documents import save
 from gnnplace.graph import ComputationGraph, Op, Output
 from gnnplace.isolation.outcome import MeasurementError
-from gnnplace.printable import MOST_CHARACTERS, printable
 from gnnplace.report import terminal
 
 EVIL = "a\x1b[2J\x9b31m\u202egnp.exe\u2066\r\n$\\frac$<b>" + "y" * 300
