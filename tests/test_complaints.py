@@ -42,7 +42,7 @@ def test_everything_is_printed_by_few_functions():
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "sys.stdout.write", "sys.stderr.write"):
                 found.add((path.relative_to(root).as_posix(), ast.unparse(node)))
     assert {name for name, _ in found} - PRINTS == {"commands/train.py"}
-    assert ("commands/train.py", "sys.stdout.write(files.knobs_help())") in found
+    assert ("commands/train.py", "sys.stdout.write(tree.knobs_help())") in found
 
 
 @pytest.fixture

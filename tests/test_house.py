@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.house import House
 
-MODULES = 374  # the goal is 370
+MODULES = 375  # the goal is 370
 FRAGMENTS = 2  # 12
 AMBIGUOUS_CLASSES = 0  # 5
 VAGUE_BINDINGS = 125  # 130

@@ -242,7 +242,7 @@ def _runs(methods: Methods) -> str:
             str(run.path),
             str(run.config.seed),
             run.config.evaluate,
-            f"{run.config.training.all_updates:,}",
+            f"{run.updates:,}",
             str(len(run.best_ns)),
         )
         for name, runs in methods.items()

@@ -111,12 +111,12 @@ class MethodConfig(NamedTuple):
 def main(chosen: argparse.Namespace) -> int:
     """Trains, or explains the knobs."""
     with importing():
-        from gnnplace.config import files
+        from gnnplace.config import tree
         from gnnplace.isolation.linux import keep_freed_memory
         from gnnplace.isolation.outcome import MeasurementError
         from gnnplace.training.update import processes
     if chosen.knobs:
-        sys.stdout.write(files.knobs_help())
+        sys.stdout.write(tree.knobs_help())
         return DONE
     configs = _configs(chosen, chosen.overrides)
     keep_freed_memory(arenas=0)
@@ -307,6 +307,6 @@ def _stopped(run: TrainingRun) -> int | None:
         return None
     if processes.launched_as() > 0:
         return 128 + signal
-    done = f"{run.learner.updates_done} of {run.config.training.all_updates} updates"
+    done = f"{run.learner.updates_done} of {run.learner.learning.all_updates} updates"
     terminal.warn(f"gnnplace train: stopped after {done}; go on with --resume {run.folder.path}")
     return 128 + signal

@@ -1,45 +1,38 @@
-"""Configurations from YAML files and command lines (jsonargparse): nested overrides, `--print_config`, unknown keys
-refused.
+"""Configurations from YAML files and command lines, checked by pydantic.
 
-`policy.kind` names the policy and `algorithm.kind` the learning algorithm; the other keys under both are those of their
-dataclasses. The command line wins over the file, and the file over the defaults. What a run learns from is what the
-command line names, and that alone, whatever the file of its settings names.
+The command line wins over the file, and the file over the defaults. A run learns from the problems that the command
+line names, and from those of the file only if the command line names none.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import functools
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar
 
 import yaml
-from jsonargparse import ArgumentError, ArgumentParser
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
 
 from gnnplace import package_data
-from gnnplace.complaints import UsageError
-from gnnplace.config import strict_yaml
+from gnnplace.complaints import UsageError, one_line
+from gnnplace.config import strict_yaml, tree
 from gnnplace.config.algorithms import ALGORITHMS, AlgorithmConfig
 from gnnplace.config.run import RunConfig
 from gnnplace.formats import strict_json
 from gnnplace.policies.protocol import PolicyConfig
 from gnnplace.policies.registry import POLICIES
 
-Kind = TypeVar("Kind")
+Config = TypeVar("Config")
 
 DEFAULT_POLICY, DEFAULT_SETTINGS = "hierarchical", "tuned"
-FREE = "trainer"  # a map of the Trainer's flags, which Lightning knows
 CHOOSES = {"problems": "problems", "corpus": "corpus.splits"}  # the option that chooses problems by each of them
 # sizes and costs are those of its problems
 NOTHING: Mapping[str, Any] = {"problems": [], "corpus": {}, "dims": [], "costs": []}
-
-
-class Kinds(NamedTuple):
-    """The dataclasses of what a run's configuration chooses by `kind`."""
-
-    policy: type[PolicyConfig]
-    algorithm: type[AlgorithmConfig]
+PRINT = "--print_config"
 
 
 def read_config(path: Path, overrides: Sequence[str] = (), encoder: str | None = None) -> RunConfig:
@@ -67,7 +60,7 @@ def read_settings(
         return _overridden({"policy": {"kind": policy}, "name": policy}, policy, overrides, encoder)
     path = shipped(policy, settings or DEFAULT_SETTINGS)
     if not path.is_file():
-        there = ", ".join(sorted(each.stem for each in _folder(policy).glob("*.yaml"))) or "none"
+        there = ", ".join(sorted(file.stem for file in _folder(policy).glob("*.yaml"))) or "none"
         raise UsageError(f"--settings: {policy} has no {settings!r} settings; it has {there}")
     return read_config(path, overrides, encoder)
 
@@ -81,29 +74,120 @@ def _folder(policy: str) -> Path:
     return package_data.folder("configs") / policy
 
 
-def _overridden(document: Mapping[str, Any], place: str, overrides: Sequence[str], encoder: str | None) -> RunConfig:
+def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
+    """The configuration of plain data, as `to_document` gives it. Raises ValueError that begins with `place`."""
+    try:
+        kinds = tree.kinds_of(document)
+        tree.check(document, kinds)
+        choices = {group: _built(config, document.get(group, {}), group) for group, config in kinds._asdict().items()}
+        return _built(RunConfig, {**document, **choices})
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def policy_from_document(document: Mapping[str, Any], place: str) -> PolicyConfig:
+    """The knobs of a policy from plain data, of this version or an earlier one.
+
+    Raises ValueError that begins with `place`.
+    """
+    try:
+        kinds = tree.kinds_of({"policy": document})
+        today = kinds.policy.migrated(document)
+        tree.check({"policy": today}, kinds)
+        return _built(kinds.policy, today, "policy")
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
+
+
+def to_document(config: RunConfig) -> dict[str, Any]:
+    """The configuration as plain data, every knob included."""
+    return _plain(dataclasses.asdict(config))
+
+
+def to_yaml(config: RunConfig) -> str:
+    """The configuration as YAML, every knob included; reading it gives an equal one."""
+    return yaml.safe_dump(to_document(config), sort_keys=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    return [_plain(part) for part in value] if isinstance(value, tuple) else value
+
+
+def _built(config: type[Config], document: object, group: str = "") -> Config:
+    """A dataclass of knobs from plain data. Raises ValueError: each wrong value with its place and rule."""
+    try:
+        return TypeAdapter(config).validate_python(document)
+    except ValidationError as error:
+        raise ValueError(one_line(_complaint(part, group) for part in error.errors(include_url=False))) from None
+
+
+def _complaint(error: ErrorDetails, group: str) -> str:
+    """What is wrong, after the name of the knob; the checks of dataclasses may have said the name themselves."""
+    place = strict_json.place([part for part in (group, *error["loc"]) if part != ""])
+    if error["type"] == "value_error":
+        rule = str(error["ctx"]["error"])
+        return rule if not (group or error["loc"]) or rule.startswith(place) else f"{place}.{rule}"
+    rule = error["msg"].replace("tuple", "list")
+    return f"{place}: {strict_json.shown(error['input'])}: {rule[0].lower()}{rule[1:]}"
+
+
+def _overridden(document: Mapping[str, Any], place: str, words: Sequence[str], encoder: str | None) -> RunConfig:
+    """The configuration of a document under the words of a command line."""
     config = from_document(document, place)
-    words = [*_encoder(config.policy, encoder), *overrides]
+    words = [*_encoder(config.policy, encoder), *words]
     if not words:
         return config
-    if _given(words, "policy.kind") not in (None, config.policy.kind):
-        raise UsageError(
-            f"command line: policy.kind: {place} is of {config.policy.kind!r}; choose another policy with --policy"
-        )
-    algorithm = _given(words, "algorithm.kind") or config.algorithm.kind
-    kinds = Kinds(type(config.policy), _chosen(algorithm, ALGORITHMS, "algorithm", "command line", UsageError))
-    _check_keys(_options(words), kinds, "command line", UsageError)
-    if kinds.algorithm is not type(config.algorithm):
-        document = {**document, "algorithm": _shared(config.algorithm, kinds.algorithm)}
-    document = without_what_is_replaced(document, list(_options(words)))
     try:
-        strict_yaml.check_texts([word.partition("=")[2] if word.startswith("--") else word for word in words])
-        parser = _parser(kinds)
-        base = parser.parse_object(dict(document))
-        parser.set_defaults({key: value for key, value in vars(base.as_flat()).items() if key != "config"})
-        return _build(parser, parser.parse_args(words))
-    except (ArgumentError, ValueError) as error:
-        raise UsageError(f"command line: {' '.join(str(error).split())}") from error
+        options = _options([word for word in words if word != PRINT])
+        policy, algorithm = (dict(options).get(f"{group}.kind") for group in tree.Kinds._fields)
+        if policy not in (None, config.policy.kind):
+            raise ValueError(f"policy.kind: {place} is of {config.policy.kind!r}; choose another policy with --policy")
+        if algorithm not in (None, config.algorithm.kind):
+            other = tree.chosen(algorithm, ALGORITHMS, "algorithm")
+            document = {**document, "algorithm": _shared(config.algorithm, other)}
+        kinds = tree.kinds_of(document)
+        tree.check_names(dict(options), kinds)
+        document, knobs = without_what_is_replaced(document, dict(options)), tree.knobs(kinds)
+        for name, text in options:
+            raw = name in knobs and knobs[name].text and not (text == "null" and knobs[name].optional)
+            document = _with(document, name.split("."), text if raw else strict_yaml.value(text))
+    except ValueError as error:
+        raise UsageError(f"command line: {error}") from error
+    try:
+        config = from_document(document, "command line")
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if PRINT in words:
+        sys.stdout.write(to_yaml(config))
+        raise SystemExit(0)
+    return config
+
+
+def _options(words: Sequence[str]) -> list[tuple[str, str]]:
+    """The options on a command line with their values: `--seed 3`, `--seed=3`."""
+    options, rest = [], iter(words)
+    for word in rest:
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--"):
+            raise ValueError(f"{strict_json.shown(word)}: an option begins with --")
+        following = value if equals else next(rest, None)
+        if following is None:
+            raise ValueError(f"--{name}: a value is due")
+        options.append((name, following))
+    return options
+
+
+def _with(document: Mapping[str, Any], name: Sequence[str], value: Any) -> dict[str, Any]:
+    """A configuration as plain data with another value; a map changes the knobs that it names and leaves the others."""
+    first, *rest = name
+    group = document.get(first)
+    if rest:
+        value = _with(group if isinstance(group, Mapping) else {}, rest, value)
+    elif isinstance(value, Mapping) and isinstance(group, Mapping):
+        value = functools.reduce(lambda whole, key: _with(whole, [key], value[key]), value, group)
+    return {**document, first: value}
 
 
 def without_what_is_replaced(document: Mapping[str, Any], options: Collection[str]) -> dict[str, Any]:
@@ -121,102 +205,6 @@ def without_what_is_replaced(document: Mapping[str, Any], options: Collection[st
     )
 
 
-def knobs_help() -> str:
-    """Every knob of a run, with its meaning and default, for each policy and algorithm."""
-    pairs = [(policy, ALGORITHMS["ppo"]) for policy in POLICIES.values()]
-    return "\n\n".join(_parser(Kinds(*pair)).format_help() for pair in pairs)
-
-
-def from_document(document: Mapping[str, Any], place: str) -> RunConfig:
-    """The configuration of plain data, as `to_document` gives it. Raises ValueError that begins with `place`."""
-    kinds = Kinds(
-        _chosen(_kind(document.get("policy")), POLICIES, "policy", place),
-        _chosen(_kind(document.get("algorithm")) or "reinforce", ALGORITHMS, "algorithm", place),
-    )
-    _check_keys(_keys(document), kinds, place, ValueError)
-    parser = _parser(kinds)
-    try:
-        strict_yaml.check_texts(dict(document))
-        _check_forms(document, RunConfig, kinds)
-        return _build(parser, parser.parse_object(dict(document)))
-    except (ArgumentError, ValueError) as error:
-        raise ValueError(f"{place}: {' '.join(str(error).split())}") from error
-
-
-def policy_from_document(document: Mapping[str, Any], place: str) -> PolicyConfig:
-    """The knobs of a policy from plain data, of this version or an earlier one.
-
-    Raises ValueError that begins with `place`.
-    """
-    chosen = _chosen(_kind(document), POLICIES, "policy", place)
-    try:
-        today = chosen.migrated(document)
-    except ValueError as error:
-        raise ValueError(f"{place}: {error}") from error
-    return from_document({"policy": dict(today), "problems": [["graph", "cluster"]]}, place).policy
-
-
-def to_document(config: RunConfig) -> dict[str, Any]:
-    """The configuration as plain data, every knob included."""
-    return yaml.safe_load(to_yaml(config))
-
-
-def to_yaml(config: RunConfig) -> str:
-    """The configuration as YAML, every knob included; reading it gives an equal one."""
-    return yaml.safe_dump(_plain(dataclasses.asdict(config)), sort_keys=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, tuple) else value
-
-
-def _parser(kinds: Kinds) -> ArgumentParser:
-    parser = ArgumentParser(
-        prog="gnnplace train", exit_on_error=False, description="Knobs of a training run; see configs/."
-    )
-    parser.add_argument("--config", action="config", help="a complete YAML file of knobs")
-    hints, meanings = get_type_hints(RunConfig) | kinds._asdict(), _meanings()
-    for knob in dataclasses.fields(RunConfig):
-        hint = hints[knob.name]
-        if dataclasses.is_dataclass(hint):
-            parser.add_class_arguments(hint, knob.name)
-        else:
-            default = {} if knob.name == FREE else knob.default
-            parser.add_argument(f"--{knob.name}", type=hint, default=default, help=meanings[knob.name])
-    return parser
-
-
-def _meanings() -> dict[str, str]:
-    """What the docstring of a run's configuration says of each knob, as jsonargparse finds it for the nested ones."""
-    knobs, meanings, knob = {knob.name for knob in dataclasses.fields(RunConfig)}, dict[str, str](), None
-    for line in map(str.strip, (RunConfig.__doc__ or "").splitlines()):
-        first, _, rest = line.partition(": ")
-        if first in knobs:
-            knob, meanings[first] = first, rest
-        elif knob is not None:
-            meanings[knob] = f"{meanings[knob]} {line}".strip()
-    return meanings
-
-
-def _build(parser: ArgumentParser, namespace: Any) -> RunConfig:
-    built = vars(parser.instantiate(namespace))
-    return RunConfig(**{knob.name: built[knob.name] for knob in dataclasses.fields(RunConfig)})
-
-
-def _chosen(
-    kind: object, table: Mapping[str, type[Kind]], what: str, place: str, error: type[ValueError] = ValueError
-) -> type[Kind]:
-    if not isinstance(kind, str) or kind not in table:
-        raise error(f"{place}: {what}.kind: {strict_json.shown(kind)} is none of {', '.join(table)}")
-    return table[kind]
-
-
-def _kind(document: object) -> object:
-    return document.get("kind") if isinstance(document, Mapping) else None
-
-
 def _encoder(policy: PolicyConfig, encoder: str | None) -> list[str]:
     """The options that make up an encoder of a policy."""
     if encoder is None:
@@ -231,57 +219,3 @@ def _shared(config: AlgorithmConfig, other: type[AlgorithmConfig]) -> dict[str, 
     """The knobs of one algorithm that another has, too."""
     names = {knob.name for knob in dataclasses.fields(other)} - {"kind"}
     return {"kind": other.kind} | {name: value for name, value in vars(config).items() if name in names}
-
-
-def _known(config: type, kinds: Kinds) -> Iterator[str]:
-    """The dotted names of all knobs and groups of knobs."""
-    hints = get_type_hints(config) | (kinds._asdict() if config is RunConfig else {})
-    for knob in dataclasses.fields(config):
-        yield knob.name
-        if dataclasses.is_dataclass(hints[knob.name]):
-            yield from (f"{knob.name}.{name}" for name in _known(hints[knob.name], kinds))
-
-
-def _keys(document: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    for key, value in document.items():
-        yield f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            yield from _keys(value, f"{prefix}{key}.")
-
-
-def _options(arguments: Sequence[str]) -> Iterator[str]:
-    skipped = ("help", "print_config")
-    names = (argument[2:].partition("=")[0] for argument in arguments if argument.startswith("--"))
-    return (name for name in names if name not in skipped)
-
-
-def _given(arguments: Sequence[str], option: str) -> str | None:
-    """The value of an option on the command line."""
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
-        name, equals, value = argument.partition("=")
-        if name == f"--{option}":
-            return value if equals else following
-    return None
-
-
-def _check_keys(keys: Iterator[str], kinds: Kinds, place: str, error: type[ValueError]) -> None:
-    knobs = list(_known(RunConfig, kinds))
-    for key in keys:
-        if key not in knobs and not key.startswith(f"{FREE}."):
-            near = difflib.get_close_matches(key, knobs, n=1, cutoff=0)[0]
-            raise error(f"{place}: {key!r} is no knob; the nearest is {near!r}")
-
-
-def _check_forms(document: Mapping[str, Any], config: type, kinds: Kinds, prefix: str = "") -> None:
-    """Raises ValueError for a knob of null that takes none, and for a group
-    of knobs that is no map: jsonargparse hands both on.
-    """
-    hints = get_type_hints(config) | (kinds._asdict() if config is RunConfig else {})
-    for key, value in document.items():
-        hint = hints.get(key)
-        if value is None and hint is not None and type(None) not in get_args(hint):
-            raise ValueError(f"{prefix}{key}: null is no value of this knob")
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            if not isinstance(value, Mapping):
-                raise ValueError(f"{prefix}{key}: {strict_json.shown(value)}: a map of knobs is due")
-            _check_forms(value, hint, kinds, f"{prefix}{key}.")

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pydantic import with_config
+
 from gnnplace.choices import ProtocolName
 from gnnplace.config.algorithms import AlgorithmConfig, ReinforceConfig
 from gnnplace.config.training import TrainingConfig
@@ -76,6 +78,7 @@ class SelectionConfig:
             raise ValueError("clusters: none is named or drawn, so there is nothing to place graphs on")
 
 
+@with_config(arbitrary_types_allowed=True)  # the policy, which is built from its own knobs first
 @dataclass(frozen=True)
 class RunConfig:
     """One training run.

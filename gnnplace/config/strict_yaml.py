@@ -8,6 +8,7 @@ billions).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -45,23 +46,18 @@ def loads(data: bytes) -> dict[str, Any]:
     return document
 
 
-def check_texts(value: object) -> None:
-    """Raises ValueError for a text in plain data that is too deep or large
-    as YAML, as which jsonargparse reads it, and crashes.
+def value(text: str) -> Any:
+    """The value of a text on a command line; what is no YAML is text. Raises ValueError for nesting beyond the limits.
+
+    >>> value("[[dlrm, k40-2]]"), value("1e-3")
+    ([['dlrm', 'k40-2']], 0.001)
     """
-    if isinstance(value, str):
-        try:
-            _Loader(value).get_single_node()
-        except _TooMuch as error:
-            raise ValueError(f"{shown(value)}: {error.problem}") from None
-        except (yaml.YAMLError, ValueError):
-            return  # it is text, then
-    elif isinstance(value, dict):
-        for part in value.values():
-            check_texts(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            check_texts(part)
+    try:
+        return yaml.load(text, _CommandLine)
+    except _TooMuch as error:
+        raise ValueError(f"{shown(text)}: {error.problem}") from None
+    except (yaml.YAMLError, ValueError):
+        return text
 
 
 class _TooMuch(yaml.composer.ComposerError):
@@ -112,3 +108,12 @@ class _Loader(yaml.SafeLoader):
                 )
             keys.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+class _CommandLine(_Loader):
+    """Reads `1e-3` as a number, as YAML 1.2 does and a user means."""
+
+
+_CommandLine.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+"), list("-+.0123456789")
+)

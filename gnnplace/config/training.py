@@ -173,14 +173,14 @@ class ExplorationConfig:
         return self.entropy_start + (self.entropy_end - self.entropy_start) * progress
 
 
-PhaseName = Literal["grouping", "warm_start", "moves", "reinforcement"]
+POLICY_PHASES = ("moves",)  # groups of knobs below for phases that some policy brings
 
 
 class Phase(NamedTuple):
     """A part of training with an Adam of its own: updates `first` to `last` (which is the next one's first), at this
     learning rate.
 
-    `name` is a `PhaseName`, or that of a phase which a policy brings.
+    `name` is "grouping", "warm_start", "reinforcement", or that of a phase which the policy brings.
     """
 
     name: str
@@ -253,25 +253,3 @@ class TrainingConfig:
     @property
     def samples(self) -> int:
         return self.groupings * self.placements
-
-    @property
-    def phases(self) -> tuple[Phase, ...]:
-        """Pre-training of groups, imitation of placements, what moves
-        gain, reinforcement; those without updates are left out.
-        """
-        parts: list[tuple[PhaseName, int, float]] = [
-            ("grouping", self.grouping.updates, self.grouping.lr),
-            ("warm_start", self.warm_start.updates, self.warm_start.lr),
-            ("moves", self.moves.updates, self.moves.lr),
-            ("reinforcement", self.updates, self.optimizer.lr),
-        ]
-        phases, first = [], 0
-        for name, updates, lr in parts:
-            if updates:
-                phases.append(Phase(name, first, first + updates, lr))
-            first += updates
-        return tuple(phases)
-
-    @property
-    def all_updates(self) -> int:
-        return self.grouping.updates + self.warm_start.updates + self.moves.updates + self.updates

@@ -57,6 +57,11 @@ class Policy(Protocol[State]):
         """
         ...
 
+    # of every nn.Module
+    def parameters(self, recurse: bool = True) -> Iterator[nn.Parameter]: ...
+
+    def eval(self) -> Any: ...
+
 
 class Asks(NamedTuple):
     """What a policy reads of each step before the next (`feedback`), and which of its steps are worth something
@@ -70,7 +75,7 @@ class Asks(NamedTuple):
     evaluates: Literal["every", "last"] = "last"
 
 
-def asks(policy: Any) -> Asks:
+def asks(policy: object) -> Asks:
     """What a policy says that it asks for."""
     return Asks(**{name: getattr(policy, name) for name in Asks._fields if hasattr(policy, name)})
 

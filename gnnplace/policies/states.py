@@ -68,6 +68,12 @@ def named_devices(problems: Sequence[Problem], policy: str) -> int:
     return counts[0]
 
 
+def require_devices(problem: Problem, devices: int) -> None:
+    """Raises ValueError where the cluster has another number of devices than a policy's weights are for."""
+    if problem.num_devices != devices:
+        raise ValueError(f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {devices}")
+
+
 def fastest_device(problem: Problem) -> int:
     """The device, of those whose memory holds what all ops keep, on which they take the least time together."""
     holds = problem.graph.persistent_bytes.sum() <= problem.cluster.memory_bytes

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gnnplace.config import files
+from gnnplace.config import files, tree
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.files import UsageError, read_config
 from gnnplace.policies.hierarchical.config import HierarchicalConfig
@@ -140,7 +140,7 @@ def test_a_wrong_file_is_one_line_that_names_the_file(tmp_path, change, words):
 
 
 def test_every_knob_is_explained():
-    told = " ".join(files.knobs_help().split())
+    told = " ".join(tree.knobs_help().split())
     assert "a checkpoint whose policy's weights training starts from" in told and "of initial weights, samples and the order" in told
     assert "seconds that a placement may take" in told
 

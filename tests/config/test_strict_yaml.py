@@ -72,10 +72,10 @@ def test_a_knob_that_would_hang_is_refused(knob):
 
 @pytest.mark.slow
 def test_a_deep_value_of_a_command_line_is_refused():
-    for words in (["--problems=" + "[" * 50_000], ["--problems", "{a: " * 50_000]):  # the loader of jsonargparse crashes here
+    for words in (["--problems=" + "[" * 50_000], ["--problems", "{a: " * 50_000]):
         with pytest.raises(ValueError, match=r"command line: '.*: nested more than 20 deep"):
             read_config(shipped(), words)
-    with pytest.raises(ValueError, match=r"somewhere: '.*: nested more than 20 deep"):
+    with pytest.raises(ValueError, match=r"somewhere: problems: .*: input should be a valid list"):
         from_document({"policy": {"kind": "hierarchical"}, "problems": "[" * 50_000}, "somewhere")
     with pytest.raises(ValueError, match=r"somewhere: policy\.kind"):
         from_document({"policy": {"kind": None}}, "somewhere")

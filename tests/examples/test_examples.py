@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from support.graphs import chains
 
-from gnnplace.config import files
+from gnnplace.config import files, tree
 from gnnplace.config.run import RunConfig
 from gnnplace.policies import registry
 from gnnplace.policies.protocol import PolicyShape
@@ -56,4 +56,4 @@ def test_one_line_brings_a_policy_to_configurations_and_checkpoints():
     written = description.document(config, PolicyShape(3), [chains(2, 2, 3)])
     again = files.from_document(written["config"], "x")
     assert again == config and described(again, PolicyShape(*written["shape"].values())).policy.score.out_features == 3
-    assert "One linear layer from the features of a unit" in files.knobs_help()
+    assert "One linear layer from the features of a unit" in tree.knobs_help()

@@ -9,7 +9,7 @@ from experiments.encoders import single_table, transfer, transfer_table
 from experiments.encoders.intervals import Interval, compared, geometric
 from experiments.encoders.single import ENCODERS, GRAPHS, RANDOM
 from experiments.encoders.transfer import VARIANTS
-from gnnplace.policies.unit_placer.policy import UnitPlacer
+from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 
 
 def test_problems_are_compared_seed_by_seed_where_both_fit():
@@ -22,7 +22,7 @@ def test_problems_are_compared_seed_by_seed_where_both_fit():
 
 def test_a_policy_places_what_is_held_out_greedily_and_by_samples():
     problems = [chains(2, 3, 2), chains(3, 2, 3)]
-    found = transfer.placed(UnitPlacer(units="ops", width=8, rounds=1, hidden=8), problems, 4, 0)
+    found = transfer.placed(UnitPlacer(UnitPlacerConfig(units="ops", width=8, rounds=1, hidden=8)), problems, 4, 0)
     assert len(found) == 2 and all(set(times) == {"greedy", "best sample"} for times in found.values())
     assert all(time > 0 for times in found.values() for time in times.values())
 

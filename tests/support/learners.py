@@ -12,7 +12,7 @@ from torch import nn
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.config.training import CreditConfig, ExplorationConfig, OptimizerConfig, TrainingConfig, WarmStartConfig
 from gnnplace.placement import Placement
-from gnnplace.policies.unit_placer.policy import UnitPlacer
+from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.learner import Learner
 from gnnplace.training.update.best import BestPlacements
@@ -77,5 +77,5 @@ def unit_learner(config: TrainingConfig, algorithm: ReinforceConfig | PpoConfig 
     torch.manual_seed(1)
     problems = [chains(2, 3, 2), chains(3, 2, 3), chains(2, 2, 2, time_ns=500)]
     lessons = [Lesson(p, 3000, Placement((torch.arange(p.num_ops) % 2).int().numpy())) for p in problems]
-    policy = UnitPlacer(units="ops", width=8, rounds=1, hidden=8)
+    policy = UnitPlacer(UnitPlacerConfig(units="ops", width=8, rounds=1, hidden=8))
     return Learner(policy, lessons, Learning(config, algorithm, 3), simulate, BestPlacements(len(lessons), ignore))

@@ -42,7 +42,7 @@ from gnnplace.policies.encoders.paper import KIND_WIDTH, SHAPE_WIDTH, member_sum
 from gnnplace.policies.placing.placer import Seq2Seq
 from gnnplace.policies.placing.turns import Turns, place
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, unit_placements
+from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, require_devices, unit_placements
 from gnnplace.policies.symmetry import by_first_use
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
@@ -212,11 +212,7 @@ class ColocRL(nn.Module):
 
     def reset(self, problem: Problem, samples: int) -> ColocRLState:
         """Raises ValueError where the policy has learned another number of devices, or fewer groups."""
-        if problem.num_devices != self.placer.devices:
-            raise ValueError(
-                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on "
-                f"{self.placer.devices}"
-            )
+        require_devices(problem, self.placer.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> ColocRLState:

@@ -43,7 +43,7 @@ from gnnplace.policies.go.priority_levels import levels_of, list_placement, prop
 from gnnplace.policies.go.segments import ModulatedSegments, SegmentAttention
 from gnnplace.policies.go.task_chain import LastActions, TaskChain, TaskCritic, mean_of_units
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices
+from gnnplace.policies.states import ProblemConstants, devices_of_units, named_devices, require_devices
 from gnnplace.policies.symmetry import by_first_use
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
@@ -201,11 +201,7 @@ class GO(nn.Module):
 
     def reset(self, problem: Problem, samples: int) -> GOState:
         """Raises ValueError where the policy has learned to place on another number of devices."""
-        devices = self.chain.actions.get("placement", problem.num_devices)
-        if problem.num_devices != devices:
-            raise ValueError(
-                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {devices}"
-            )
+        require_devices(problem, self.chain.actions.get("placement", problem.num_devices))
         return self._constants.of(problem, self)._replace(samples=samples, problem=problem)
 
     def _state(self, problem: Problem) -> GOState:

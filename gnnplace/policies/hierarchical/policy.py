@@ -21,7 +21,7 @@ from gnnplace.policies.placing.group_tables import TablesOfUnits, tables_of_unit
 from gnnplace.policies.placing.placer import Placer, Seq2Seq
 from gnnplace.policies.placing.turns import Turns, by_label, in_turn, place, soft_placement, turns
 from gnnplace.policies.protocol import Choose
-from gnnplace.policies.states import ProblemConstants, devices_of_units, unit_placements
+from gnnplace.policies.states import ProblemConstants, devices_of_units, require_devices, unit_placements
 from gnnplace.policies.symmetry import by_first_use
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
@@ -88,11 +88,8 @@ class Hierarchical(nn.Module):
 
     def reset(self, problem: Problem, samples: int) -> HierarchicalState:
         """Raises ValueError where the Placer has learned another number of devices."""
-        if isinstance(self.placer, Seq2Seq) and problem.num_devices != self.placer.devices:
-            raise ValueError(
-                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on "
-                f"{self.placer.devices}"
-            )
+        if isinstance(self.placer, Seq2Seq):
+            require_devices(problem, self.placer.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> HierarchicalState:

@@ -17,7 +17,7 @@ from gnnplace.placement import Placement, Schedule
 from gnnplace.policies.encoders.encoder import OpEncoder
 from gnnplace.policies.hierarchical.grouper import Grouper
 from gnnplace.policies.protocol import Choose
-from gnnplace.policies.states import ProblemConstants, unit_placements
+from gnnplace.policies.states import ProblemConstants, require_devices, unit_placements
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, allowed, units
@@ -49,11 +49,7 @@ class Ungrouped(nn.Module):
 
     def reset(self, problem: Problem, samples: int) -> UngroupedState:
         """Raises ValueError where the network has learned another number of devices."""
-        if problem.num_devices != self.network.options:
-            raise ValueError(
-                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on "
-                f"{self.network.options}"
-            )
+        require_devices(problem, self.network.options)
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> UngroupedState:

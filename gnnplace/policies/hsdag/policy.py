@@ -38,7 +38,7 @@ from gnnplace.policies.hsdag.columns import FeatureSet, NodeColumns
 from gnnplace.policies.hsdag.parsing import Coarsening, Dropout, GraphParsing, co_located
 from gnnplace.policies.placing.turns import group_allowed, soft_placement
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, named_devices, unit_placements
+from gnnplace.policies.states import ProblemConstants, named_devices, require_devices, unit_placements
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, allowed, unit_edges, units
@@ -153,10 +153,7 @@ class Hsdag(nn.Module):
 
     def reset(self, problem: Problem, samples: int) -> HsdagState:
         """Raises ValueError where the network has learned another number of devices."""
-        if problem.num_devices != self.devices:
-            raise ValueError(
-                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.devices}"
-            )
+        require_devices(problem, self.devices)
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> HsdagState:

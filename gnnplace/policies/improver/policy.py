@@ -63,7 +63,7 @@ class ImproverConfig(PolicyConfig):
         self.require_rule()
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> Improver:
-        return Improver(**{knob: value for knob, value in vars(self).items() if knob != "kind"})
+        return Improver(self)
 
 
 class ImproverState(NamedTuple):
@@ -95,22 +95,14 @@ class Improver(nn.Module):
 
     feedback: ClassVar[str] = "timeline"
 
-    def __init__(
-        self,
-        *,
-        width: int = 128,
-        hidden: int = 2,
-        rounds: int = 16,
-        drawn: int = 100,
-        schedule: Schedule = "critical-path",
-    ) -> None:
+    def __init__(self, knobs: ImproverConfig) -> None:
         super().__init__()
-        self.rounds, self.drawn, self.schedule = rounds, drawn, schedule
-        self.scorer = MoveScorer(width, hidden)
+        self.knobs = knobs
+        self.scorer = MoveScorer(knobs.width, knobs.hidden)
 
     def reset(self, problem: Problem, samples: int) -> ImproverState:
         start = neighbourhood(problem).start(
-            Placement(np.full(problem.num_ops, fastest_device(problem), dtype=np.int32), self.schedule)
+            Placement(np.full(problem.num_ops, fastest_device(problem), dtype=np.int32), self.knobs.schedule)
         )
         none = (None,) * samples
         return ImproverState(problem, 0, (0,) * samples, (start,) * samples, none, none, (start,) * samples)
@@ -135,10 +127,13 @@ class Improver(nn.Module):
             seeds = choose("draws", torch.zeros(samples, DRAWS, device=self.scorer.low.device))
             return self._placed(state, state.here), state._replace(round=1, seeds=tuple(seeds.cpu().tolist()))
         state = _informed(state, feedback)
-        if state.round > self.rounds or feedback is None:
+        if state.round > self.knobs.rounds or feedback is None:
             return self._placed(state, state.here), None
         pools = [self._pool(state, sample) for sample in range(samples)]
-        rows, open_ = np.zeros((samples, self.drawn, FEATURES), np.float32), np.zeros((samples, self.drawn), bool)
+        rows, open_ = (
+            np.zeros((samples, self.knobs.drawn, FEATURES), np.float32),
+            np.zeros((samples, self.knobs.drawn), bool),
+        )
         for sample, pool in enumerate(pools):
             if pool is not None:
                 rows[sample, : len(pool.rows)] = pool.rows
@@ -158,12 +153,16 @@ class Improver(nn.Module):
         if current is None or not around.grains:
             return None
         return fresh(
-            around, state.here[sample], current, np.random.default_rng([state.seeds[sample], state.round]), self.drawn
+            around,
+            state.here[sample],
+            current,
+            np.random.default_rng([state.seeds[sample], state.round]),
+            self.knobs.drawn,
         )
 
     def _placed(self, state: ImproverState, devices: Sequence[Devices]) -> tuple[Placement, ...]:
         around = neighbourhood(state.problem)
-        return tuple(around.placement(each, self.schedule) for each in devices)
+        return tuple(around.placement(each, self.knobs.schedule) for each in devices)
 
 
 def _informed(state: ImproverState, feedback: Sequence[StepResult] | None) -> ImproverState:

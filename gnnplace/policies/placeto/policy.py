@@ -45,7 +45,14 @@ from gnnplace.policies.placeto.network import PlacetoNetwork, visited
 from gnnplace.policies.placeto.relatives import Sums
 from gnnplace.policies.placing.turns import soft_placement
 from gnnplace.policies.protocol import Choose, PolicyConfig, PolicyShape
-from gnnplace.policies.states import ProblemConstants, devices_of_units, fastest_device, named_devices, unit_placements
+from gnnplace.policies.states import (
+    ProblemConstants,
+    devices_of_units,
+    fastest_device,
+    named_devices,
+    require_devices,
+    unit_placements,
+)
 from gnnplace.problems import Problem
 from gnnplace.result import StepResult
 from gnnplace.units.units import Units, UnitsName, units
@@ -182,10 +189,7 @@ class Placeto(nn.Module):
 
     def reset(self, problem: Problem, samples: int) -> PlacetoState:
         """Raises ValueError where the policy has learned another number of devices."""
-        if problem.num_devices != self.devices:
-            raise ValueError(
-                f"{problem.cluster.name}: {problem.num_devices} devices, but this policy places on {self.devices}"
-            )
+        require_devices(problem, self.devices)
         of = self._constants.of(problem, self)
         if problem in self._best:
             of = of._replace(start=self._best[problem].to(of.start.device))

@@ -80,7 +80,7 @@ class UnitPlacerConfig(PolicyConfig):
         return kept if document.get("message_passing", True) else kept | {"rounds": 0}
 
     def build(self, shape: PolicyShape, groupings: int, seed: int) -> UnitPlacer:
-        return UnitPlacer(**{knob: value for knob, value in vars(self).items() if knob != "kind"})
+        return UnitPlacer(self)
 
 
 class UnitPlacerState(NamedTuple):
@@ -115,22 +115,14 @@ class UnitPlacer(nn.Module):
     older_names: ClassVar[Mapping[str, str]] = {"encoder.": "op_encoder.encoder."}
     seen: Tensor
 
-    def __init__(
-        self,
-        *,
-        units: UnitsName = "coarse",
-        encoder: EncoderName = "gnn",
-        width: int = 64,
-        rounds: int = 3,
-        hidden: int = 32,
-        state_features: bool = True,
-        schedule: Schedule = "critical-path",
-    ) -> None:
+    def __init__(self, knobs: UnitPlacerConfig) -> None:
         super().__init__()
-        self.units, self.schedule = units, schedule
-        self.op_encoder = encoder_of(encoder, lambda: PaperOps(CANONICAL), width=width, rounds=rounds, kept_apart=False)
-        self.scorer = DeviceScorer(self.op_encoder.width, len(OBSERVATIONS), hidden)
-        seen = torch.tensor([state_features or name in STATIC for name in OBSERVATIONS])
+        self.knobs = knobs
+        self.op_encoder = encoder_of(
+            knobs.encoder, lambda: PaperOps(CANONICAL), width=knobs.width, rounds=knobs.rounds, kept_apart=False
+        )
+        self.scorer = DeviceScorer(self.op_encoder.width, len(OBSERVATIONS), knobs.hidden)
+        seen = torch.tensor([knobs.state_features or name in STATIC for name in OBSERVATIONS])
         self.register_buffer("seen", seen.float(), persistent=False)
         self._constants = ProblemConstants(self._state)
 
@@ -138,7 +130,7 @@ class UnitPlacer(nn.Module):
         return self._constants.of(problem, self)._replace(samples=samples)
 
     def _state(self, problem: Problem) -> UnitPlacerState:
-        of_ops = units(problem.graph, self.units)
+        of_ops = units(problem.graph, self.knobs.units)
         order = decision_order(problem, of_ops)
         legal = torch.from_numpy(allowed(problem, of_ops)[order])
         constants = self.op_encoder.constants(problem, of_ops)
@@ -157,7 +149,7 @@ class UnitPlacer(nn.Module):
         device = self._place(state, terms, choose) if given is None else self._rescore(state, terms, choose, given)
         by_unit = np.empty_like(device)
         by_unit[:, state.order] = device
-        return unit_placements(state.units, torch.from_numpy(by_unit), self.schedule), None
+        return unit_placements(state.units, torch.from_numpy(by_unit), self.knobs.schedule), None
 
     def _place(
         self, state: UnitPlacerState, terms: Float[Tensor, "units hidden"], choose: Choose

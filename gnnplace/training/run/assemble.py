@@ -13,6 +13,7 @@ from lightning import Callback, Trainer
 from gnnplace.config.run import RunConfig, SelectionConfig
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement
+from gnnplace.policies.protocol import Policy
 from gnnplace.portfolio import planners
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator, Planner
@@ -41,10 +42,12 @@ def assembled(
     Raises ValueError, before any lesson is made, where the policy can't learn what the configuration asks for.
     """
     learning = Learning(config.training, config.algorithm, config.seed)
-    learning.of(described.policy)
+    policy = described.policy
+    assert isinstance(policy, Policy)
+    learning.of(policy)
     lessons = [lesson(number, label) for number, label in enumerate(labels(problems))]
     document = description.document(config, described.shape, problems)
-    return Learner(described.policy, lessons, learning, evaluate, best(lessons), document)
+    return Learner(policy, lessons, learning, evaluate, best(lessons), document)
 
 
 def taught(config: RunConfig, problem: Problem) -> Placement:

@@ -101,16 +101,6 @@ def policy_of(path: str | os.PathLike[str]) -> PolicyWeights:
     return PolicyWeights(path, metadata.description, metadata.updates_done, weights)
 
 
-def write_policy(trained: PolicyWeights, path: str | os.PathLike[str]) -> None:
-    """Writes the policy alone, as a checkpoint from which it can be used and
-    trained on: without Adam, averages and best placements.
-    """
-    metadata = {"description": trained.description, "updates_done": trained.updates_done, "best": None}
-    document = {"format": FORMAT, "version": VERSION, "tree": {OWN: metadata}}
-    weights = {POLICY[VERSION] + name: value.contiguous() for name, value in trained.weights.items()}
-    atomic.write_bytes(path, save(weights, {"gnnplace": json.dumps(document)}))
-
-
 def restore_policy(trained: PolicyWeights, policy: nn.Module) -> None:
     """Loads the policy's weights.
 
@@ -144,7 +134,7 @@ def check_weights(trained: PolicyWeights, policy: nn.Module) -> dict[str, Tensor
     return renamed
 
 
-def todays(weights: Mapping[str, T], policy: nn.Module, prefix: str = "") -> dict[str, T]:
+def todays(weights: Mapping[str, T], policy: object, prefix: str = "") -> dict[str, T]:
     """Weights of a policy, named `prefix` and theirs, under the names of this version."""
     older = (
         {prefix + then: prefix + now for then, now in policy.older_names.items()} if isinstance(policy, Renamed) else {}

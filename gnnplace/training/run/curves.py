@@ -32,6 +32,11 @@ class PastRun(NamedTuple):
     bound_ns: dict[str, int]
 
     @property
+    def updates(self) -> int:
+        """The last update with a value."""
+        return max((max(curve) for curve in self.curves.values()), default=0)
+
+    @property
     def measured(self) -> bool:
         return self.config.evaluate == "measured"
 

@@ -33,10 +33,6 @@ def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunCo
     What a warm start imitates is not counted, nor are the single devices that scale rewards. Raises ValueError where
     not one update fits, and for a policy that learns in a phase of its own, which evaluates what it likes.
     """
-    if config.training.moves.updates:
-        raise ValueError(
-            f"evaluations: can't be counted where {config.policy.kind} learns from pools (training.moves.updates)"
-        )
     for phase in Learning(config.training, config.algorithm).of(_policy(config, problem)).objectives:
         if phase.updates:
             raise ValueError(
@@ -49,8 +45,8 @@ def within(config: RunConfig, problem: Problem, evaluations: int) -> tuple[RunCo
         takes = f"whose update takes {each:,} of {problem.graph.name} besides a greedy placement"
         raise ValueError(f"evaluations: {evaluations} are too few for {config.policy.kind}, {takes}")
     training = replace(config.training, updates=updates)
-    training = replace(training, greedy_every=training.all_updates + 1)
-    return replace(config, training=training), updates * each + episode
+    all_updates = Learning(training, config.algorithm).all_updates
+    return replace(config, training=replace(training, greedy_every=all_updates + 1)), updates * each + episode
 
 
 def _policy(config: RunConfig, problem: Problem) -> Policy:

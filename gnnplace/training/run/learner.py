@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from gnnplace.policies.protocol import ClampsFeatures, Groups, SharesGroupings
+from gnnplace.policies.protocol import ClampsFeatures, Groups, Policy, SharesGroupings
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training.run.checkpoint import todays
 from gnnplace.training.run.lightning_tree import check_tree
@@ -42,7 +42,7 @@ class Learner(lightning.LightningModule):
 
     def __init__(
         self,
-        policy: Any,
+        policy: Policy,
         lessons: Sequence[Lesson],
         learning: Learning,
         evaluate: Evaluator,
@@ -197,7 +197,7 @@ class Learner(lightning.LightningModule):
         self._now = {}
 
 
-def optimizer(policy: nn.Module, learning: Learning) -> tuple[torch.optim.Adam, torch.optim.lr_scheduler.LambdaLR]:
+def optimizer(policy: Policy, learning: Learning) -> tuple[torch.optim.Adam, torch.optim.lr_scheduler.LambdaLR]:
     """Adam over what groups ops and all else apart, and the scheduler that gives each its rate."""
     adam = learning.training.optimizer
     grouping = {id(each) for each in policy.grouping_parameters()} if isinstance(policy, Groups) else set()

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass, replace
 
 import torch
-from torch import nn
 
 from gnnplace.baselines.improve import EVALUATIONS
 from gnnplace.baselines.searching.budget import Budget
@@ -76,12 +75,12 @@ def planner(
         )
     if samples and isinstance(described.policy, GuidesSearch):
         raise ValueError(f"samples: the policy {described.config.kind} draws none; it takes evaluations instead")
+    assert isinstance(described.policy, Policy)
     return of_policy(described.config, described.policy, seed, samples, evaluations or EVALUATIONS)
 
 
 def of_policy(
-    config: PolicyConfig, policy: nn.Module, seed: int = 0, samples: int = 0, evaluations: int = EVALUATIONS
+    config: PolicyConfig, policy: Policy, seed: int = 0, samples: int = 0, evaluations: int = EVALUATIONS
 ) -> ZeroShot:
     """The policy of these knobs, with the weights that it has."""
-    assert isinstance(policy, Policy)
     return ZeroShot(config.kind, config.encodes_with, policy.eval(), samples, seed, evaluations)

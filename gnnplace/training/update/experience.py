@@ -5,14 +5,14 @@ what they took, and what that says of each decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
 from gnnplace.config.training import CreditConfig, RewardConfig, TrainingConfig
-from gnnplace.policies.protocol import asks
+from gnnplace.policies.protocol import Policy, asks
 from gnnplace.policies.tape import Decisions, Share, Tape
 from gnnplace.result import Evaluator, StepResult
 from gnnplace.training.update import credit, processes, reward
@@ -56,7 +56,7 @@ def share(config: TrainingConfig) -> Share:
 
 
 def gather(
-    policy: Any, lesson: Lesson, problem: int, evaluate: Evaluator, config: TrainingConfig, update: int,
+    policy: Policy, lesson: Lesson, problem: int, evaluate: Evaluator, config: TrainingConfig, update: int,
     generator: torch.Generator,
     remembered: Average,
 ) -> Experience:  # fmt: skip
@@ -89,7 +89,7 @@ def _values(episode: Sequence[Proposals], config: CreditConfig) -> Float[Tensor,
 
 
 def _rewards(
-    policy: Any, lesson: Lesson, episode: Sequence[Proposals], config: RewardConfig
+    policy: Policy, lesson: Lesson, episode: Sequence[Proposals], config: RewardConfig
 ) -> tuple[Float64[Tensor, "steps samples"], Bool[Tensor, "steps samples"]]:
     """The reward of every step that the policy has evaluated for its reward, 0 for the others, and whether its
     placement could run.

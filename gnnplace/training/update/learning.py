@@ -4,11 +4,11 @@ of an update's samples that a pass learns from.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gnnplace.config.algorithms import AlgorithmConfig, PpoConfig
-from gnnplace.config.training import Phase, TrainingConfig
-from gnnplace.policies.protocol import BringsPhases, Critic, Groups, Imitates, Objective, SharesGroupings, asks
+from gnnplace.config.training import POLICY_PHASES, Phase, TrainingConfig
+from gnnplace.policies.protocol import BringsPhases, Critic, Groups, Imitates, Objective, Policy, SharesGroupings, asks
 
 
 class Learning(NamedTuple):
@@ -21,7 +21,7 @@ class Learning(NamedTuple):
     seed: int = 0
     objectives: tuple[Objective, ...] = ()
 
-    def of(self, policy: Any) -> Learning:
+    def of(self, policy: Policy) -> Learning:
         """The same of a policy, with the phases that it brings.
 
         Raises ValueError, naming the knob, where it can't learn so.
@@ -32,16 +32,18 @@ class Learning(NamedTuple):
 
     @property
     def phases(self) -> tuple[Phase, ...]:
-        """Clusterings, a teacher's placements, what the policy brings,
-        its own samples; those without updates are left out.
-        """
-        training, brought = self.training, {each.name for each in self.objectives}
-        parts = [(each.name, each.last - each.first, each.lr) for each in training.phases if each.name not in brought]
-        reinforcement = [parts.pop()] if training.updates else []
-        parts += [(each.name, each.updates, each.lr) for each in self.objectives if each.updates]
+        """Imitation of clusterings and of a teacher, the policy's own phases, reinforcement: those with updates."""
+        training = self.training
+        parts = [
+            ("grouping", training.grouping.updates, training.grouping.lr),
+            ("warm_start", training.warm_start.updates, training.warm_start.lr),
+            *((objective.name, objective.updates, objective.lr) for objective in self.objectives),
+            ("reinforcement", training.updates, training.optimizer.lr),
+        ]
         phases, first = [], 0
-        for name, updates, lr in parts + reinforcement:
-            phases.append(Phase(name, first, first + updates, lr))
+        for name, updates, lr in parts:
+            if updates:
+                phases.append(Phase(name, first, first + updates, lr))
             first += updates
         return tuple(phases)
 
@@ -50,7 +52,7 @@ class Learning(NamedTuple):
         return sum(phase.last - phase.first for phase in self.phases)
 
 
-def check(policy: Any, learning: Learning) -> None:
+def check(policy: Policy, learning: Learning) -> None:
     """Raises ValueError, naming the knob, where a policy can't imitate what a configuration tells it to."""
     training = learning.training
     if training.grouping.updates and not isinstance(policy, Groups):
@@ -74,8 +76,10 @@ def check(policy: Any, learning: Learning) -> None:
         raise ValueError(
             f"training.warm_start.updates: {type(policy).__name__} cannot imitate a placement; set it to 0"
         )
-    if training.moves.updates and not any(each.name == "moves" for each in learning.objectives):
-        raise ValueError(f"training.moves.updates: {type(policy).__name__} chooses among no moves; set it to 0")
+    brought = [objective.name for objective in learning.objectives]
+    for name in POLICY_PHASES:
+        if getattr(training, name).updates and name not in brought:
+            raise ValueError(f"training.{name}.updates: {type(policy).__name__} has no such phase; set it to 0")
 
 
 def minibatch(turn: int, parts: int, samples: int) -> slice:

@@ -5,19 +5,20 @@ policy's own samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, assert_never, runtime_checkable
+from typing import Protocol, assert_never, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from gnnplace.baselines.sampled_lists import list_schedules
 from gnnplace.baselines.single import fastest, single_gpu
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
-from gnnplace.policies.protocol import Continues, Objective, Practice
+from gnnplace.policies.protocol import Continues, Groups, Imitates, Objective, Policy, Practice
 from gnnplace.problems import Problem
 from gnnplace.result import Evaluator
 from gnnplace.training.update import metrics, processes
@@ -48,59 +49,62 @@ class PhaseLoss(Protocol):
 NatsOf = Callable[[Problem, Choices], Float[Tensor, ""]]
 
 
+@dataclass(eq=False)
 class Imitation:
-    """The nats of choices that are known, and worked out once for each problem."""
+    """The nats of given choices, which are computed once for each problem."""
 
-    def __init__(
-        self, lessons: Sequence[Lesson], name: str, choices_of: Callable[[Lesson], Choices], nats_of: NatsOf
-    ) -> None:
-        self._lessons, self._name, self._choices_of, self._nats_of = lessons, name, choices_of, nats_of
-        self._choices: dict[int, Choices] = {}
+    lessons: Sequence[Lesson]
+    name: str
+    choices_of: Callable[[Lesson], Choices]
+    nats_of: NatsOf
+    choices: dict[int, Choices] = field(default_factory=dict)  # by problem
 
     def nothing_counts(self) -> bool:
         return False
 
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
         problem = batch.problems[place]
-        lesson = self._lessons[problem]
-        if problem not in self._choices:
-            self._choices[problem] = self._choices_of(lesson)
-        nats = self._nats_of(lesson.problem, self._choices[problem])
-        return nats, metrics.labelled(lesson, {f"{self._name}_nats": float(nats.detach())})
+        lesson = self.lessons[problem]
+        if problem not in self.choices:
+            self.choices[problem] = self.choices_of(lesson)
+        nats = self.nats_of(lesson.problem, self.choices[problem])
+        return nats, metrics.labelled(lesson, {f"{self.name}_nats": float(nats.detach())})
 
 
-def imitation(policy: Any, lessons: Sequence[Lesson]) -> dict[str, PhaseLoss]:
-    """The objectives of the phases before reinforcement: clusterings first, then what teachers placed."""
-
-    def clustering(lesson: Lesson) -> Choices:
-        return policy.grouping_target(lesson.problem)
-
-    def taught(lesson: Lesson) -> Choices:
-        return policy.choices(lesson.problem, lesson.teacher)
-
-    return {
-        "grouping": Imitation(lessons, "grouping", clustering, partial(imitate_groups, policy)),
-        "warm_start": Imitation(lessons, "warm_start", taught, partial(imitate, policy)),
-    }
+def imitation(policy: Policy, lessons: Sequence[Lesson]) -> dict[str, PhaseLoss]:
+    """The losses of the phases in which this policy can imitate: clusterings, teachers' placements."""
+    losses: dict[str, PhaseLoss] = {}
+    if isinstance(policy, Groups):
+        losses["grouping"] = Imitation(
+            lessons, "grouping", partial(_clustering, policy), partial(imitate_groups, policy)
+        )
+    if isinstance(policy, Imitates):
+        losses["warm_start"] = Imitation(lessons, "warm_start", partial(_taught, policy), partial(imitate, policy))
+    return losses
 
 
+def _clustering(policy: Groups, lesson: Lesson) -> Choices:
+    return policy.grouping_target(lesson.problem)
+
+
+def _taught(policy: Imitates, lesson: Lesson) -> Choices:
+    assert lesson.teacher is not None, "a warm start has a teacher for each problem"
+    return policy.choices(lesson.problem, lesson.teacher)
+
+
+@dataclass(eq=False)
 class Reinforcement:
-    """An algorithm's loss of the samples that the policy draws in the
-    first pass of an update; later passes score them again.
+    """An algorithm's loss on samples. The policy draws them in the first pass of an update; later passes score them
+    again.
     """
 
-    def __init__(
-        self,
-        policy: Any,
-        lessons: Sequence[Lesson],
-        learning: Learning,
-        evaluate: Evaluator,
-        best: BestPlacements,
-        average: Average,
-    ) -> None:
-        self._policy, self._lessons, self._learning = policy, lessons, learning
-        self._evaluate, self._best, self._average = evaluate, best, average
-        self.experience: dict[int, Experience] = {}  # of the present update, by the place of its problem
+    policy: Policy
+    lessons: Sequence[Lesson]
+    learning: Learning
+    evaluate: Evaluator
+    best: BestPlacements
+    average: Average
+    experience: dict[int, Experience] = field(default_factory=dict)  # of the present update, by its problem's place
 
     def nothing_counts(self) -> bool:
         """Whether samples were drawn and none of them counts."""
@@ -109,30 +113,30 @@ class Reinforcement:
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
         problem = batch.problems[place]
         lesson, algorithm, progress = (
-            self._lessons[problem],
-            self._learning.algorithm,
+            self.lessons[problem],
+            self.learning.algorithm,
             batch.phase.progress(batch.update),
         )
         if batch.first:
             self.experience[place] = self._gather(batch, place)
         experience = self.experience[place]
         rows = minibatch(batch.turn, algorithm.minibatches, experience.tape.samples)
-        scored = replay(self._policy, lesson.problem, experience.tape, experience.episode, rows)
+        scored = replay(self.policy, lesson.problem, experience.tape, experience.episode, rows)
         loss = self._of_samples(scored, experience, rows, progress) + self._of_best(problem, experience, progress)
-        values = metrics.of_samples(lesson, experience, scored, self._best.found[problem]) if batch.last else {}
+        values = metrics.of_samples(lesson, experience, scored, self.best.found[problem]) if batch.last else {}
         return loss, values
 
     def _gather(self, batch: Work, place: int) -> Experience:
-        problem, training, seed = batch.problems[place], self._learning.training, self._learning.seed
-        so_far = self._best.found[problem]
-        if isinstance(self._policy, Continues) and so_far is not None:
-            self._policy.continue_from(self._lessons[problem].problem, so_far.placement)
+        problem, training, seed = batch.problems[place], self.learning.training, self.learning.seed
+        so_far = self.best.found[problem]
+        if isinstance(self.policy, Continues) and so_far is not None:
+            self.policy.continue_from(self.lessons[problem].problem, so_far.placement)
         generator, update = sample_generator(seed, batch.update, place), batch.update - batch.phase.first
         experience = gather(
-            self._policy, self._lessons[problem], problem, self._evaluate, training, update, generator, self._average
+            self.policy, self.lessons[problem], problem, self.evaluate, training, update, generator, self.average
         )
         best = best_sample(experience.episode)
-        self._best.offer_all(
+        self.best.offer_all(
             problem, best.placement, best.result, "sample", experience.tape.choices(best.sample)[: best.step + 1]
         )
         return experience
@@ -140,8 +144,8 @@ class Reinforcement:
     def _of_samples(self, scored: Scored, experience: Experience, rows: slice, progress: float) -> Float[Tensor, ""]:
         """The mean over the samples that count: of all processes, or of this minibatch."""
         algorithm, explore, credit = (
-            self._learning.algorithm,
-            self._learning.training.exploration,
+            self.learning.algorithm,
+            self.learning.training.exploration,
             experience.credit.of(rows),
         )
         bonus = EntropyBonus(explore.entropy(progress), explore.entropy_of)
@@ -157,46 +161,42 @@ class Reinforcement:
 
     def _of_best(self, problem: int, experience: Experience, progress: float) -> Float[Tensor, ""] | float:
         """The weighted nats of the best own sample so far; the weight grows from 0."""
-        algorithm, best = self._learning.algorithm, self._best.found[problem]
+        algorithm, best = self.learning.algorithm, self.best.found[problem]
         if not (algorithm.self_imitation and experience.number and best and best.choices):
             return 0.0
         nats = self_imitate(
-            self._policy, self._lessons[problem].problem, best.choices, self._evaluate, algorithm.decisions == "sum"
+            self.policy, self.lessons[problem].problem, best.choices, self.evaluate, algorithm.decisions == "sum"
         )
         return algorithm.self_imitation * progress * nats
 
 
+@dataclass(eq=False)
 class Brought:
     """The loss of a phase that the policy brings; 0 where a problem teaches nothing."""
 
-    def __init__(
-        self, objective: Objective, policy: nn.Module, lessons: Sequence[Lesson], seed: int, evaluate: Evaluator
-    ) -> None:
-        self._objective, self._policy, self._lessons, self._seed, self._evaluate = (
-            objective,
-            policy,
-            lessons,
-            seed,
-            evaluate,
-        )
-        self._teaches: dict[int, bool] = {}  # of the present update, by the place of its problem
+    objective: Objective
+    policy: Policy
+    lessons: Sequence[Lesson]
+    seed: int
+    evaluate: Evaluator
+    teaches: dict[int, bool] = field(default_factory=dict)  # of the present update, by its problem's place
 
     def prepare(self) -> None:
         """Once, before the first update."""
-        practice = Practice(self._evaluate, start, np.random.default_rng([self._seed, FIRST_DRAWS]))
-        self._objective.prepare([lesson.problem for lesson in self._lessons], practice)
+        practice = Practice(self.evaluate, start, np.random.default_rng([self.seed, FIRST_DRAWS]))
+        self.objective.prepare([lesson.problem for lesson in self.lessons], practice)
 
     def nothing_counts(self) -> bool:
         """Whether no process has met a problem that teaches something in this update. Every process has to ask."""
-        return bool(self._teaches) and int(processes.gathered(torch.tensor([[sum(self._teaches.values())]])).sum()) == 0
+        return bool(self.teaches) and int(processes.gathered(torch.tensor([[sum(self.teaches.values())]])).sum()) == 0
 
     def __call__(self, batch: Work, place: int) -> tuple[Float[Tensor, ""], metrics.Metrics]:
-        lesson = self._lessons[batch.problems[place]]
-        generator = np.random.default_rng([self._seed, BROUGHT, batch.update, place, processes.rank()])
-        loss, values = self._objective.loss(lesson.problem, Practice(self._evaluate, start, generator))
-        self._teaches[place] = loss is not None
+        lesson = self.lessons[batch.problems[place]]
+        generator = np.random.default_rng([self.seed, BROUGHT, batch.update, place, processes.rank()])
+        loss, values = self.objective.loss(lesson.problem, Practice(self.evaluate, start, generator))
+        self.teaches[place] = loss is not None
         if loss is None:
-            loss = sum((parameter.sum() for parameter in self._policy.parameters()), torch.zeros(())) * 0.0
+            loss = sum((parameter.sum() for parameter in self.policy.parameters()), torch.zeros(())) * 0.0
         return loss, metrics.labelled(lesson, dict(values))
 
 

@@ -125,5 +125,5 @@ def test_a_last_update_without_moves_does_not_hold_up_the_reinforcement_that_fol
 
 def test_only_a_policy_that_ranks_moves_can_be_told_to():
     config = dataclasses.replace(settings(updates=1), moves=CONFIG)
-    with pytest.raises(ValueError, match=r"training\.moves.updates: TablePolicy chooses among no moves"):
+    with pytest.raises(ValueError, match=r"training\.moves.updates: TablePolicy has no such phase"):
         learner([chains(2, 2, 2)], config)

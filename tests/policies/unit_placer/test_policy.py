@@ -23,7 +23,7 @@ from gnnplace.training.update.rollout import greedy, rollout
 
 def placer(**switches):
     torch.manual_seed(0)
-    return UnitPlacer(**{"units": "ops", "width": 16, "rounds": 2, "hidden": 16} | switches)
+    return UnitPlacer(UnitPlacerConfig(**{"units": "ops", "width": 16, "rounds": 2, "hidden": 16} | switches))
 
 
 @pytest.mark.parametrize("count", [slow(2), slow(3), slow(4)])

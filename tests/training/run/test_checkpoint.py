@@ -13,7 +13,7 @@ from support.slow import slow
 
 from gnnplace.config.algorithms import PpoConfig, ReinforceConfig
 from gnnplace.placement import Placement
-from gnnplace.policies.unit_placer.policy import UnitPlacer
+from gnnplace.policies.unit_placer.policy import UnitPlacer, UnitPlacerConfig
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run.callbacks import Interrupt
 from gnnplace.training.run.checkpoint import FILE, SafetensorsIO, policy_of, restore_policy
@@ -65,7 +65,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, stop, baseline, alg
 
 def test_a_restored_policy_has_the_ranges_of_its_training(tmp_path):
     taught = run(unit_learner, tmp_path, settings(updates=1))
-    fresh = UnitPlacer(units="ops", width=8, rounds=1, hidden=8)
+    fresh = UnitPlacer(UnitPlacerConfig(units="ops", width=8, rounds=1, hidden=8))
     assert (fresh.op_encoder.encoder.node_range.lowest > fresh.op_encoder.encoder.node_range.highest).all()
     restore_policy(policy_of(tmp_path / FILE), fresh)
     for name in ("lowest", "highest"):
@@ -127,7 +127,7 @@ def test_another_shape_is_refused_by_name(saved):
     with pytest.raises(ValueError, match=r"weights 'logits' have shape \(4, 2\), the policy's have \(4, 3\)"):
         restore_policy(policy_of(saved), TablePolicy(4, 3))
     with pytest.raises(ValueError, match="the policy's have None"):
-        restore_policy(policy_of(saved), UnitPlacer(width=8))
+        restore_policy(policy_of(saved), UnitPlacer(UnitPlacerConfig(width=8)))
 
 
 def test_a_checkpoint_is_plain_data_and_tensors_with_their_keys(tmp_path):

@@ -36,7 +36,7 @@ def test_a_run_takes_as_many_evaluations_as_were_counted(policy):
 
 @pytest.mark.parametrize(
     ("policy", "overrides", "budget", "said"),
-    [("unit-placer", [], 64, "64 are too few"), ("improver", [], 10**6, "training.moves.updates")],
+    [("unit-placer", [], 64, "64 are too few"), ("improver", [], 10**6, "a phase of its own, 'moves'")],
 )
 def test_a_budget_that_can_not_be_is_refused(policy, overrides, budget, said):
     with pytest.raises(ValueError, match=said):

@@ -206,6 +206,12 @@ def test_two_problems_of_one_name_have_metrics_and_files_of_their_own():
 class Silent(torch.nn.Module):
     """A policy that can't say which choices make a placement."""
 
+    def reset(self, problem, samples):
+        raise AssertionError("nothing is to be computed")
+
+    def step(self, state, choose, feedback):
+        raise AssertionError("nothing is to be computed")
+
 
 @pytest.mark.parametrize(
     ("config", "algorithm", "words"),

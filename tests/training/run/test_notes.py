@@ -11,12 +11,14 @@ from gnnplace.portfolio.comparison import candidates
 from gnnplace.portfolio.planners import planners
 from gnnplace.simulator.simulator import simulate
 from gnnplace.training.run import notes
+from gnnplace.training.update.learning import Learning
 from gnnplace.training.update.lesson import Lesson
 
 
 def test_a_description_says_who_learns_what_and_the_commands_that_go_on():
     config = files.read_settings("hierarchical", None, ["--problems=[[net.onnx, '2x l4, pcie4']]", "--seed=3", "--training.updates=7"])
-    said = notes.description(config, Path("runs/a-1"), [Lesson(chains(2, 3, 2), 1, label="net.l4")], config.training.phases)
+    phases = Learning(config.training, config.algorithm).phases
+    said = notes.description(config, Path("runs/a-1"), [Lesson(chains(2, 3, 2), 1, label="net.l4")], phases)
     assert said.startswith("**hierarchical (paper)** learns from net.l4 (simulated), seed 3: 500 updates of grouping, 7 updates of reinf")
     assert "`gnnplace place net.onnx --cluster '2x l4, pcie4' --checkpoint runs/a-1/checkpoint.safetensors`" in said
     assert "`gnnplace report runs/a-1 -o trainings.html`" in said

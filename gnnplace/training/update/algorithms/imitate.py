@@ -8,7 +8,6 @@ beside its policy gradient.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -62,7 +61,7 @@ def _nats(tape: Tape, choices: Choices, targets: Targets) -> Float[Tensor, ""]:
 
 
 def self_imitate(
-    policy: Any, problem: Problem, choices: Sequence[Mapping[str, Tensor]], evaluate: Evaluator, sums: bool
+    policy: Policy, problem: Problem, choices: Sequence[Mapping[str, Tensor]], evaluate: Evaluator, sums: bool
 ) -> Float[Tensor, ""]:
     """The negative log-probability, in nats, of the choices that made the best sample: the mean over each kind of
     decision, or their sum.
