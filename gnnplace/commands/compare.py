@@ -1,6 +1,4 @@
-"""`gnnplace compare`: every planner on one problem, and the best of
-all, beside the bound that no placement can pass.
-"""
+"""`gnnplace compare`: every planner on one problem, and a search from the best placement, beside the lower bound."""
 
 from __future__ import annotations
 
@@ -29,11 +27,10 @@ PURPOSE = (
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments, checked before the work."""
+    """The parsed and checked arguments."""
     parser = _parser()
     chosen = parser.parse_args(arguments)
-    if chosen.fusion is not None and chosen.granularity == "stage":
-        parser.error("--fusion: stages are made of ops that run by themselves")
+    options.check_fusion(chosen, parser)
     options.check_samples(chosen, parser)
     options.check_report(chosen.report)
     return chosen
@@ -46,29 +43,20 @@ def _parser() -> Parser:
     options.add_budget_arguments(parser)
     options.add_constraint_arguments(parser)
     options.add_fusion_argument(
-        parser, "every planner once more, for ops that are fused as frameworks do: rows that end in `, fused`"
+        parser, "every planner once more, with ops fused as frameworks fuse them: rows that end in `, fused`"
     )
-    explained = "trained policies, each of which places the problem by its weights alone (zero-shot)"
+    explained = "trained policies; each places the problem by its weights alone (zero-shot)"
     parser.add_argument("--checkpoint", metavar="PATH", nargs="+", action=Several, default=[], help=explained)
-    parser.add_argument(
-        "--samples",
-        metavar="N",
-        type=options.count,
-        help="with --checkpoint: the fastest of its greedy placement and N samples",
-    )
-    parser.add_argument(
-        "--csv",
-        metavar="FILE",
-        type=options.output,
-        help="the rows as a table for programs, times in ns and sizes in bytes",
-    )
+    options.add_samples_argument(parser)
+    explained = "the rows as a table for programs, times in ns and sizes in bytes"
+    options.add_file_argument(parser, "--csv", metavar="FILE", explained=explained)
     options.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one line of JSON")
+    options.add_json_argument(parser)
     return parser
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Runs every planner and shows the candidate of each."""
+    """Runs every planner and shows their candidates."""
     with importing():
         from gnnplace.commands import candidate_table
         from gnnplace.constraints import constrained
@@ -94,9 +82,7 @@ def main(chosen: argparse.Namespace) -> int:
 def _proposed(
     chosen: argparse.Namespace, under: Constrained, constraint: str
 ) -> tuple[list[Candidate], dict[str, int | None]]:
-    """What every planner proposes, and the step times of the same
-    planners without the constraint, where there is one.
-    """
+    """The candidates of all planners and, under a constraint, the step times of the same planners without it."""
     from gnnplace.commands import candidate_table
     from gnnplace.portfolio.candidates import expanded, ranked
     from gnnplace.portfolio.comparison import compared, priced

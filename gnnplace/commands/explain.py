@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 PURPOSE = """The critical chain of a placed step, what a faster device or link would bring, and which modules would be \
 better elsewhere.
 
-With PART it says why that stands where it does: its time, what it waited for, and the step with it on each other \
-device.
+With PART it explains where that module or op stands: its time, what it waited for, and the step with it on each \
+other device.
 """
 MOST_MOVES = 10
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The arguments; PART may stand after options."""
+    """The parsed arguments; PART may stand after options."""
     parser = Parser("explain", PURPOSE)
     options.add_problem_arguments(parser)
     parser.add_argument(
-        "part", metavar="PART", nargs="?", help="a module such as h.0.attn, all that begin so (h.0), or an op"
+        "part", metavar="PART", nargs="?", help="a module such as h.0.attn, all modules below a name (h.0), or an op"
     )
-    parser.add_argument("--placement", metavar="PLACEMENT", required=True, help="a placement: a JSON file")
+    options.add_placement_argument(parser)
     options.add_report_argument(parser)
-    parser.add_argument("--json", action="store_true", help="one line of JSON; everything, nothing shortened")
-    parser.add_argument("-q", "--quiet", action="store_true", help="no progress")
+    options.add_json_argument(parser, "one line of JSON; everything, nothing shortened")
+    options.add_quiet_argument(parser)
     chosen = parser.parse_intermixed_args(arguments)
     options.check_report(chosen.report)
     return chosen
 
 
 def main(chosen: argparse.Namespace) -> int:
-    """Explains the step, or the part of it that is named."""
+    """Explains the step, or the part that PART names."""
     with importing():
         from gnnplace.bounds.bounds import bound_name, lower_bound
         from gnnplace.formats.placements import read_about, read_placement
@@ -71,7 +71,7 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _document(explanation: Explanation | PartExplanation) -> dict[str, object]:
-    """The fields by name, rows of named values as objects."""
+    """The fields as a JSON object; their rows are objects, too."""
     from dataclasses import asdict
 
     rows = ("chain", "changes", "moves")

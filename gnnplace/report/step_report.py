@@ -1,6 +1,4 @@
-"""A placed step as a page that people look at: its timeline, memory, devices by
-module and time step, critical chain, planners, origin.
-"""
+"""A placed step as an HTML page: its timeline, memory, devices by module and time step, critical chain, planners."""
 
 from __future__ import annotations
 
@@ -26,16 +24,14 @@ MOST_MOVES = 15
 
 
 class Rival(NamedTuple):
-    """What a planner's placement of the problem comes to."""
+    """Another planner and the step of its placement."""
 
     planner: str
     result: StepResult
 
 
 class Origin(NamedTuple):
-    """Where a placement comes from: the command that wrote the report,
-    and who made the placement, as far as that is known.
-    """
+    """The command that wrote the report and, if known, the provenance of the placement."""
 
     command: str
     provenance: Provenance | None = None
@@ -44,9 +40,9 @@ class Origin(NamedTuple):
 def write_step_report(
     path: str | os.PathLike[str], problem: Problem, placement: Placement, origin: Origin, rivals: Sequence[Rival] = ()
 ) -> None:
-    """Writes the page of a placed step; `rivals` are placements of the same problem, for the table of planners.
+    """Writes the page of a placed step, with a table of `rivals`, the steps of other planners on the same problem.
 
-    Raises ValueError where the placement has no step, or as `page.check` does; OSError where the file can't be written.
+    Raises ValueError if the placement has no step, or as `page.check` does; OSError if the file can't be written.
     """
     step, fused = stepped(problem, placement), placement.fusion is not None
     bound_ns, bound = lower_bound(problem, fused), bound_name(problem, fused)
@@ -56,7 +52,7 @@ def write_step_report(
         Section("What runs and what is sent, over time", _timeline()),
         Section(
             "Devices by module and time",
-            note("The device that does most of the work; the pointer shows all.") + _place("layers"),
+            note("The device that does most of the work; the pointer shows all devices.") + _place("layers"),
         ),
         Section("The critical chain: what the end of the step waited for, back to its start", _chain(explanation)),
         Section("What would help", _help(explanation)),
@@ -173,7 +169,7 @@ def _devices(step: Step) -> str:
 
 
 def _planners(step: Step, rivals: Sequence[Rival], bound_ns: int, bound: str) -> str:
-    """A row for each planner and one for the bound; nothing without rivals."""
+    """A table with a row for each planner and one for the bound; nothing without rivals."""
     if not rivals:
         return ""
     cluster, rows = step.problem.cluster, []
