@@ -104,13 +104,21 @@ def place(
     accelerators_only: bool = False,
     max_cuts: int | None = None,
 ) -> Plan:
-    """Places a problem with `best`, the portfolio of all planners, or with a planner by name, a policy, any function.
+    """Places a problem with `best`, the portfolio of all planners, or with another planner.
 
-    `seconds` or `evaluations` limits `best`, from the start of planning (the lower bound included) until a step reaches
-    that bound. With `evaluations` the result is the same on every machine. Without either there are as many evaluations
-    as take some ten seconds. A `budget` that is already running takes the place of both. `search` says whether `best`
-    ranks moves by the shipped policy ("learned") or not ("plain"). Without a `schedule`, `best` orders ops itself, and
-    other planners plan for `critical-path`. The arguments from `granularity` on are the fields of a `constraint`.
+    Args:
+        planner: "best", the name of another planner, a policy, or any function of a problem
+        seconds: the budget of `best`, from the start of planning (the lower bound included); planning ends early when a
+            step reaches that bound
+        evaluations: the budget of `best` as a number of simulated placements; the result is the same on every machine.
+            Without either budget there are as many evaluations as take some ten seconds
+        budget: a budget of `best` that is already running, in place of `seconds` and `evaluations`
+        schedule: unless given, `best` orders ops itself, and other planners plan for `critical-path`
+        search: `best` ranks moves by the shipped policy ("learned"), or by an estimate alone ("plain")
+        progress: called with the planner and the score of each better placement that `best` finds
+        constraint: a constraint on placements
+        granularity: a field of the constraint, in its place, as are all arguments below
+
     Raises ValueError for an unknown planner, for a budget of any planner but `best`, for two budgets or two
     constraints, and if ops that stay together have no device in common.
 

@@ -74,8 +74,8 @@ def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequenc
     title = f"{problem.graph.name} ({problem.num_ops:,} ops) on {problem.cluster.name}"
     columns = [
         ("planner", *(f"{candidate.planner}{proof(problem, candidate)}" for candidate in candidates)),
-        (f"{_schedule(candidates)}\nms", *(_ms(candidate.result.step_time_ns) for candidate in candidates)),
-        ("fifo\nms", *(_ms(candidate.fifo(problem).step_time_ns) for candidate in candidates)),
+        (f"{_schedule(candidates)}\nms", *(terminal.ms(candidate.result.step_time_ns) for candidate in candidates)),
+        ("fifo\nms", *(terminal.ms(candidate.fifo(problem).step_time_ns) for candidate in candidates)),
         *_metrics(problem, candidates),
         *more,
     ]
@@ -83,13 +83,13 @@ def print_table(problem: Problem, candidates: Sequence[Candidate], more: Sequenc
     bounds = {f"lower bound ({bound_name(problem)})": lower_bound(problem)}
     if some_fused(candidates):
         bounds[f"of every fusion ({bound_name(problem, fusion=True)})"] = lower_bound(problem, fusion=True)
-    last = [(name, _ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
+    last = [(name, terminal.ms(bound), *[""] * (len(columns) - 2)) for name, bound in bounds.items()]
     terminal.print_table(header, [*rows, *last], title, MOST_WIDTH)
     terminal.say(
-        "room: the most that a placement could still gain; balance: mean load of the accelerators by the largest load;"
+        "room: the most that a placement could still gain; balance: mean load of the accelerators / largest load;"
     )
     terminal.say(
-        f"channel: for how much of the step the busiest one is occupied; idle: {_idle_devices(problem)}, of the step"
+        f"channel: share of the step in which the busiest one is occupied; idle: share for {_idle_devices(problem)}"
     )
     print_reasons(
         "infeasible",
@@ -111,7 +111,7 @@ def some_fused(candidates: Sequence[Candidate]) -> bool:
 
 
 def _schedule(candidates: Sequence[Candidate]) -> str:
-    """The schedule of all candidates, or "own schedule" where they differ."""
+    """The schedule of all candidates, or "own schedule" if they differ."""
     schedules = {candidate.result.schedule for candidate in candidates}
     return schedules.pop() if len(schedules) == 1 else "own schedule"
 
@@ -141,10 +141,6 @@ def _idle(result: StepResult, idle_ns: Int64[np.ndarray, " devices"] | None) -> 
 def _idle_devices(problem: Problem) -> str:
     names = problem.cluster.device_names
     return "/".join(names) if len(names) <= MOST_DEVICES else "the least/the most idle device"
-
-
-def _ms(time_ns: int | None) -> str:
-    return terminal.NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
 
 
 def _percent(share: float | None) -> str:

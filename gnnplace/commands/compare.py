@@ -88,14 +88,13 @@ def _proposed(
     from gnnplace.portfolio.comparison import compared, priced
     from gnnplace.portfolio.portfolio import Options, budget
 
-    def every(problem: Problem, more: Mapping[str, Planner], stages: Stages | None = None) -> list[Candidate]:
-        spent = budget(problem, chosen.budget, chosen.evaluations)
-        return compared(problem, spent, replace(settings, stages=stages), more=more, say=say)
+    say, progress = candidate_table.news(chosen.quiet), candidate_table.progress(chosen.quiet)
+    settings = Options(seed=chosen.seed, schedule=chosen.schedule, progress=progress)
 
-    say, settings = (
-        candidate_table.news(chosen.quiet),
-        Options(seed=chosen.seed, schedule=chosen.schedule, progress=candidate_table.progress(chosen.quiet)),
-    )
+    def every(problem: Problem, more: Mapping[str, Planner], stages: Stages | None = None) -> list[Candidate]:
+        limit = budget(problem, chosen.budget, chosen.evaluations)
+        return compared(problem, limit, replace(settings, stages=stages), more=more, say=say)
+
     policies, free = _policies(chosen), list["Candidate"]()
     if constraint:
         terminal.progress(chosen.quiet)("without constraint:")
@@ -123,7 +122,7 @@ def _write(chosen: argparse.Namespace, problem: Problem, candidates: Sequence[Ca
 
 
 def _policies(chosen: argparse.Namespace) -> dict[str, Planner]:
-    """The policies of the checkpoints, as planners under their names; with their paths where several have one name."""
+    """The policies of the checkpoints as planners by name; policies with equal names have their paths in it."""
     if not chosen.checkpoint:
         return {}
     from gnnplace.training.run import zero_shot  # PyTorch takes seconds to import
@@ -187,12 +186,12 @@ def _print(
     candidate_table.print_table(problem, candidates, more)
     if str(constraint):
         terminal.say(
-            f"constraint: {constraint}; without: the same planner, bound by nothing; price: what the constraint "
-            "makes of that"
+            f"constraint: {constraint}; without: the same planner without the constraint; price: the ratio of both "
+            "step times"
         )
     if constraint.granularity == "stage":
         terminal.say(
-            "stages: of every planner but `stages` the nearest stages to what it proposes; best searches their cuts"
+            "stages: the nearest ones to the placement of each planner but `stages`; best searches over their cuts"
         )
     candidate_table.print_reasons("slower than the best single device", _slower(candidates))
     for name, how in planners.missing().items():
@@ -200,7 +199,7 @@ def _print(
 
 
 def _price(candidates: list[Candidate], prices: Mapping[str, int | None]) -> list[Column]:
-    """The step time without the constraint, and what the constraint makes of it; no columns where there is none."""
+    """The columns of the step time without the constraint and its ratio to that with it; none without a constraint."""
     if not prices:
         return []
     free = [prices.get(candidate.planner) for candidate in candidates]
@@ -209,6 +208,6 @@ def _price(candidates: list[Candidate], prices: Mapping[str, int | None]) -> lis
         for candidate, before in zip(candidates, free, strict=True)
     ]
     return [
-        ("without\nms", *(terminal.NONE if before is None else f"{before / 1e6:,.3f}" for before in free)),
+        ("without\nms", *map(terminal.ms, free)),
         ("price", *ratio),
     ]

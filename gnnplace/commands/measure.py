@@ -239,9 +239,8 @@ def _print(chosen: argparse.Namespace, step: MeasuredStep, simulated: Predicted)
     rows.append(
         ("losses and variables", f"{equal}: {same.variables} variables, {same.steps} steps, against {same.reference}")
     )
-    assert (
-        simulated.peak_memory_bytes is not None and simulated.idle_ns is not None
-    )  # a placement that ran lacks no link
+    # a placement that ran lacks no link, so it has these
+    assert simulated.peak_memory_bytes is not None and simulated.idle_ns is not None
     for device, what, peak in zip(
         problem.cluster.device_names, measurement.devices, measurement.peak_memory_bytes, strict=True
     ):

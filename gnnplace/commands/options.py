@@ -72,7 +72,7 @@ def add_dim_argument(parser: argparse.ArgumentParser, several: str = "") -> None
 def add_planning_arguments(
     parser: argparse.ArgumentParser, schedule: Schedule | None = "critical-path", unnamed: str = ""
 ) -> None:
-    """Adds --schedule, --seed and -q. `schedule` is the default; `unnamed` describes it where that takes words."""
+    """Adds --schedule, --seed and -q. `schedule` is the default, which `unnamed` describes in words."""
     unless = f"{unnamed or schedule} unless named"
     explained = f"{unless}; given: planners that propose an order are asked for one, the others plan for critical-path"
     parser.add_argument("--schedule", choices=SCHEDULES, default=schedule, help=explained)

@@ -50,6 +50,28 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _parser() -> Parser:
     parser = Parser("train", PURPOSE)
     parser.epilog = KNOBS
+    _add_policy_arguments(parser)
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
+    start.add_argument(
+        "--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like"
+    )
+    explained = "one run per seed, then the mean and interval over all"
+    parser.add_argument("--seeds", metavar="N,N,...", type=_seeds, default=(), help=explained)
+    explained = (
+        "as many updates as N evaluations of one problem allow, so that policies can be compared; at the end "
+        "searches get N evaluations, too"
+    )
+    parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
+    options.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
+    options.add_json_argument(parser, "one line of JSON instead of the table")
+    parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
+    options.add_quiet_argument(parser)
+    return parser
+
+
+def _add_policy_arguments(parser: Parser) -> None:
+    """Adds --policy, --encoder, --algorithm and --settings, which choose a configuration."""
     explained = (
         "the policy, hierarchical unless given, or FILE.yaml; --knobs explains each. Several are compared in the end"
     )
@@ -69,28 +91,6 @@ def _parser() -> Parser:
         metavar="NAME",
         help="tuned unless given, or published: as in the policy's paper, with nothing added",
     )
-    start = parser.add_mutually_exclusive_group()
-    start.add_argument("--config", type=Path, metavar="YAML", help="a complete configuration of your own")
-    start.add_argument(
-        "--resume", type=Path, metavar="RUN_FOLDER", help="go on with an interrupted run, on other devices if you like"
-    )
-    parser.add_argument(
-        "--seeds",
-        metavar="N,N,...",
-        type=_seeds,
-        default=(),
-        help="one run per seed, then the mean and interval over all",
-    )
-    explained = (
-        "as many updates as N evaluations of one problem allow, so that policies can be compared; at the end "
-        "searches get N evaluations, too"
-    )
-    parser.add_argument("--evaluations", metavar="N", type=options.positive, help=explained)
-    options.add_dim_argument(parser, "; FILE:batch=8 for one of several files")
-    options.add_json_argument(parser, "one line of JSON instead of the table")
-    parser.add_argument("--knobs", action="store_true", help="explain every knob and exit")
-    options.add_quiet_argument(parser)
-    return parser
 
 
 def _policies(text: str) -> tuple[str, ...]:

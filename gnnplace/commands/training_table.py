@@ -1,4 +1,4 @@
-"""The results of a training run: the policy's placements beside the baselines and the bound, and where its files are.
+"""The results of a training run: the policy's placements beside the baselines and the bound, and its files.
 
 A run of few problems prints a table for each. A run of many prints a row for each family of graphs and writes a file
 with a row for each problem.

@@ -6,7 +6,7 @@ another device, together with its variables, gradients and updates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from gnnplace.cluster import Cluster, Link
 from gnnplace.formats import strict_json
 from gnnplace.placement import Placement
 from gnnplace.problems import Problem
+from gnnplace.report import terminal
 from gnnplace.report.chain_words import Step, Stretch, because, shortened, stepped, stretches
 from gnnplace.result import StepResult
 from gnnplace.schedules.critical_chain import chain_ns
@@ -245,3 +246,54 @@ def _with_prefix(modules: Modules, name: str) -> Bool[np.ndarray, " ops"]:
     inside = (f"{name}.", f"{name}/")
     rows = [row for row, module in enumerate(modules.names) if module == name or module.startswith(inside)]
     return np.isin(modules.module, rows)
+
+
+CHAIN_HEADER = ("ms", "of the step", "where", "what", "ops", "why it began then")
+PLACES_HEADER = ("where", "ms", "of the step")
+MOVES_HEADER = ("module", "on", "step ms", "change", "feasible")
+
+
+def chain_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """The critical chain as rows of text, under `CHAIN_HEADER`."""
+    return [
+        (
+            f"{terminal.ms(part.start_ns)} - {terminal.ms(part.end_ns)}",
+            terminal.percent((part.end_ns - part.start_ns) / explanation.step_time_ns),
+            part.where,
+            part.what,
+            str(part.nodes),
+            part.why,
+        )
+        for part in explanation.chain
+    ]
+
+
+def places_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """The chain by place as rows of text, under `PLACES_HEADER`."""
+    return [
+        (place, terminal.ms(time_ns), terminal.percent(time_ns / explanation.step_time_ns))
+        for place, time_ns in explanation.places_ns.items()
+    ]
+
+
+def changes_rows(explanation: Explanation) -> list[tuple[str, ...]]:
+    """What is faster, the step time in ms and its change, as rows of text."""
+    before_ns = explanation.step_time_ns
+    return [
+        (each.what, terminal.ms(each.step_time_ns), terminal.change(each.step_time_ns, before_ns))
+        for each in explanation.changes
+    ]
+
+
+def moves_rows(moves: Sequence[Move], before_ns: int) -> list[tuple[str, ...]]:
+    """Moves as rows of text, under `MOVES_HEADER`; `before_ns` is the step time without them."""
+    return [
+        (
+            each.module,
+            each.device,
+            terminal.ms(each.step_time_ns),
+            terminal.change(each.step_time_ns, before_ns),
+            each.infeasible or "yes",
+        )
+        for each in moves
+    ]

@@ -101,7 +101,17 @@ class Wait:
 
 def milliseconds(time_ns: int | None) -> str:
     """`12.345 ms`."""
-    return NONE if time_ns is None else f"{time_ns / 1e6:,.3f} ms"
+    return NONE if time_ns is None else f"{ms(time_ns)} ms"
+
+
+def ms(time_ns: int | None) -> str:
+    """`12.345`, for a column of milliseconds."""
+    return NONE if time_ns is None else f"{time_ns / 1e6:,.3f}"
+
+
+def change(time_ns: int | None, before_ns: int) -> str:
+    """`-12.3 %`, the change from one time to another."""
+    return NONE if time_ns is None else f"{100 * (time_ns / before_ns - 1):+.1f} %"
 
 
 def mebibytes(size: int | None) -> str:
