@@ -1,4 +1,4 @@
-"""`gnnplace place` and `compare` under a constraint: what they print, write and refuse."""
+"""`gnnplace place` and `compare` under a constraint: their output, files and refusals."""
 
 from __future__ import annotations
 

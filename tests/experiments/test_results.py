@@ -1,4 +1,4 @@
-"""What published figures say of where they come from."""
+"""The provenance of published figures."""
 
 from __future__ import annotations
 
